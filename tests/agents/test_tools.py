@@ -86,7 +86,23 @@ async def test_a_tool_that_asks_runs_only_with_consent(answer: str | None, outpu
     (result,) = await results(toolbox, context, ToolCall("c1", "look", '{"q": "x"}'))
     assert (result.output, result.failed) == (output, not ran)
     assert bool(inner.called) is ran
-    assert asked == [Question(key="c1", title="May the agent use look?", detail='{"q": "x"}', tool="look")]
+    (question,) = asked
+    assert (question.key, question.title) == ("c1", "May the agent use look?")
+    assert (question.detail, question.tool, question.rules) == ('{"q": "x"}', "look", ("look",))
+    assert [o.label for o in question.options] == ["Allow", "Always allow look in this conversation", "Deny"]
+
+
+async def test_always_is_offered_for_what_the_question_shows() -> None:
+    ask, asked = answering("deny")
+    toolbox = ToolSets({"test": Tools()}, rules={"*": ASK})
+    context = msgspec.structs.replace(a_context(), ask=ask, cwd="/home/ada")
+    for input_ in ('{"command": "git log"}', '{"command": "git log; rm x"}', '{"path": "site/a.txt"}'):
+        await results(toolbox, context, ToolCall("c1", "look", input_))
+    assert [q.options[1].label for q in asked] == [
+        "Always allow git commands in this conversation",
+        "Always allow exactly this command in this conversation",
+        "Always allow look in /home/ada/site in this conversation",
+    ]
 
 
 async def test_nobody_is_asked_about_arguments_that_are_wrong_anyway() -> None:

@@ -89,13 +89,13 @@ async def test_a_lasting_consent_is_of_one_session_and_one_tool(store: Store) ->
     turn = await store.write(a_running_turn)
     for given in (Consent.ALLOW_ALWAYS, Consent.DENY_ALWAYS):
         await store.at(START_TIME).write(questions.set_consent, turn.session, "shell", given, by=ANN)
-        assert await store.read(questions.find_consent, turn.session, "shell") is given
-    assert await store.read(questions.find_consent, turn.session, "mail") is None
+        assert await store.read(questions.find_consent, turn.session, ["shell"]) is given
+    assert await store.read(questions.find_consent, turn.session, ["mail"]) is None
     assert [c.tool for c in await store.read(questions.list_consents, ANNS)] == ["shell"]
     assert await store.read(questions.list_consents, BOBS) == []
     assert await store.write(questions.remove_consent, turn.session, "shell")
     assert not await store.write(questions.remove_consent, turn.session, "shell")
-    assert await store.read(questions.find_consent, turn.session, "shell") is None
+    assert await store.read(questions.find_consent, turn.session, ["shell"]) is None
 
 
 async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None:
@@ -113,7 +113,7 @@ async def test_erasing_a_session_takes_its_questions_along(store: Store) -> None
     await store.write(erase)
     with pytest.raises(NotFound):
         await store.read(questions.get, asked.id)
-    assert await store.read(questions.find_consent, turn.session, "shell") is None
+    assert await store.read(questions.find_consent, turn.session, ["shell"]) is None
 
 
 async def test_a_question_whose_turn_is_over_is_named_by_verify(store: Store) -> None:

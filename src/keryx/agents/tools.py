@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from keryx.agents import permission_rules
 from keryx.core import questions
 from keryx.core.cache import LruCache
 from keryx.core.errors import KeryxError
@@ -123,7 +124,7 @@ async def _run_call(
             raise ToolFailed(
                 f"The arguments are not a JSON object ({exc}); nothing was done. Call the tool again with valid JSON."
             ) from exc
-        await _check_permission(spec, call, context)
+        await _check_permission(spec, call, arguments, context)
         output = await toolbox.call(call.name, arguments, context)
     except ToolFailed as exc:
         return CompletedCall(ToolResult(call.id, call.name, truncate_output(str(exc)), failed=True))
@@ -141,14 +142,22 @@ def truncate_output(text: str) -> str:
     return f"{text[:LONGEST_OUTPUT]}\n[Cut: the output has {len(text):,} characters, and the first {LONGEST_OUTPUT:,} are kept.]"
 
 
-async def _check_permission(spec: ToolSpec, call: ToolCall, context: TurnContext) -> None:
+async def _check_permission(
+    spec: ToolSpec, call: ToolCall, arguments: Mapping[str, Any], context: TurnContext
+) -> None:
     """Raise `ToolFailed` if the call may not run. Asks the user if the permission says so."""
     if spec.permission is Permission.ALLOW:
         return
     if spec.permission is Permission.DENY:
         raise ToolFailed(NOT_ALLOWED)
+    scope = permission_rules.find_scope(call.name, arguments, cwd=context.cwd)
     question = Question(
-        key=call.id, title=f"May the agent use {call.name}?", detail=call.input, tool=call.name
+        key=call.id,
+        title=f"May the agent use {call.name}?",
+        detail=call.input,
+        tool=call.name,
+        rules=scope.rules,
+        options=questions.build_permission_options(scope.label),
     )
     answer = await context.ask(question)
     if answer is None:

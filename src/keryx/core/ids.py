@@ -5,6 +5,7 @@ import re
 import secrets
 from datetime import datetime
 from typing import NewType
+from urllib.parse import unquote
 
 from keryx.core.errors import Invalid
 
@@ -60,6 +61,11 @@ def parse_reference(text: str) -> str:
     if pathlike or not _REFERENCE.match(name):
         raise Invalid(f"{text[:80]!r} cannot name a session: give an id, a unique prefix of one, or a title")
     return name
+
+
+def unescape(text: str) -> str:
+    """Return the text that `escape` was given; the digest of one that was cut stays."""
+    return unquote(text, errors="surrogatepass")
 
 
 def escape(text: str) -> str:

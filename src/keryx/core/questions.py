@@ -37,7 +37,7 @@ class Consent(StrEnum):
 
 
 class ToolConsent(msgspec.Struct, frozen=True, kw_only=True):
-    """A lasting consent for a tool in a session."""
+    """A lasting consent in a session. `tool` is a rule: the name of a tool, or a part of what it can do."""
 
     session: SessionId
     title: str
@@ -57,11 +57,17 @@ class Option(msgspec.Struct, frozen=True):
     consent: Consent = Consent.OTHER
 
 
-PERMISSION_OPTIONS = (
-    Option("allow", "Allow", Consent.ALLOW_ONCE),
-    Option("always", "Always allow in this conversation", Consent.ALLOW_ALWAYS),
-    Option("deny", "Deny", Consent.DENY_ONCE),
-)
+def build_permission_options(what: str = "") -> tuple[Option, ...]:
+    """Return the options of a permission; `what` names what "always" covers."""
+    always = " ".join(filter(None, ("Always allow", what, "in this conversation")))
+    return (
+        Option("allow", "Allow", Consent.ALLOW_ONCE),
+        Option("always", always, Consent.ALLOW_ALWAYS),
+        Option("deny", "Deny", Consent.DENY_ONCE),
+    )
+
+
+PERMISSION_OPTIONS = build_permission_options()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +79,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     # The exact command or input.
     detail: str = ""
     tool: str = ""
+    # The rules under which a lasting consent answers the question; one to the question stores the first. Without any, the
+    # name of the tool.
+    rules: tuple[str, ...] = ()
     # Without options the answer is free text.
     options: tuple[Option, ...] = PERMISSION_OPTIONS
 
@@ -188,6 +197,11 @@ def format_answer(question: Question, answer: str) -> str:
 def find_consent(question: Question, answer: str | None) -> Consent:
     """Return the consent of an answer; `OTHER` for no answer."""
     return next((o.consent for o in question.options if o.id == answer), Consent.OTHER)
+
+
+def is_about(rule: str, tool: str) -> bool:
+    """Return whether a stored rule, such as `run_in_terminal(git *)`, is about a tool; `tool` may be the whole rule too."""
+    return rule == tool or rule.startswith(f"{tool}(")
 
 
 def find_remembered_answer(question: Question, given: Consent) -> str | None:

@@ -1,7 +1,7 @@
 """Questions that agents ask people, with the answers, the buttons that show them in a chat, and the consents that last for a session."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from keryx.core import codec, ids
@@ -212,12 +212,17 @@ def _note_change(tx: Transaction, asked: AskedQuestion, state: QuestionState) ->
     changes.note(tx, ChangeKind.QUESTION, asked.id, asked, note=state.value)
 
 
-def find_consent(tx: Transaction, session: SessionId, tool: str) -> Consent | None:
-    row = tx.row(
-        "select consent from consents where session = :session and tool = :tool",
-        {"session": session, "tool": ids.escape(tool)},
+def find_consent(tx: Transaction, session: SessionId, rules: Sequence[str]) -> Consent | None:
+    """The lasting consent under one of these rules; the first of them counts."""
+    if not rules:
+        return None
+    names = [ids.escape(rule) for rule in rules]
+    rows = tx.rows(
+        f"select tool, consent from consents where session = :session and tool {tx.in_names}",
+        {"session": session, "names": json.dumps(names)},
     )
-    return None if row is None else Consent(row[0])
+    found = dict(rows)
+    return next((Consent(found[name]) for name in names if name in found), None)
 
 
 def set_consent(tx: Transaction, session: SessionId, tool: str, given: Consent, *, by: PrincipalId) -> None:
@@ -260,7 +265,7 @@ def list_consents(
         ToolConsent(
             session=SessionId(id_),
             title=title or "",
-            tool=tool,
+            tool=ids.unescape(tool),
             consent=Consent(given),
             given_by=PrincipalId(by),
             given_at=from_micros(at),
@@ -271,11 +276,15 @@ def list_consents(
 
 def remove_consent(tx: Transaction, session: SessionId, tool: str) -> bool:
     """Remove a consent; return whether there was one."""
-    row = tx.row(
-        "delete from consents where session = :session and tool = :tool returning tool",
-        {"session": session, "tool": ids.escape(tool)},
-    )
-    return row is not None
+    rows = tx.rows("select tool from consents where session = :session", {"session": session})
+    # Compared as `list_consents` shows it: a long one is cut there.
+    kept = [key for (key,) in rows if ids.unescape(key) == tool]
+    for key in kept:
+        tx.run(
+            "delete from consents where session = :session and tool = :tool",
+            {"session": session, "tool": key},
+        )
+    return bool(kept)
 
 
 def save_buttons(tx: Transaction, question: QuestionId, receipt: str) -> None:

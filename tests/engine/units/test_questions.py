@@ -7,6 +7,7 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, World, inbound, viewer
 
+from keryx.agents.permission_rules import find_scope
 from keryx.core.changes import ChangeKind
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
@@ -180,6 +181,36 @@ async def test_a_lasting_consent_can_be_seen_and_taken_back(world: World) -> Non
     assert await world.command("/permissions forget all") == f"The agent asks again for {kept.tool}."
     assert await world.hub.questions.list_consents(viewer("ann")) == []
     await asked(world)
+
+
+async def test_always_covers_what_the_question_showed_and_nothing_else(begin: Begin) -> None:
+    async def run(context: TurnContext) -> None:
+        command = context.turn_messages[0].text
+        scope = find_scope("run_in_terminal", {"command": command}, cwd="")
+        found.append(
+            await context.ask(
+                Question(
+                    key=command, title="May I?", detail=command, tool="run_in_terminal", rules=scope.rules
+                )
+            )
+        )
+
+    found: list[str | None] = []
+    world = await begin(agent=ScriptedAgent([run, TextDelta("Done.")]))
+    receipt, _ = await asked(world, "git status")
+    await world.command("/always")
+    await world.settle(receipt)
+    await world.settle(await world.say("git log"))
+    assert found == ["always", "allow"], "the same program is not asked for again"
+    for command in ("rm -rf /", "git log; rm -rf /"):
+        receipt, _ = await asked(world, command)
+        await world.command("/deny")
+        await world.settle(receipt)
+    assert found[2:] == ["deny", "deny"]
+    assert "run_in_terminal(git *): always allowed" in await world.command("/permissions")
+    forgotten = await world.command("/permissions forget run_in_terminal")
+    assert forgotten == "The agent asks again for run_in_terminal(git *)."
+    await asked(world, "git status")
 
 
 async def test_nobody_takes_back_what_is_not_theirs(world: World) -> None:

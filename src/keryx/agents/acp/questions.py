@@ -25,6 +25,8 @@ def build_permission_question(agent: str, call: Json, options: list[Json], *, nu
         id_ = as_text(option.get("optionId"))
         label = truncate(to_single_line(as_text(option.get("name"))) or to_single_line(id_), 80)
         consent = KIND_CONSENTS.get(as_text(option.get("kind")), Consent.OTHER)
+        if consent.lasts:
+            label += f" ({agent} decides what this covers)"
         if id_ and label:
             choices.append(Option(id_, label, consent))
     if not choices:

@@ -19,12 +19,12 @@ _JOB_NOTICE = "A scheduled run asks this: write /jobs continue first, then the a
 
 
 def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
-    """Remove the lasting consent for a tool, or all of a session with `ALL_TOOLS`. Return the tools.
+    """Remove the lasting consents for a tool, or one by its rule, or all of a session with `ALL_TOOLS`. Return the rules.
 
     Raise `NotFound` if none exists."""
     owner = Viewer(session.profile, session.owner)
     tools = [c.tool for c in questions.list_consents(tx, owner, session=session.id)]
-    removed = [name for name in tools if tool in (name, ALL_TOOLS)]
+    removed = [rule for rule in tools if tool == ALL_TOOLS or core.is_about(rule, tool)]
     for name in removed:
         questions.remove_consent(tx, session.id, name)
     if not removed:
@@ -64,7 +64,7 @@ def ask(tx: Transaction, turn: Turn, question: Question, *, shared: bool, limit:
 def _find_consent(tx: Transaction, turn: Turn, question: Question) -> Consent | None:
     """Return what was decided beforehand, by the mode of the session or for this tool in this session."""
     session = sessions.get(tx, turn.session, deleted=True)
-    lasting = questions.find_consent(tx, session.id, question.tool) if question.tool else None
+    lasting = questions.find_consent(tx, session.id, _list_rules(question))
     match core_sessions.parse_mode(session.settings.mode):
         case PermissionMode.READ:
             return Consent.DENY_ONCE
@@ -72,6 +72,10 @@ def _find_consent(tx: Transaction, turn: Turn, question: Question) -> Consent | 
             return lasting or Consent.ALLOW_ONCE
         case PermissionMode.ASK:
             return lasting
+
+
+def _list_rules(question: Question) -> tuple[str, ...]:
+    return question.rules or ((question.tool,) if question.tool else ())
 
 
 def _take_earlier_answer(tx: Transaction, turn: Turn, question: Question) -> str | None:
@@ -118,8 +122,9 @@ def record_answer(tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer:
     parsed = core.parse_answer(asked.question, answer)
     questions.close(tx, asked, QuestionState.ANSWERED, answer=parsed, by=viewer.principal)
     consent = core.find_consent(asked.question, parsed)
-    if consent.lasts and asked.question.tool:
-        questions.set_consent(tx, asked.session, asked.question.tool, consent, by=viewer.principal)
+    rules = _list_rules(asked.question)
+    if consent.lasts and rules:
+        questions.set_consent(tx, asked.session, rules[0], consent, by=viewer.principal)
     return questions.get(tx, asked.id)
 
 
