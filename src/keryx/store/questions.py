@@ -221,7 +221,7 @@ def find_consent(tx: Transaction, session: SessionId, rules: Sequence[str]) -> C
         f"select tool, consent from consents where session = :session and tool {tx.in_names}",
         {"session": session, "names": json.dumps(names)},
     )
-    found = dict(rows)
+    found: dict[str, str] = {str(tool): str(consent) for tool, consent in rows}
     return next((Consent(found[name]) for name in names if name in found), None)
 
 
