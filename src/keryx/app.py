@@ -13,7 +13,6 @@ from keryx.core import ids
 from keryx.core.ports.adapter import Adapter
 from keryx.core.turns import Turn
 from keryx.engine.builtin_tools import BuiltinTools
-from keryx.engine.policy import map_reach
 from keryx.engine.service import Service
 from keryx.engine.units import place
 from keryx.engine.units.turn_writes import TurnInput
@@ -43,7 +42,7 @@ class App(BaseApp):
     ) -> AsyncGenerator[Service]:
         """Run the engine in this process. Only a node does `everything`. `editor_tools` are those that an editor provides."""
         adapters = self.all_adapters if everything else self.usable_adapters
-        policy = msgspec.structs.replace(self.settings.policy, reach=map_reach(adapters))
+        policy = msgspec.structs.replace(self.policy, reach=self.reachable_platforms)
         async with (
             self.database,
             self.open_hub(policy) as hub,

@@ -19,7 +19,7 @@ from keryx.core.ports.adapter import Adapter, PlatformReach
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
-from keryx.engine.policy import Policy, check_access, map_reach
+from keryx.engine.policy import Policy, check_access, map_reach, name_accounts
 from keryx.store.db import Database
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.store.db.sqlite import SqliteDatabase
@@ -49,7 +49,7 @@ class BaseApp:
     @asynccontextmanager
     async def hub(self) -> AsyncGenerator[Hub]:
         """Open the store and the hub, without background tasks."""
-        async with self.database, self.open_hub(self.settings.policy) as hub:
+        async with self.database, self.open_hub(self.policy) as hub:
             yield hub
 
     @asynccontextmanager
@@ -61,11 +61,31 @@ class BaseApp:
 
     @cached_property
     def all_adapters(self) -> list[Adapter]:
-        """The adapter of each platform. Raise `Invalid` if their settings are wrong."""
+        """The adapter of each account. Raise `Invalid` if their settings are wrong."""
         local = LocalAdapter(self.settings.folder / "outbox")
-        adapters = [local, *self._adapters, *load_adapters(self.settings)]
-        check_access(self.settings.access, adapters)
+        adapters = [local, *self._adapters, *self._configured_adapters.values()]
+        check_access(self._named_policy.access, adapters)
         return adapters
+
+    @cached_property
+    def _configured_adapters(self) -> dict[str, Adapter]:
+        return load_adapters(self.settings)
+
+    @cached_property
+    def _named_policy(self) -> Policy:
+        names = {name: a.account for name, a in self._configured_adapters.items() if "." in name}
+        return name_accounts(self.settings.policy, names)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the settings, in which the names of accounts are resolved if any are used."""
+        if not any("." in name for name in self.settings.access) and not self.settings.has_named_accounts:
+            return self.settings.policy
+        try:
+            return self._named_policy
+        except Invalid as exc:
+            log.info("the names of accounts are not known in this process: %s", exc)
+            return self.settings.policy
 
     @property
     def usable_adapters(self) -> list[Adapter]:
@@ -79,14 +99,14 @@ class BaseApp:
     @property
     def reachable_platforms(self) -> dict[str, PlatformReach]:
         """The platforms that can be sent to."""
-        return map_reach(self.usable_adapters)
+        return map_reach(self.usable_adapters, self.policy.account_names)
 
 
-def load_adapters(settings: Settings) -> list[Adapter]:
-    """Load the adapter of each configured platform. Raise `Invalid` if the settings of one are wrong; an adapter that
-    fails to load otherwise does not affect the others."""
+def load_adapters(settings: Settings) -> dict[str, Adapter]:
+    """Load the adapter of each configured account, by the name of its table. Raise `Invalid` if the settings of one are wrong;
+    an adapter that fails to load otherwise does not affect the others."""
     factories = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    adapters: list[Adapter] = []
+    adapters: dict[str, Adapter] = {}
     for setup in config.list_setups(settings):
         factory = factories[setup.platform]
         try:
@@ -98,9 +118,16 @@ def load_adapters(settings: Settings) -> list[Adapter]:
             adapter = BrokenAdapter(
                 setup.platform,
                 f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
+                setup.name,
             )
-        if adapter is not None:
-            adapters.append(adapter)
+        if adapter is None:
+            continue
+        same = [
+            n for n, a in adapters.items() if (a.platform, a.account) == (adapter.platform, adapter.account)
+        ]
+        if same:
+            raise Invalid(f"[{same[0]}] and [{setup.label}] are the same account: take one of them out")
+        adapters[setup.label] = adapter
     return adapters
 
 

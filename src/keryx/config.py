@@ -4,6 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from importlib.metadata import entry_points
@@ -123,6 +124,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return (Model(name=self.llm_model, base_url=base_url, id=self.llm_model, key=key), *self.models)
 
     @property
+    def has_named_accounts(self) -> bool:
+        """Whether a platform has a table for an account, such as `[telegram.work]`."""
+        return any(_list_tables(table) for table in self.platforms.values())
+
+    @property
     def active_agent(self) -> str:
         """Return the agent in force. `auto` means the configured models, else the local model if installed, else echo."""
         if self.agent != "auto":
@@ -189,12 +195,16 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def list_setups(settings: Settings, environ: Mapping[str, str] | None = None) -> list[AdapterSetup]:
-    """Return the settings of each installed platform that has any, sorted by name."""
+    """Return the settings of each account of the installed platforms, sorted by name. A table below the table of a platform
+    belongs to an account of that name."""
     environ = os.environ if environ is None else environ
     found: list[AdapterSetup] = []
-    for name in sorted(set(settings.platforms) | set(_find_platform_variables(environ))):
-        table = settings.platforms.get(name, {})
-        found.append(AdapterSetup(platform=name, home=settings.folder, table=table, environ=environ))
+    for platform in sorted(set(settings.platforms) | set(_find_platform_variables(environ))):
+        table = settings.platforms.get(platform, {})
+        accounts = _list_tables(table)
+        plain = {key: value for key, value in table.items() if key not in accounts}
+        setup = AdapterSetup(platform=platform, home=settings.folder, table=plain, environ=environ)
+        found += [setup, *(replace(setup, name=name, table=own) for name, own in accounts.items())]
     return found
 
 
@@ -249,7 +259,29 @@ def _merge_sources(environ: Mapping[str, str]) -> dict[str, Any]:
             target = target.setdefault(part, {})
         is_list = path[:1] == ["access"]
         target[last] = [item.strip() for item in text.split(",") if item.strip()] if is_list else text
-    return values
+    return _move_account_rules(values)
+
+
+def _move_account_rules(values: dict[str, Any]) -> dict[str, Any]:
+    """Move `[access.telegram.work]` to the key `telegram.work`, and what KERYX_TELEGRAM_WORK_ALLOW has set as well."""
+    names = {
+        f"{platform}_{name}".lower().replace("-", "_"): f"{platform}.{name}"
+        for platform, table in values.get("platforms", {}).items()
+        for name in _list_tables(table)
+    }
+    rules: dict[str, Any] = {}
+    for key, table in values.get("access", {}).items():
+        own = table
+        if isinstance(table, dict):
+            fields = cast(dict[str, Any], table)
+            accounts = {f"{key}.{name}": value for name, value in _list_tables(fields).items()}
+            rules |= accounts
+            own = {name: value for name, value in fields.items() if f"{key}.{name}" not in accounts}
+            if accounts and not own:
+                continue
+        name = names.get(key) or key
+        rules[name] = {**rules[name], **own} if name in rules else own
+    return {**values, "access": rules} if rules else values
 
 
 def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
@@ -264,15 +296,22 @@ def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
     for platform, table in tables.items():
         if not isinstance(table, dict):
             raise Invalid(f"the configuration is wrong: write [{platform}] and its settings below it")
-        for key, value in table.items():  # pyright: ignore[reportUnknownVariableType]
-            if _SECRET_NAME.search(str(key)) and not str(value).startswith(("env:", "file:")):  # pyright: ignore[reportUnknownArgumentType]
+        for key, value in _flatten({platform: table}).items():
+            if _SECRET_NAME.search(key.rpartition(".")[2]) and not str(value).startswith(("env:", "file:")):
                 raise Invalid(
-                    f"the configuration is wrong: {platform}.{key}: write env:NAME or file:PATH, not the secret itself"
+                    f"the configuration is wrong: {key}: write env:NAME or file:PATH, not the secret itself"
                 )
     rest = {name: value for name, value in values.items() if name not in tables}
     if "platforms" in rest:
         raise Invalid("the configuration is wrong: write [telegram], not [platforms.telegram]")
     return {**rest, "platforms": tables}
+
+
+def _list_tables(table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the tables within a table, sorted by name."""
+    return {
+        name: cast(dict[str, Any], value) for name, value in sorted(table.items()) if isinstance(value, dict)
+    }
 
 
 def _find_platform_variables(environ: Mapping[str, str]) -> dict[str, list[str]]:

@@ -149,7 +149,7 @@ class FakeTelegram(WireFake):
         if method == "getupdates":
             return self._get_updates(params)
         if method == "getme":
-            return _ok(BOT)
+            return _ok({**BOT, "id": int(self.token.partition(":")[0])})
         known = self._methods.get(method)
         return known(params) if known else _error(404, f"Not Found: method {method} not found")
 

@@ -83,7 +83,18 @@ class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 CLOSED = AccessRule()
 AccessRules = Mapping[str, AccessRule]
+"""Rules by platform, and by `build_rule_key` for the accounts that have rules of their own."""
 NO_RULES: AccessRules = MappingProxyType({})
+
+
+def build_rule_key(platform: str, account: str) -> str:
+    """Return the key of the rule of one account."""
+    return f"{platform}/{account}"
+
+
+def find_rule(rules: AccessRules, platform: str, account: str) -> AccessRule | None:
+    """Return the rule of an account, or else that of its platform."""
+    return rules.get(build_rule_key(platform, account)) or rules.get(platform)
 
 
 def judge(rule: AccessRule, source: Source, *, granted: bool, others: Collection[str] = ()) -> Verdict:

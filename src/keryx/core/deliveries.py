@@ -163,7 +163,8 @@ def parse_note(note: str) -> tuple[DeliveryState, str]:
 
 def parse_targets(text: str, *, origin: Target | None = None) -> list[Target]:
     """Read `origin`, `local`, `<platform>`, `<platform>:<chat>[:<thread>]`, or a list of these with commas. A colon or
-    a comma within an id is written `%3A` or `%2C`, as `str(target)` does."""
+    a comma within an id is written `%3A` or `%2C`, as `str(target)` does. `<platform>.<name>` names one account; the name
+    is then the `account` of the target."""
     found: list[Target] = []
     for item in (piece.strip() for piece in text.split(",")):
         target = _parse_target(item, origin)
@@ -177,11 +178,12 @@ def _parse_target(item: str, origin: Target | None) -> Target:
         if origin is None:
             raise Invalid("`origin` has no meaning here: name a platform, such as telegram:123 or local")
         return origin
-    platform, _, rest = item.partition(":")
+    place, _, rest = item.partition(":")
+    platform, _, account = place.partition(".")
     if not platform.replace("_", "").replace("-", "").isalnum() or not platform.isascii():
         raise Invalid(f"{item[:80]!r} is not a target: write origin, local, <platform> or <platform>:<chat>")
     chat, _, thread = rest.partition(":")
-    return Target(platform.lower(), chat=unquote(chat), thread=unquote(thread))
+    return Target(platform.lower(), account, unquote(chat), unquote(thread))
 
 
 def _escape_part(part: str) -> str:

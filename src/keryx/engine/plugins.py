@@ -98,7 +98,7 @@ class RoleLookup:
     """Looks up roles on platforms whose access rule names roles and whose adapter supports it."""
 
     def __init__(self, adapters: Sequence[Adapter], rules: AccessRules, clock: Clock) -> None:
-        with_roles = [a for a in adapters if rules.get(a.platform, CLOSED).roles]
+        with_roles = [a for a in adapters if (access.find_rule(rules, *get_account_key(a)) or CLOSED).roles]
         self._adapters = {get_account_key(a): a for a in with_roles if isinstance(a, SupportsRoles)}
         self._rules = rules
         self._clock = clock
@@ -113,7 +113,7 @@ class RoleLookup:
         """Return the event with the roles of its author, unless it is ignored anyway or needs no access."""
         if isinstance(inbound, InboundDeletion):
             return inbound
-        rule = self._rules.get(inbound.source.platform, CLOSED)
+        rule = access.find_rule(self._rules, *get_account_key(inbound.source)) or CLOSED
         addressed = inbound.addressed if isinstance(inbound, InboundMessage) else True
         if access.lacks_mention(rule, inbound.source, addressed=addressed) and not rule.observe:
             return inbound
@@ -126,7 +126,8 @@ class RoleLookup:
         adapter = self._adapters.get(get_account_key(source))
         if adapter is None or source.chat_type is ChatType.DM or not source.chat or not source.user:
             return source
-        bare, rule = msgspec.structs.replace(source, roles=()), self._rules[source.platform]
+        bare = msgspec.structs.replace(source, roles=())
+        rule = access.find_rule(self._rules, *get_account_key(source)) or CLOSED
         if access.judge(rule, bare, granted=False) is Verdict.ALLOWED:
             return bare
         key = (*get_account_key(source), source.chat, source.user)

@@ -17,7 +17,7 @@ from keryx.core.ports import adapter as adapter_port
 from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach
 from keryx.core.resets import BUSY_LIMIT, ResetPolicies
 from keryx.core.sessions import Session
-from keryx.core.source import Profiles, Source, SourceRules
+from keryx.core.source import Profiles, Source, SourceRule, SourceRules
 from keryx.core.turns import BusyMode, TurnLimits
 from keryx.core.usage import Budgets
 
@@ -84,12 +84,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     agent_rules: SourceRules = {}
     # The connected platforms.
     reach: Mapping[str, PlatformReach] = {}
+    # The accounts that have names, such as `telegram.work`.
+    account_names: Mapping[str, str] = {}
 
     def assign_profile(self, source: Source) -> Source:
         """Return the source with its profile and with `by_role`."""
         profile = sources.choose_profile(source, self.profiles)
         by_role = bool(source.roles) and access.is_allowed_by_role(
-            self.access.get(source.platform, CLOSED), source
+            access.find_rule(self.access, source.platform, source.account) or CLOSED, source
         )
         if profile == source.profile and by_role == source.by_role:
             return source
@@ -111,10 +113,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def map_reach(adapters: Sequence[Adapter]) -> dict[str, PlatformReach]:
-    """Return the platforms that messages can be sent to. Of several accounts, the first one sends."""
-    return {
-        a.platform: PlatformReach(
+def map_reach(adapters: Sequence[Adapter], names: Mapping[str, str] = {}) -> dict[str, PlatformReach]:
+    """Return the platforms that messages can be sent to, and the accounts that have a name. Of several accounts, the first
+    one sends for its platform."""
+    reach = {
+        (a.platform, a.account): PlatformReach(
             a.account,
             a.capabilities.ids,
             threads=a.capabilities.threads,
@@ -122,6 +125,55 @@ def map_reach(adapters: Sequence[Adapter]) -> dict[str, PlatformReach]:
         )
         for a in reversed(adapters)
     }
+    named = {
+        name: reach[key]
+        for name, account in names.items()
+        if (key := (name.partition(".")[0], account)) in reach
+    }
+    return {platform: found for (platform, _), found in reach.items()} | named
+
+
+def name_accounts(policy: Policy, names: Mapping[str, str]) -> Policy:
+    """Return the policy for accounts with names: `names` maps `telegram.work` to the account. Rules that use a name are
+    changed to name the account. Raise `Invalid` for access rules of an account that does not exist."""
+    rules: dict[str, AccessRule] = {}
+    for name, rule in policy.access.items():
+        platform, dot, short = name.partition(".")
+        if not dot:
+            rules[name] = rule
+        elif name in names:
+            rules[access.build_rule_key(platform, names[name])] = rule
+        elif known := sorted(n.partition(".")[2] for n in names if n.startswith(f"{platform}.")):
+            raise Invalid(
+                f"[access.{name}] is wrong: there is no account {short!r} of {platform}; there are {', '.join(known)}"
+            )
+        else:
+            raise Invalid(
+                f"[access.{name}] is wrong: {platform} has no accounts with names; write [{name}] with its settings"
+            )
+
+    def resolve(rule: SourceRule) -> SourceRule:
+        found = {
+            (platform, account)
+            for name, account in names.items()
+            for platform, _, short in [name.partition(".")]
+            if short == rule.account and rule.platform in ("", platform)
+        }
+        if len(found) != 1:
+            return rule
+        [(platform, account)] = found
+        return msgspec.structs.replace(rule, platform=platform, account=account)
+
+    return msgspec.structs.replace(
+        policy,
+        account_names=names,
+        access=rules,
+        agent_rules={agent: tuple(map(resolve, places)) for agent, places in policy.agent_rules.items()},
+        profiles={
+            name: msgspec.structs.replace(profile, rules=tuple(map(resolve, profile.rules)))
+            for name, profile in policy.profiles.items()
+        },
+    )
 
 
 def close_unlisted_platforms(policy: Policy, adapters: Sequence[Adapter]) -> Policy:
@@ -133,7 +185,7 @@ def close_unlisted_platforms(policy: Policy, adapters: Sequence[Adapter]) -> Pol
 def check_access(rules: AccessRules, adapters: Sequence[Adapter]) -> None:
     """Raise `Invalid` for a rule with ids or roles that cannot exist on its platform and would never match."""
     for adapter in adapters:
-        rule = rules.get(adapter.platform, CLOSED)
+        rule = access.find_rule(rules, adapter.platform, adapter.account) or CLOSED
         try:
             _check_rule(adapter.platform, rule, adapter.capabilities)
         except Invalid as exc:

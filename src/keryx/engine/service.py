@@ -7,6 +7,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from keryx.core.access import CLOSED, build_rule_key, find_rule
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency
 from keryx.core.ports.adapter import Adapter
@@ -54,7 +55,7 @@ class Service:
     ) -> None:
         self._adapters = adapters if everything else ()
         policy = close_unlisted_platforms(
-            msgspec.structs.replace(policy, reach=map_reach(adapters)), self._adapters
+            msgspec.structs.replace(policy, reach=map_reach(adapters, policy.account_names)), self._adapters
         )
         self._database = database
         self._clock = clock
@@ -130,8 +131,12 @@ class Service:
 
     def _publish_rules(self, tx: Transaction) -> None:
         """Publish the access rules of these platforms for other nodes, which may run turns of their users."""
+        rules = self._policy.access
         for platform in sorted({a.platform for a in self._adapters}):
-            access.publish_rule(tx, platform, self._policy.access[platform])
+            access.publish_rule(tx, platform, rules[platform])
+        for adapter in self._adapters:
+            key = build_rule_key(adapter.platform, adapter.account)
+            access.publish_rule(tx, key, find_rule(rules, adapter.platform, adapter.account) or CLOSED)
 
     async def _drain_sends(self) -> None:
         """Wait a moment for running sends, so that none has an unknown outcome."""

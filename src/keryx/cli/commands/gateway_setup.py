@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,6 @@ from keryx import config
 from keryx.cli import output, settings_file
 from keryx.cli.options import FLAG, Json
 from keryx.core.errors import Conflict, Forbidden, Invalid, Unavailable
-from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
 from keryx.surfaces.gateway.telegram import TelegramSettings, check_token, check_url
 from keryx.surfaces.gateway.telegram.bot_api import (
@@ -41,6 +41,10 @@ there, send /setprivacy to @BotFather, choose Disable, and add the bot to the gr
 _PRIVACY_OFF = "In a group the bot hears everything that is said; it answers what is meant for it."
 MATRIX_VARIABLE = "KERYX_MATRIX_TOKEN"
 DEVICE_NAME = "Keryx"
+AccountName = Annotated[
+    str, Parameter(show_default=False, help="A name for the account, such as work, if it is one of several.")
+]
+_ACCOUNT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
 ClientT = TypeVar("ClientT", TelegramApi, Homeserver)
 _WHO_MAY_TALK = "Who may talk to it? (such as @you:example.org; empty for nobody yet): "
 
@@ -67,6 +71,7 @@ async def telegram(
     take_over: Annotated[
         bool, FLAG, Parameter(help="Remove a webhook that another program has set for the bot.")
     ] = False,
+    name: AccountName = "",
     json: Json = False,
 ) -> None:
     """Connect a bot on Telegram.
@@ -76,18 +81,18 @@ async def telegram(
 
         keryx gateway setup telegram
         keryx gateway setup telegram --token-file token
+        keryx gateway setup telegram --name work
     """
-    settings = config.read()
+    settings, label = config.read(), _build_label(PLATFORM, name)
     token = _read_bot_token(token_file)
     check_token(token)
-    table = settings.platforms.get(PLATFORM, {})
-    setup = AdapterSetup(platform=PLATFORM, home=settings.folder, table=table, environ=os.environ)
-    configured = setup.read(TelegramSettings)
+    setups = {setup.label: setup for setup in config.list_setups(settings)}
+    configured = setups[label].read(TelegramSettings) if label in setups else None
     base_url = check_url("base_url", configured.base_url if configured else DEFAULT_URL)
     async with _closing(TelegramApi(token, base_url)) as api:
         bot = await _check_bot(api, take_over=take_over)
-    reference = settings_file.write_secret(settings.folder, "telegram-token", token)
-    path = settings_file.update(settings.folder, PLATFORM, {"token": reference})
+    reference = settings_file.write_secret(settings.folder, f"{label.replace('.', '-')}-token", token)
+    path = settings_file.update(settings.folder, label, {"token": reference})
     if json:
         output.write_json(
             {"id": bot.id, "username": bot.username, "name": bot.first_name, "settings": str(path)}
@@ -136,6 +141,13 @@ async def _check_bot(api: TelegramApi, *, take_over: bool) -> BotInfo:
     return bot
 
 
+def _build_label(platform: str, name: str) -> str:
+    """Return the name of the table of an account. Raise `Invalid` for a name that cannot be written there."""
+    if name and not _ACCOUNT_NAME.match(name):
+        raise Invalid(f"{name[:80]!r} is no name for an account: use lower case letters, digits, _ and -")
+    return f"{platform}.{name}" if name else platform
+
+
 def _print_next_steps(steps: Sequence[str]) -> None:
     output.write("\nNext:")
     for number, step in enumerate(steps, 1):
@@ -159,6 +171,7 @@ async def matrix(
         list[str] | None,
         Parameter(negative="", help="Who may talk to Keryx, such as @you:example.org; may be repeated."),
     ] = None,
+    name: AccountName = "",
     json: Json = False,
 ) -> None:
     """Connect an account on Matrix.
@@ -170,7 +183,7 @@ async def matrix(
         keryx gateway setup matrix --homeserver example.org --user @keryx:example.org
         keryx gateway setup matrix --homeserver example.org --token-file token
     """
-    home = config.read().folder
+    home, label = config.read().folder, _build_label("matrix", name)
     address = await discover_url(homeserver or _ask("Homeserver (such as example.org): "))
     token = _read_secret_file(token_file) if token_file else os.environ.get(MATRIX_VARIABLE, "")
     async with _closing(Homeserver(address, "")) as server:
@@ -178,10 +191,10 @@ async def matrix(
     people = allow or []
     if allow is None and sys.stdin.isatty():
         people = _ask(_WHO_MAY_TALK, empty=True).replace(",", " ").split()
-    reference = settings_file.write_secret(home, "matrix-token", token)
-    path = settings_file.update(home, "matrix", {"homeserver": address, "user": account, "token": reference})
+    reference = settings_file.write_secret(home, f"{label.replace('.', '-')}-token", token)
+    path = settings_file.update(home, label, {"homeserver": address, "user": account, "token": reference})
     if people:
-        settings_file.update(home, "access.matrix", {"allow": people})
+        settings_file.update(home, f"access.{label}", {"allow": people})
     if json:
         output.write_json({"user": account, "homeserver": address, "settings": str(path), "allow": people})
         return
@@ -194,7 +207,9 @@ async def matrix(
     if people:
         output.write(f"{', '.join(people)} may talk to it, and invite it into rooms.")
     else:
-        steps.insert(0, 'say who may talk to it: in keryx.toml, [access.matrix] allow = ["@you:example.org"]')
+        steps.insert(
+            0, f'say who may talk to it: in keryx.toml, [access.{label}] allow = ["@you:example.org"]'
+        )
     _print_next_steps(steps)
 
 

@@ -50,7 +50,7 @@ def send(
     target: Annotated[
         str | None,
         Parameter(
-            help="Where the answer is sent too: local, local:NAME, PLATFORM:CHAT, or PLATFORM for its home."
+            help="Where the answer is sent too: local, local:NAME, PLATFORM:CHAT, PLATFORM.ACCOUNT:CHAT, or PLATFORM for its home."
         ),
     ] = None,
     event: Annotated[

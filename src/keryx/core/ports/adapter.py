@@ -56,6 +56,19 @@ def check_id(platform: str, kind: str, text: str, expected: IdFormat | None) -> 
         raise Invalid(f"{text[:80]!r} is no {kind} on {platform}: the id of one is {expected.words}")
 
 
+def find_account(target: Target, reach: Mapping[str, PlatformReach]) -> Target:
+    """Return a target with the account instead of its name, such as `work` of `telegram.work`. Raise `Invalid` for a name that
+    no account has."""
+    if not target.account:
+        return target
+    found = reach.get(f"{target.platform}.{target.account}")
+    if found is None:
+        known = sorted(name for name in reach if name.startswith(f"{target.platform}."))
+        choice = f"choose among {', '.join(known)}" if known else f"write {target.platform} alone"
+        raise Invalid(f"there is no account {target.account[:80]!r} of {target.platform}: {choice}")
+    return msgspec.structs.replace(target, account=found.account)
+
+
 def check_target(target: Target, reach: PlatformReach) -> None:
     """Raise `Invalid` for a target that cannot exist on its platform."""
     check_id(target.platform, "chat", target.chat, reach.ids.chat)

@@ -3,7 +3,7 @@
 from keryx.core.deliveries import Target, parse_targets
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.lanes import Lane
-from keryx.core.ports.adapter import PlatformReach, check_target
+from keryx.core.ports.adapter import PlatformReach, check_target, find_account
 from keryx.core.source import ChatType
 from keryx.engine.commands.call import CommandCall, CommandResult, pluralize, quote_title
 from keryx.engine.units import control
@@ -57,8 +57,9 @@ def hand_over(call: CommandCall) -> CommandResult:
     targets = parse_targets(call.text)
     if len(targets) != 1:
         raise Invalid("a conversation goes on in one place: name one")
-    check_target(targets[0], call.policy.reach.get(targets[0].platform, PlatformReach()))
-    lane = _find_lane(call, targets[0])
+    target = find_account(targets[0], call.policy.reach)
+    check_target(target, call.policy.reach.get(target.platform, PlatformReach()))
+    lane = _find_lane(call, target)
     came_from = call.inbound.source.platform
     control.switch(call.tx, lane, session, why=f"handed over from {came_from}")
     if call.lane is not None:
@@ -79,6 +80,7 @@ def _find_lane(call: CommandCall, target: Target) -> Lane:
         lane
         for lane in lane_store.list_for_owner(call.tx, profile=session.profile, owner=session.owner)
         if lane.source.platform == target.platform
+        and target.account in ("", lane.source.account)
         and (not target.chat or (lane.target.chat, lane.target.thread) == (target.chat, target.thread))
         and (call.lane is None or lane.key != call.lane.key)
     ]

@@ -96,8 +96,14 @@ def identify(source: Source) -> str | None:
 
 
 def _find_rule(tx: Transaction, source: Source, rules: AccessRules) -> AccessRule:
-    """Return the rule of a platform: of this node, or else the one published by a node that serves the platform."""
-    return rules.get(source.platform) or access_store.find_rule(tx, source.platform) or CLOSED
+    """Return the rule of an account: of this node, or else the one published by a node that serves the platform."""
+    platform, account = source.platform, source.account
+    return (
+        access.find_rule(rules, platform, account)
+        or access_store.find_rule(tx, access.build_rule_key(platform, account))
+        or access_store.find_rule(tx, platform)
+        or CLOSED
+    )
 
 
 def _find_other_ids(tx: Transaction, source: Source) -> list[str]:

@@ -6,7 +6,7 @@ import msgspec
 
 from keryx.core import ids, lanes, prompt, resets
 from keryx.core import source as sources
-from keryx.core.access import CLOSED, lacks_mention
+from keryx.core.access import CLOSED, find_rule, lacks_mention
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.lanes import Lane, LaneAddress
@@ -88,7 +88,8 @@ def _route(
 ) -> Receipt:
     if not access.admit(tx, inbound, policy.access):
         return Receipt(duplicate=False)
-    rule, local = policy.access.get(inbound.source.platform, CLOSED), inbound.principal is not None
+    rule = find_rule(policy.access, inbound.source.platform, inbound.source.account) or CLOSED
+    local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
         deliveries.release_held(tx, inbound.reply)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):

@@ -8,7 +8,7 @@ import msgspec
 from keryx.core.deliveries import LOCAL, Target, parse_targets
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, ProfileId
-from keryx.core.ports.adapter import PlatformReach, check_target
+from keryx.core.ports.adapter import PlatformReach, check_target, find_account
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.store import deliveries, inbox, lanes, platforms
@@ -31,7 +31,10 @@ def resolve(
     """Return the targets that a text names, each with its chat. `accounts` are the connected platforms.
 
     Raise `Invalid` for a platform that is not connected or has no home channel, and for an impossible id."""
-    return [_complete_target(tx, target, profile, accounts) for target in parse_targets(text, origin=origin)]
+    named = [
+        t if t is origin else find_account(t, accounts or {}) for t in parse_targets(text, origin=origin)
+    ]
+    return [_complete_target(tx, target, profile, accounts) for target in named]
 
 
 def _complete_target(
@@ -45,7 +48,7 @@ def _complete_target(
         check_target(target, reach)
         return msgspec.structs.replace(target, account=target.account or reach.account)
     home = platforms.find_home(tx, target.platform, profile=profile)
-    if home is None:
+    if home is None or target.account not in ("", home.target.account):
         raise Invalid(
             f"{target.platform} has no home channel: write /home in the chat that is to be it,"
             f" or name a chat, as in {target.platform}:123"

@@ -21,14 +21,16 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSetup:
-    """The raw settings of one platform."""
+    """The raw settings of one account of a platform."""
 
     platform: str
+    # The name of the account if the platform has several: `work` of `[telegram.work]`.
+    name: str = ""
     # The folder of Keryx.
     home: Path
-    # The table of the platform in keryx.toml.
+    # The table in keryx.toml, without the tables of accounts below it.
     table: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    # Variables `KERYX_<PLATFORM>_<NAME>` take precedence over the table.
+    # Variables `KERYX_<PLATFORM>_<SETTING>`, or `KERYX_<PLATFORM>_<NAME>_<SETTING>`, take precedence over the table.
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def read(self, kind: type[Kind]) -> Kind | None:
@@ -49,12 +51,22 @@ class AdapterSetup:
             return msgspec.convert(values, kind, strict=False, dec_hook=decode_secret)
         except msgspec.ValidationError as exc:
             what, _, where = str(exc).partition(" - at `$.")
-            name = f"{self.platform}.{where.rstrip('`')}" if where else f"[{self.platform}]"
+            name = f"{self.label}.{where.rstrip('`')}" if where else f"[{self.label}]"
             raise Invalid(f"the configuration is wrong: {name}: {what}") from exc
+
+    @property
+    def label(self) -> str:
+        """The name of the table in keryx.toml."""
+        return f"{self.platform}.{self.name}" if self.name else self.platform
+
+    @property
+    def hook_path(self) -> str:
+        """The path below `/hooks/` for an adapter with a hook."""
+        return self.label.replace(".", "/")
 
     def variable_name(self, name: str) -> str:
         """Return the variable of a setting: KERYX_TELEGRAM_BASE_URL for `base_url` of telegram."""
-        return f"KERYX_{self.platform}_{name}".upper().replace("-", "_")
+        return f"KERYX_{self.label}_{name}".upper().replace("-", "_").replace(".", "_")
 
     def _read_variables(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         hints = get_type_hints(kind)
@@ -69,13 +81,13 @@ class AdapterSetup:
 class BrokenAdapter:
     """The placeholder for an adapter that could not be built: its deliveries wait, and `reason` is shown."""
 
-    account = ""
     hook = None
     # Accept any access rule: the capabilities of the platform are unknown.
     capabilities = Capabilities(roles=("*",), threads=True)
 
-    def __init__(self, platform: str, reason: str) -> None:
+    def __init__(self, platform: str, reason: str, account: str = "") -> None:
         self.platform = platform
+        self.account = account
         self._reason = reason
 
     async def listen(self, context: AdapterContext) -> None:

@@ -93,9 +93,10 @@ def make(setup: AdapterSetup) -> "WebhookAdapter | None":
         return None
     if not settings.secret:
         raise Invalid(
-            'webhook.secret is missing: name a variable or a file, as in secret = "env:HOOK_SECRET"'
+            f'{setup.label}.secret is missing: name a variable or a file, as in secret = "env:HOOK_SECRET"'
         )
-    return WebhookAdapter(settings, secrets=parse_secrets(settings.secret.reveal(setup.environ)))
+    secrets = parse_secrets(settings.secret.reveal(setup.environ))
+    return WebhookAdapter(settings, secrets=secrets, account=setup.name, hook_path=setup.hook_path)
 
 
 def parse_secrets(text: str) -> tuple[bytes, ...]:
@@ -117,7 +118,7 @@ def sign(key: bytes, id: str, timestamp: str, body: bytes) -> str:
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
-def parse(event: str, message: WebhookMessage) -> InboundEvent:
+def parse(event: str, message: WebhookMessage, account: str = "") -> InboundEvent:
     """Convert a posted message for the engine. Pure, so that recorded payloads are enough to test it.
 
     `event` must be the same when the platform repeats an event: the engine stores each event once. `reply` is the
@@ -125,6 +126,7 @@ def parse(event: str, message: WebhookMessage) -> InboundEvent:
     """
     source = Source(
         platform=PLATFORM,
+        account=account,
         chat=message.chat,
         chat_name=message.chat_name or None,
         chat_type=message.type,
@@ -151,7 +153,7 @@ def parse(event: str, message: WebhookMessage) -> InboundEvent:
         source=source,
         parts=text_parts(message.text),
         surface="gateway",
-        reply=Target(PLATFORM, chat=message.chat, thread=message.thread, reply_to=event),
+        reply=Target(PLATFORM, account, message.chat, message.thread, reply_to=event),
         addressed=message.addressed,
         quote=message.quote,
         edits=message.edits or None,
@@ -178,13 +180,14 @@ class WebhookAdapter:
     repeated with a mark; with it, silently and safely under the same key."""
 
     platform = PLATFORM
-    account = ""
 
     def __init__(
         self,
         settings: WebhookSettings,
         *,
         secrets: Sequence[bytes],
+        account: str = "",
+        hook_path: str = PLATFORM,
         now: Callable[[], float] = time.time,
     ) -> None:
         if not secrets:
@@ -195,6 +198,7 @@ class WebhookAdapter:
             username=True,
             query=True,
         )
+        self.account = account
         self._url = settings.url
         self._secrets = tuple(secrets)
         self._now = now
@@ -204,7 +208,7 @@ class WebhookAdapter:
                 verify=trusted, timeout=httpx.Timeout(_TIMEOUT_SECONDS, connect=10)
             )
         )
-        self.hook = Webhook(path=PLATFORM, handle=self._handle_post, limit=MAX_BODY_BYTES)
+        self.hook = Webhook(path=hook_path, handle=self._handle_post, limit=MAX_BODY_BYTES)
         self.capabilities = Capabilities(
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
             threads=True,
@@ -272,7 +276,7 @@ class WebhookAdapter:
             return _build_error(503, "Keryx is starting: try again")
         try:
             message = msgspec.convert(json.loads(request.body), WebhookMessage)
-            inbound = parse(event, message)
+            inbound = parse(event, message, self.account)
             if message.alias:
                 await self._context.add_alias(inbound.source, message.alias)
             receipt = await self._context.receive(inbound)

@@ -62,15 +62,15 @@ def make(setup: AdapterSetup) -> Adapter | None:
         return None
     if not settings.homeserver:
         raise Invalid(
-            f"matrix.homeserver is missing: write its address, or set {setup.variable_name('homeserver')}"
+            f"{setup.label}.homeserver is missing: write its address, or set {setup.variable_name('homeserver')}"
         )
     if not settings.user.startswith("@") or ":" not in settings.user:
         raise Invalid(
-            f"matrix.user must be the full name of the account, such as @keryx:example.org: write it, or set {setup.variable_name('user')}"
+            f"{setup.label}.user must be the full name of the account, such as @keryx:example.org: write it, or set {setup.variable_name('user')}"
         )
     if not settings.token:
         raise Invalid(
-            f"matrix.token is missing: write env:NAME or file:PATH, or set {setup.variable_name('token')}"
+            f"{setup.label}.token is missing: write env:NAME or file:PATH, or set {setup.variable_name('token')}"
         )
     server = Homeserver(settings.homeserver, settings.token.reveal(setup.environ))
     return MatrixAdapter(server, settings.user, download=settings.download)

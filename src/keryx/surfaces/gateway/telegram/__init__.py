@@ -105,14 +105,17 @@ def make(setup: AdapterSetup) -> "TelegramAdapter | None":
         return None
     if not settings.token:
         raise Invalid(
-            "telegram.token is missing: run `keryx gateway setup telegram`, or set KERYX_TELEGRAM_TOKEN"
+            f"{setup.label}.token is missing: run `keryx gateway setup telegram`, or set {setup.variable_name('token')}"
         )
     secret = ""
     if settings.mode is UpdateMode.WEBHOOK:
         if not settings.secret or not settings.url:
-            raise Invalid("telegram.mode = webhook needs `url`, the public address of Keryx, and a `secret`")
+            raise Invalid(
+                f"{setup.label}.mode = webhook needs `url`, the public address of Keryx, and a `secret`"
+            )
         secret = check_secret(settings.secret.reveal(setup.environ))
-    return TelegramAdapter(settings.token.reveal(setup.environ), settings, secret=secret)
+    token = settings.token.reveal(setup.environ)
+    return TelegramAdapter(token, settings, secret=secret, hook_path=setup.hook_path)
 
 
 class TelegramAdapter:
@@ -124,9 +127,11 @@ class TelegramAdapter:
         settings: TelegramSettings = TelegramSettings(),
         *,
         secret: str = "",
+        hook_path: str = PLATFORM,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.account = check_token(token)
+        self._hook_path = hook_path
         self._settings = settings
         self._secret = secret
         self._sleep = sleep
@@ -153,7 +158,7 @@ class TelegramAdapter:
     def hook(self) -> Webhook | None:
         if self._settings.mode is not UpdateMode.WEBHOOK:
             return None
-        return Webhook(path=PLATFORM, handle=self._handle_post)
+        return Webhook(path=self._hook_path, handle=self._handle_post)
 
     async def listen(self, context: AdapterContext) -> None:
         api = RetryingApi(self._api, context, self._sleep)
@@ -239,7 +244,7 @@ class TelegramAdapter:
         url = str(found.get("url") or "") if isinstance(found, dict) else ""  # pyright: ignore
         if not url:
             return
-        if urlsplit(url).path != f"/hooks/{PLATFORM}":
+        if urlsplit(url).path != f"/hooks/{self._hook_path}":
             raise Forbidden(WEBHOOK_IN_USE)
         await api.call("deleteWebhook", drop_pending_updates=False)
 
@@ -247,7 +252,7 @@ class TelegramAdapter:
         # One connection at a time, so that messages arrive in order.
         await api.call(
             "setWebhook",
-            url=f"{check_url('url', self._settings.url)}/hooks/{PLATFORM}",
+            url=f"{check_url('url', self._settings.url)}/hooks/{self._hook_path}",
             secret_token=self._secret,
             max_connections=1,
             allowed_updates=UPDATE_KINDS,
