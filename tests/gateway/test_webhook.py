@@ -15,7 +15,8 @@ from tests.fakes.webhook import KEY, SECRET, FakeWebhooks, headers
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import Invalid, Refused, Throttled
 from keryx.core.ids import DeliveryId
-from keryx.core.messages import text_parts
+from keryx.core.media import Attachment
+from keryx.core.messages import Text, text_parts
 from keryx.core.ports.adapter import (
     InboundEvent,
     OutgoingPart,
@@ -26,7 +27,7 @@ from keryx.core.ports.adapter import (
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.webhook import (
-    MAX_BODY_BYTES,
+    DEFAULT_BODY_BYTES,
     WebhookAdapter,
     WebhookSettings,
     make,
@@ -45,7 +46,7 @@ class Ear:
     """An adapter that listens, and how to post to it."""
 
     def __init__(self, *secrets: bytes, now: float | None = None) -> None:
-        self.context = RecordingAdapterContext()
+        self.context = RecordingAdapterContext(stranger=lambda source: source.user == "eve")
         clock = time.time if now is None else lambda: now
         self.adapter = WebhookAdapter(WebhookSettings(url=URL), secrets=secrets or (KEY,), now=clock)
 
@@ -93,10 +94,18 @@ async def test_everything_that_can_be_said(ear: Ear) -> None:
         "addressed": False,
         "quote": "before",
         "edits": "msg_0",
+        "topic": "Lunch",
+        "scope": "club",
+        "parent_chat": "c0",
+        "user_alt": "uuid-1",
+        "chat_alt": "uuid-2",
+        "bot": True,
     }
     await ear.post(json.dumps(told).encode())
     [event] = ear.context.events
     source = event.source
+    assert (source.topic, source.scope, source.parent_chat) == ("Lunch", "club", "c0")
+    assert (source.user_alt, source.chat_alt, source.bot) == ("uuid-1", "uuid-2", True)
     assert (source.user_name, source.chat_name, source.chat_type) == ("Ann", "Friends", ChatType.GROUP)
     assert (source.thread, event.addressed, event.quote, event.edits) == ("t", False, "before", "msg_0")
 
@@ -153,6 +162,9 @@ async def test_a_timestamp_holds_for_five_minutes(apart: int, status: int) -> No
         b"[]",
         b'{"chat": 3}',
         b'{"chat": "c", "user": "u"}',
+        b'{"chat": "c", "user": "u", "text": ""}',
+        b'{"chat": "c", "user": "u", "text": " "}',
+        b'{"chat": "c", "user": "u", "files": [{"data": "?"}]}',
         b"[" * 100_000,
         b'{"chat": "c", "user": "u", "text": "t", "type": "crowd"}',
     ],
@@ -180,8 +192,34 @@ async def test_nothing_is_taken_in_before_the_door_is_open() -> None:
     assert (await Ear().post(HELLO)).status == 503
 
 
+async def test_files_are_stored_with_the_message(ear: Ear) -> None:
+    files = [{"name": "a.txt", "mime": "text/plain", "data": base64.b64encode(b"words").decode()}]
+    await ear.post(json.dumps({"chat": "c1", "user": "ann", "files": files}).encode())
+    [event] = ear.context.events
+    [stored] = ear.context.attachments
+    assert (stored.name, stored.mime, stored.body) == ("a.txt", "text/plain", b"words")
+    assert [type(part).__name__ for part in event.parts] == ["File"]
+
+
+async def test_files_of_a_stranger_are_named_and_not_stored(ear: Ear) -> None:
+    files = [{"name": "a.txt", "data": base64.b64encode(b"words").decode()}]
+    await ear.post(json.dumps({"chat": "c1", "user": "eve", "text": "look", "files": files}).encode())
+    [event] = ear.context.events
+    assert event.parts == (Text("look"), Text("[a.txt]")) and ear.context.attachments == []
+
+
+async def test_a_file_of_an_answer_is_posted_where_the_receiver_takes_files() -> None:
+    with FakeWebhooks() as hooks:
+        file = Attachment(name="a.png", mime="image/png", body=b"dots")
+        await sent(hooks, text="", attachment=file)
+        [post] = hooks.posts
+    assert post.body["file"] == {"name": "a.png", "mime": "image/png", "data": "ZG90cw=="}
+    assert WebhookAdapter(WebhookSettings(url=URL), secrets=[KEY]).capabilities.attachments is None
+    assert WebhookAdapter(WebhookSettings(url=URL, files=True), secrets=[KEY]).capabilities.attachments
+
+
 def test_the_body_is_limited() -> None:
-    assert Ear().adapter.hook.limit == MAX_BODY_BYTES < 10_000_000
+    assert Ear().adapter.hook.limit == DEFAULT_BODY_BYTES < 10_000_000
 
 
 async def sent(hooks: FakeWebhooks, **fields: Any) -> str:

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import httpx
@@ -18,9 +18,11 @@ import msgspec
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
-from keryx.core.messages import text_parts
+from keryx.core.media import Attachment
+from keryx.core.messages import Part, Text, text_parts
 from keryx.core.ports.adapter import (
     AdapterContext,
+    AttachmentLimits,
     Capabilities,
     InboundDeletion,
     InboundEvent,
@@ -40,7 +42,7 @@ from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
 
 PLATFORM = "webhook"
 MAX_CLOCK_SKEW_SECONDS = 300
-MAX_BODY_BYTES = 1_000_000
+DEFAULT_BODY_BYTES = 8_000_000
 _TIMEOUT_SECONDS = 20.0
 _DEFAULT_RETRY_AFTER = timedelta(seconds=30)
 _MAX_RETRY_AFTER = timedelta(seconds=99_999)
@@ -59,6 +61,19 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     url: str = ""
     # The receiver promises to accept a `webhook-id` only once.
     idempotent: bool = False
+    # The receiver takes files: they are posted in `file`.
+    files: bool = False
+    # The largest body that is accepted, in bytes.
+    body_limit: Annotated[int, msgspec.Meta(ge=1_000, le=100_000_000)] = DEFAULT_BODY_BYTES
+
+
+class WebhookFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file in a message."""
+
+    name: str = ""
+    mime: str = ""
+    # The bytes, in base64.
+    data: bytes
 
 
 class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,12 +81,24 @@ class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     chat: str
     user: str
-    # Not needed for a deletion or a reaction.
-    text: str | None = None
+    # Not needed for a deletion, for a reaction, and where there are files.
+    text: str = ""
+    files: tuple[WebhookFile, ...] = ()
     name: str = ""
     chat_name: str = ""
     type: ChatType = ChatType.DM
     thread: str = ""
+    # The name of the thread.
+    topic: str = ""
+    # The server or workspace of the chat.
+    scope: str = ""
+    # The chat that a thread belongs to.
+    parent_chat: str = ""
+    # Ids that outlive the ordinary ones.
+    user_alt: str = ""
+    chat_alt: str = ""
+    # The author is a bot.
+    bot: bool = False
     addressed: bool = True
     quote: str = ""
     edits: str = ""
@@ -132,7 +159,13 @@ def parse(event: str, message: WebhookMessage, account: str = "") -> InboundEven
         chat_type=message.type,
         user=message.user,
         user_name=message.name or None,
+        user_alt=message.user_alt or None,
+        chat_alt=message.chat_alt or None,
         thread=message.thread or None,
+        topic=message.topic or None,
+        scope=message.scope or None,
+        parent_chat=message.parent_chat or None,
+        bot=message.bot,
         message=event,
         roles=message.roles,
     )
@@ -146,12 +179,14 @@ def parse(event: str, message: WebhookMessage, account: str = "") -> InboundEven
             message_event=message.reacts_to,
             reaction=message.reaction,
         )
-    if message.text is None:
-        raise Invalid("it has no `text`, and names neither what it `deletes` nor a `reaction`")
+    if not message.text.strip() and not message.files:
+        raise Invalid(
+            "it has neither `text` nor `files`, and names neither what it `deletes` nor a `reaction`"
+        )
     return InboundMessage(
         event=event,
         source=source,
-        parts=text_parts(message.text),
+        parts=text_parts(message.text) if message.text.strip() else (),
         surface="gateway",
         reply=Target(PLATFORM, account, message.chat, message.thread, reply_to=event),
         addressed=message.addressed,
@@ -172,6 +207,8 @@ def build_body(part: OutgoingPart) -> bytes:
         "delivery": part.delivery,
         "part": part.number,
     }
+    if file := part.attachment:
+        body["file"] = {"name": file.name, "mime": file.mime, "data": base64.b64encode(file.body).decode()}
     return json.dumps(body).encode()
 
 
@@ -208,10 +245,11 @@ class WebhookAdapter:
                 verify=trusted, timeout=httpx.Timeout(_TIMEOUT_SECONDS, connect=10)
             )
         )
-        self.hook = Webhook(path=hook_path, handle=self._handle_post, limit=MAX_BODY_BYTES)
+        self.hook = Webhook(path=hook_path, handle=self._handle_post, limit=settings.body_limit)
         self.capabilities = Capabilities(
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
             threads=True,
+            attachments=AttachmentLimits() if settings.files else None,
             limit=10_000_000,
             roles=("*",),
         )
@@ -276,7 +314,7 @@ class WebhookAdapter:
             return _build_error(503, "Keryx is starting: try again")
         try:
             message = msgspec.convert(json.loads(request.body), WebhookMessage)
-            inbound = parse(event, message, self.account)
+            inbound = await self._add_files(parse(event, message, self.account), message.files)
             if message.alias:
                 await self._context.add_alias(inbound.source, message.alias)
             receipt = await self._context.receive(inbound)
@@ -287,6 +325,21 @@ class WebhookAdapter:
         return WebhookResponse(
             body=json.dumps({"duplicate": receipt.duplicate}).encode(), mime="application/json"
         )
+
+    async def _add_files(self, inbound: InboundEvent, files: Sequence[WebhookFile]) -> InboundEvent:
+        """Return a message with its files. Those of a user without access are named and not stored."""
+        if not isinstance(inbound, InboundMessage) or not files or self._context is None:
+            return inbound
+        allowed = await self._context.is_allowed(inbound.source)
+        parts: list[Part] = list(inbound.parts)
+        for file in files:
+            name = file.name or "file"
+            if allowed:
+                attachment = Attachment(name=name, mime=file.mime, body=file.data)
+                parts.append(await self._context.store_attachment(attachment))
+            else:
+                parts.append(Text(f"[{name}]"))
+        return msgspec.structs.replace(inbound, parts=tuple(parts))
 
     def _verify_signature(self, event: str, request: WebhookRequest) -> bool:
         at = request.headers.get("webhook-timestamp", "")
