@@ -116,8 +116,9 @@ had it before, so an event that comes twice does no harm. A reader that takes no
 
 ## What the html holds
 
-Paragraphs, lists, tables, quotes and headings are plain elements. Code is `<pre class="code" data-language="python"><code>` with the
-short class names of Pygments in `<span>`s. Links open elsewhere and tell nobody where they come from; pictures in Markdown are
+Paragraphs, lists, tables, quotes and headings are plain elements. Code is `<pre class="code" data-language="python"><code>` with
+`<span>`s of the classes `code-keyword`, `code-name`, `code-string`, `code-number`, `code-comment`, `code-deleted` and `code-inserted` for
+about thirty languages; other and very long code has none. Links open elsewhere and tell nobody where they come from; pictures in Markdown are
 links, so that nothing is loaded from a foreign host. There is no script, no style and no other class.
 
 ## Types

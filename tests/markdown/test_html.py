@@ -107,7 +107,7 @@ def test_code_is_coloured_addresses_are_links_and_pictures_are_not_loaded() -> N
     assert '<a href="https://a.example/x" target="_blank" rel="noopener noreferrer nofollow">' in page
     assert "<img" not in page
     assert '<a href="https://b.example/cat.png"' in page
-    assert '<pre class="code" data-language="python"><code><span class="n">x</span>' in page
+    assert '<pre class="code" data-language="python"><code>x = <span class="code-number">1</span>' in page
 
 
 def test_a_very_long_text_is_shown_plainly() -> None:

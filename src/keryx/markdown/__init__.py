@@ -1,13 +1,14 @@
 """Markdown: the parser to one tree, with rules that keep any input in linear time and lose no text. The modules render the tree for each platform."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import mdTrim
 from markdown_it.helpers import parseLinkDestination, parseLinkTitle
-from markdown_it.rules_block import StateBlock, blockquote, list_block, table
+from markdown_it.rules_block import StateBlock, blockquote, list_block
 from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_inline import StateInline, image
 from markdown_it.token import Token
@@ -18,6 +19,8 @@ from keryx.markdown import tree
 # Levels of quotes and lists (a list counts as two). Deeper nesting stays as text.
 MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
+# A table with more columns stays as text.
+MAX_TABLE_COLUMNS = 100
 # A longer address is shown as text, so that it can be split between parts.
 MAX_URL_LENGTH = 1000
 _LINE_ENDS = re.compile(f"\r\n?|[{LINE_SEPARATORS}]")
@@ -30,6 +33,7 @@ _BARE_URL_PATTERN = re.compile(
     r"(?<![a-z0-9])https?://(?:[^\W_]|\[[\da-f:]+\])[^\s<>\"|`\\\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]*",
     re.IGNORECASE,
 )
+_TABLE_RULER = re.compile(r"(?!-(?:\s|\Z))\|?+(?:[ \t]*+:?+-++:?+[ \t]*+\|)*+[ \t]*+(?::?+-++:?+)?+")
 _URL_PUNCTUATION = ".,;:!?'"
 _BlockRule = Callable[[StateBlock, int, int, bool], bool]
 _LANGUAGE_PATTERN = re.compile(r"[\w+#.-]{1,32}", re.ASCII)
@@ -89,26 +93,64 @@ def _limit_depth(rule: _BlockRule) -> _BlockRule:
 
 
 def _table_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a table; cells beyond the columns of the header are appended to the last cell of their row."""
-    first = len(state.tokens)
-    if not table(state, start, end, silent):
+    """Parse a table. Cells beyond the columns of the header are appended to the last cell of their row; missing ones get
+    no token, so that the cost of a row does not depend on the header."""
+    if start + 2 > end or state.sCount[start + 1] < state.blkIndent:
         return False
-    cells: list[Token] = []
-    source = ""
-    for token in state.tokens[first:]:
-        if token.type == "tr_open" and token.map:
-            cells, line = [], token.map[0]
-            source = mdTrim(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
-        elif token.type == "inline":
-            cells.append(token)
-        elif token.type == "tr_close":
-            columns = escapedSplit(source)
-            columns = columns[columns[0] == "" :]
-            if columns and columns[-1] == "":
-                columns.pop()
-            if len(columns) > len(cells):
-                cells[-1].content = " | ".join(map(mdTrim, columns[len(cells) - 1 :]))
+    if state.is_code_block(start) or state.is_code_block(start + 1):
+        return False
+    header, ruler = _read_line(state, start), _read_line(state, start + 1)
+    columns = _split_row(header)
+    if "|" not in header or not 0 < len(columns) <= MAX_TABLE_COLUMNS or not _TABLE_RULER.fullmatch(ruler):
+        return False
+    if len(_split_row(ruler)) != len(columns):
+        return False
+    if silent:
+        return True
+    table = state.push("table_open", "table", 1)
+    state.push("thead_open", "thead", 1)
+    _add_row(state, columns, "th", start)
+    state.push("thead_close", "thead", -1)
+    outer, state.parentType = state.parentType, "table"
+    terminators = state.md.block.ruler.getRules("blockquote")
+    line = start + 2
+    while line < end and state.sCount[line] >= state.blkIndent and not state.is_code_block(line):
+        row = _read_line(state, line)
+        if not row or any(ends(state, line, end, True) for ends in terminators):
+            break
+        cells = _split_row(row)
+        last = len(columns) - 1
+        _add_row(state, [*cells[:last], " | ".join(cells[last:])] if len(cells) > last else cells, "td", line)
+        line += 1
+    state.parentType = outer
+    state.push("table_close", "table", -1)
+    table.map = [start, line]
+    state.line = line
     return True
+
+
+def _read_line(state: StateBlock, line: int) -> str:
+    return mdTrim(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
+
+
+def _split_row(row: str) -> list[str]:
+    """Return the cells of a line, without the empty texts outside its outer bars."""
+    cells = list(map(mdTrim, escapedSplit(row)))
+    if cells and not cells[0]:
+        cells.pop(0)
+    if cells and not cells[-1]:
+        cells.pop()
+    return cells
+
+
+def _add_row(state: StateBlock, cells: Sequence[str], tag: str, line: int) -> None:
+    state.push("tr_open", "tr", 1)
+    for cell in cells or [""]:
+        state.push(f"{tag}_open", tag, 1)
+        inline = state.push("inline", "", 0)
+        inline.content, inline.map, inline.children = cell, [line, line + 1], []
+        state.push(f"{tag}_close", tag, -1)
+    state.push("tr_close", "tr", -1)
 
 
 def _image_rule(state: StateInline, silent: bool) -> bool:
@@ -232,22 +274,20 @@ def _parse_rows(tokens: Iterator[Token]) -> Iterator[tree.TableRowNode]:
 def _parse_inlines(tokens: Sequence[Token], *inside: str) -> tuple[tree.Inline, ...]:
     """Build the inline tree without recursion. A style within the same style is dropped, so depth stays small."""
     stack: list[tuple[Token | None, list[tree.Inline]]] = [(None, [])]
-    open_tags = list(inside)
+    open_tags = Counter(inside)
     for token in tokens:
         if token.nesting > 0:
-            stack.append((None if token.tag in open_tags else token, []))
-            open_tags.append(token.tag)
+            stack.append((None, stack[-1][1]) if open_tags[token.tag] else (token, []))
+            open_tags[token.tag] += 1
         elif token.nesting < 0:
             opener, children = stack.pop()
-            open_tags.pop()
-            nodes: Sequence[tree.Inline] = children
+            open_tags[token.tag] -= 1
             if opener is not None and opener.tag == "a":
-                nodes = _build_reference(tree.LinkNode, _merge_texts(children), opener, "href")
+                stack[-1][1].extend(_build_reference(tree.LinkNode, _merge_texts(children), opener, "href"))
             elif opener is not None and children:
-                nodes = [_STYLE_NODES[opener.tag](_merge_texts(children))]
-            stack[-1][1].extend(nodes)
+                stack[-1][1].append(_STYLE_NODES[opener.tag](_merge_texts(children)))
         else:
-            stack[-1][1].extend(_parse_leaf(token, "a" in open_tags))
+            stack[-1][1].extend(_parse_leaf(token, open_tags["a"] > 0))
     return _merge_texts(stack[0][1])
 
 

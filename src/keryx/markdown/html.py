@@ -1,5 +1,3 @@
-# Pygments has types for a part of itself only.
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 """Markdown to sanitised HTML with highlighted code, for the page and for exported files."""
 
 import re
@@ -8,19 +6,16 @@ from functools import lru_cache
 from html import escape
 
 import nh3
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
-from pygments.token import STANDARD_TYPES
-from pygments.util import ClassNotFound
 
 from keryx.core.text import replace_for_page
-from keryx.markdown import parse_blocks, tree
+from keryx.markdown import highlight, parse_blocks, tree
+from keryx.markdown.highlight import CodeTokenKind
 from keryx.markdown.html_writer import HtmlWriter
 
 # A longer text is shown as it is.
 MAX_CHARS = 300_000
-_MAX_CODE_CHARS = 60_000
+# In one text. The code after these is shown without colours.
+_MAX_COLOURED_CHARS = 50_000
 _CACHE_SIZE = 4_096
 _MAX_CACHED_CHARS = 20_000
 _NO_MARKUP = re.compile(r"[^`*_~\[\]<>&#|\\!+=:\-\n\r\x85\u2028\u2029/@]*\Z")
@@ -31,8 +26,8 @@ _TAGS = {
     "table", "thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6",
 }  # fmt: skip
 _ATTRIBUTES = {"a": {"href", "title", "target"}, "ol": {"start"}, "pre": {"data-language"}}
-_CLASSES = {"span": {name for name in STANDARD_TYPES.values() if name}, "pre": {"code", "plain"}}
-_FORMATTER = HtmlFormatter[str](nowrap=True)
+_TOKEN_CLASSES = {kind: f"code-{kind.value}" for kind in CodeTokenKind}
+_CLASSES = {"span": set(_TOKEN_CLASSES.values()), "pre": {"code", "plain"}}
 
 
 def render(text: str) -> str:
@@ -53,7 +48,7 @@ def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str
         if shown := text.strip(" \t"):
             yield 0, f"<p>{escape_text(shown)}</p>"
     else:
-        writer = _COLOURED if colours else _UNCOLOURED
+        writer = _PageWriter(_MAX_COLOURED_CHARS if colours else 0)
         for line, block in parse_blocks(text):
             end = "" if isinstance(block, tree.CodeBlockNode) else "\n"
             html = nh3.clean(
@@ -83,19 +78,10 @@ def mark_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 def highlight_code(code: str, language: str) -> str:
     """Return code as HTML, with a `span` for each token if the language is known and the code not too long."""
-    if not language or len(code) > _MAX_CODE_CHARS:
-        return escape_text(code)
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return escape_text(code)
-    return highlight(replace_for_page(code), lexer, _FORMATTER)
-
-
-def build_highlight_rules(style: str) -> str:
-    """Return the style sheet for highlighted code, in one of the styles of Pygments."""
-    rules = str(HtmlFormatter[str](style=style, nobackground=True).get_style_defs("pre.code")).splitlines()
-    return "\n".join(rule for rule in rules if rule.startswith("pre.code ."))
+    return "".join(
+        f'<span class="{_TOKEN_CLASSES[kind]}">{escape(text)}</span>' if kind else escape(text)
+        for kind, text in highlight.scan(replace_for_page(code), language)
+    )
 
 
 @lru_cache(_CACHE_SIZE)
@@ -104,12 +90,13 @@ def _render_cached(text: str) -> str:
 
 
 class _PageWriter(HtmlWriter):
-    def __init__(self, colours: bool) -> None:
-        self._colours = colours
+    def __init__(self, coloured_chars: int) -> None:
+        self._coloured_chars = coloured_chars
 
     def code_block(self, block: tree.CodeBlockNode) -> str:
         text = f"{block.text}\n" if block.text else ""
-        code = highlight_code(text, block.lang if self._colours else "")
+        self._coloured_chars -= len(text)
+        code = highlight_code(text, block.lang if self._coloured_chars >= 0 else "")
         return f'<pre class="code" data-language="{escape(block.lang)}"><code>{code}</code></pre>'
 
     def table(self, table: tree.TableNode) -> str:
@@ -126,6 +113,3 @@ class _PageWriter(HtmlWriter):
             return text if node.bare else f"{text} ({escape(node.url)})"
         title = f' title="{escape(node.title)}"' if node.title else ""
         return f'<a href="{escape(node.url)}"{title} target="_blank">{text}</a>'
-
-
-_COLOURED, _UNCOLOURED = _PageWriter(True), _PageWriter(False)

@@ -1,7 +1,6 @@
 """A session as one self-contained HTML file with its style sheet: no scripts, no requests to other hosts, all foreign text escaped or sanitised."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import assert_never
 
 import msgspec
@@ -27,9 +26,11 @@ _CONTENT_SECURITY_POLICY = (
 )
 _STYLE_SHEET = """
 :root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --ink: #1c2128; --soft: #5c6672; --line: #dfe3e8;
-  --mine: #e7f0fe; --mine-line: #c8dcfb; --accent: #2559b8; --code: #f3f4f7; --warn: #9a5b00; }
+  --mine: #e7f0fe; --mine-line: #c8dcfb; --accent: #2559b8; --code: #f3f4f7; --warn: #9a5b00;
+  --keyword: #7a2fa8; --string: #1f6b34; --name: #1d56a8; --number: #96430b; --deleted: #b3261e; --inserted: #1f6b34; }
 @media (prefers-color-scheme: dark) { :root { --bg: #111418; --card: #1a1f26; --ink: #e3e7ec; --soft: #97a1ad;
-  --line: #2c333c; --mine: #17283f; --mine-line: #26406a; --accent: #86b1ff; --code: #12161b; --warn: #e3a94f; } }
+  --line: #2c333c; --mine: #17283f; --mine-line: #26406a; --accent: #86b1ff; --code: #12161b; --warn: #e3a94f;
+  --keyword: #cda4f0; --string: #9fd4a4; --name: #9cc3f5; --number: #efb283; --deleted: #f2a49c; --inserted: #9fd4a4; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--bg); color: var(--ink); font: 16px/1.6 system-ui, sans-serif; }
 main { max-width: 54rem; margin: 0 auto; padding: 2rem 1rem 5rem; }
@@ -63,6 +64,13 @@ a { color: var(--accent); }
 .m pre.plain { white-space: pre-wrap; }
 .m code { font: .9em ui-monospace, monospace; background: var(--code); border-radius: 4px; padding: .1em .3em; }
 .m pre code { background: none; padding: 0; font-size: 1em; }
+.code-keyword { color: var(--keyword); }
+.code-string { color: var(--string); }
+.code-name { color: var(--name); }
+.code-number { color: var(--number); }
+.code-comment { color: var(--soft); font-style: italic; }
+.code-deleted { color: var(--deleted); }
+.code-inserted { color: var(--inserted); }
 .m blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid var(--line); color: var(--soft); }
 .m table { border-collapse: collapse; display: block; overflow-x: auto; }
 .m th, .m td { border: 1px solid var(--line); padding: .3rem .6rem; }
@@ -127,7 +135,7 @@ def _render_head(title: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{_escape_line(title)}</title>\n<style>{_build_style_sheet()}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{_escape_line(title)}</title>\n<style>{_STYLE_SHEET}</style>\n</head>\n<body>\n<main>\n"
     )
 
 
@@ -185,10 +193,3 @@ def _render_details(title: str, body: str) -> str:
 def _escape_line(text: str) -> str:
     """Return foreign text on one line, safe in an attribute too."""
     return html.escape_text(to_single_line(text))
-
-
-@cache
-def _build_style_sheet() -> str:
-    """Return the whole sheet. Code is coloured for a light or a dark screen."""
-    light, dark = html.build_highlight_rules("default"), html.build_highlight_rules("github-dark")
-    return f"{_STYLE_SHEET}{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
