@@ -11,6 +11,8 @@ from typing import Any, LiteralString, Protocol, cast
 import apsw
 import psycopg
 
+from keryx.store.db import SESSION_NAME
+
 Statement = tuple[str, Mapping[str, Any]]
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -52,7 +54,9 @@ class SqliteFloor:
 
 class PostgresFloor:
     def __init__(self, dsn: str, schema: str) -> None:
-        self._connection = psycopg.connect(dsn, options=f"-c search_path={schema}", autocommit=True)
+        self._connection = psycopg.connect(
+            dsn, options=f"-c search_path={schema}", application_name=SESSION_NAME, autocommit=True
+        )
 
     def write(self, statements: Sequence[Statement]) -> None:
         with self._connection.transaction(), self._connection.cursor() as cursor:

@@ -38,15 +38,17 @@ class Server:
     """One server with a data directory and a port of its own, both kept over `stop`, `kill` and `start`.
 
     Without `durable` it does not sync to the disk, which is faster; what was committed survives a `kill` all
-    the same, since the operating system has it."""
+    the same, since the operating system has it. In a later epoch, numbers of transactions need more than 32 bits."""
 
-    def __init__(self, *, durable: bool = False) -> None:
+    def __init__(self, *, durable: bool = False, epoch: int = 0) -> None:
         self._settings = () if durable else _FAST
         self._home = _folder("keryx-pg-")
         self._port = _free_port()
         try:
             # The shell's copy keeps owners and modes.
             subprocess.run(["cp", "-a", str(_new_data()), self._data], check=True)
+            if epoch:
+                self._run("pg_resetwal", "-e", str(epoch), "-D", self._data)
         except Unstartable:
             self.remove()
             raise
@@ -63,6 +65,7 @@ class Server:
             f"port={self._port}",
             f"unix_socket_directories={self._home}",
             "max_connections=200",
+            "max_prepared_transactions=2",
         )
         options = " ".join(f"-c {setting}" for setting in settings)
         until = time.monotonic() + _START_SECONDS

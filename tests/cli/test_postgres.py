@@ -2,6 +2,7 @@
 
 import signal
 
+import psycopg
 from tests.cli.driver import WAIT, Cli, end
 
 
@@ -28,6 +29,21 @@ def test_a_node_is_killed_and_its_turn_taken_up(keryx_on_postgres: Cli) -> None:
         node.process.wait(WAIT)
     with keryx.serving():
         keryx.until("one two three four\n", "sessions", "show", session)
+
+
+def test_transactions_of_other_programs_delay_neither_an_answer_nor_a_search(
+    keryx_on_postgres: Cli, postgres: str
+) -> None:
+    keryx = keryx_on_postgres
+    with (
+        keryx.serving(),
+        psycopg.connect(keryx.variables["KERYX_DATABASE"]) as here,
+        psycopg.connect(postgres) as elsewhere,
+    ):
+        for other in (here, elsewhere):
+            other.execute("select pg_current_xact_id()")
+        assert "fjord" in keryx.ok("send", "--wait", "fjord").out
+        assert "fjord" in keryx.ok("sessions", "search", "fjord").out
 
 
 def test_a_sender_that_is_interrupted_leaves_the_turn_in_the_queue(keryx_on_postgres: Cli) -> None:

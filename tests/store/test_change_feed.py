@@ -1,9 +1,12 @@
 import asyncio
+from collections.abc import Iterator
 from typing import cast
 
 import psycopg
 import pytest
+from tests import left_out
 from tests.builders import ANN, Store, a_message, a_session, after, at_time
+from tests.postgres import Server, Unstartable
 
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid
@@ -180,8 +183,12 @@ async def test_a_cursor_with_any_good_snapshot_is_taken(store: Store, subtests: 
             assert isinstance(await store.read(change_feed.list_after, Cursor(f"1.1@{snapshot}")), list)
 
 
-def raw(dsn: str, schema: str) -> psycopg.Connection[object]:
-    return cast("psycopg.Connection[object]", psycopg.connect(dsn, options=f"-c search_path={schema}"))
+def raw(dsn: str, schema: str, name: str = "keryx test") -> psycopg.Connection[object]:
+    """A session beside those of the store, by default one of another node."""
+    return cast(
+        "psycopg.Connection[object]",
+        psycopg.connect(dsn, options=f"-c search_path={schema}", application_name=name),
+    )
 
 
 def noted(connection: psycopg.Connection[object], text: str) -> None:
@@ -241,3 +248,99 @@ async def test_a_change_waits_until_everything_before_it_is_decided(postgres: st
             slow.rollback()
         assert not await store.read(change_feed.has_held_back)
         assert await everything(store, cursor) == ["quick"]
+
+
+@pytest.fixture
+def plain_role(own_postgres: str) -> Iterator[str]:
+    """The address of a database that a role without any rights on the server owns."""
+    with psycopg.connect(own_postgres, autocommit=True) as connection:
+        connection.execute("create role plain login")
+        connection.execute(
+            "do $$ begin execute 'alter database ' || current_database() || ' owner to plain'; end $$"
+        )
+        yield own_postgres.replace("//postgres@", "//plain@")
+        connection.execute("reassign owned by plain to postgres")
+        connection.execute("drop role plain")
+
+
+@pytest.mark.parametrize("foreigner", ["same role", "other role", "other database"])
+async def test_a_transaction_of_another_program_holds_no_change_back(
+    postgres: str, own_postgres: str, plain_role: str, foreigner: str
+) -> None:
+    address = {"same role": plain_role, "other role": own_postgres, "other database": postgres}[foreigner]
+    async with PostgresDatabase(plain_role) as database:
+        store = Store(database)
+        before = await store.read(changes.get_head)
+        with raw(address, "public", name="") as foreign:
+            foreign.execute("select pg_current_xact_id()")
+            await store.write(note, "one")
+            during = await store.read(changes.get_head)
+            assert not await store.read(change_feed.has_held_back)
+            assert await everything(store, before) == ["one"]
+            await store.write(note, "two")
+            assert await everything(store, during) == ["two"]
+            foreign.rollback()
+        assert await everything(store, before) == ["one", "two"]
+
+
+async def test_a_cursor_from_beside_a_long_foreign_transaction_starts_at_the_end(
+    postgres: str, schema: str
+) -> None:
+    """Else the next read would go over everything since that transaction began, and trimming would overtake the cursor."""
+    async with PostgresDatabase(postgres, schema=schema) as database:
+        store = Store(database)
+        with raw(postgres, schema, name="psql") as foreign:
+            foreign.execute("select pg_current_xact_id()")
+            for n in range(3):
+                await store.write(note, str(n))
+            cursor = await store.read(changes.get_head)
+            assert await store.write(changes.trim, before=after(10)) == 3
+            assert await everything(store, cursor) == []
+            await store.write(note, "next")
+            assert await everything(store, cursor) == ["next"]
+
+
+async def test_readers_wait_for_a_savepoint_of_another_node(postgres: str, schema: str) -> None:
+    async with PostgresDatabase(postgres, schema=schema) as database:
+        store = Store(database)
+        cursor = await store.read(changes.get_head)
+        with raw(postgres, schema) as slow:
+            slow.execute("savepoint first")
+            noted(slow, "slow")
+            slow.execute("savepoint second")
+            await store.write(note, "quick")
+            assert await everything(store, cursor) == []
+            slow.execute("rollback to second")
+            slow.execute("release first")
+            slow.commit()
+        assert await everything(store, cursor) == ["slow", "quick"]
+
+
+async def test_a_session_without_the_name_cannot_write_to_the_feed(postgres: str, schema: str) -> None:
+    with raw(postgres, schema, name="") as nameless:
+        with pytest.raises(psycopg.errors.NotNullViolation, match="xid"):
+            noted(nameless, "lost")
+
+
+async def test_an_old_server_with_a_prepared_transaction_holds_no_change_back() -> None:
+    try:
+        server = Server(epoch=5)
+    except Unstartable as exc:
+        left_out.skip("tests on PostgreSQL", why=str(exc), command=left_out.POSTGRES)
+    server.start()
+    try:
+        async with PostgresDatabase(server.dsn) as database:
+            store = Store(database)
+            cursor = await store.read(changes.get_head)
+            with raw(server.dsn, "public", name="") as foreign, raw(server.dsn, "public") as slow:
+                foreign.execute("select pg_current_xact_id()")
+                foreign.execute("prepare transaction 'foreign'")
+                await store.write(note, "one")
+                assert await everything(store, cursor) == ["one"]
+                noted(slow, "slow")
+                await store.write(note, "two")
+                assert await everything(store, cursor) == ["one"]
+                slow.commit()
+            assert await everything(store, cursor) == ["one", "slow", "two"]
+    finally:
+        server.remove()

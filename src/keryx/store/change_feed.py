@@ -1,5 +1,8 @@
 """Reads the change feed: the entries after a cursor, in commit order, with the messages and draft pieces that they name."""
 
+from typing import NamedTuple
+
+from keryx.core import codec
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import from_micros
 from keryx.core.errors import CursorExpired, Invalid
@@ -24,17 +27,40 @@ left join lateral (select * from pieces where c.kind = 'draft' and turn = c.turn
 """
 
 
+class FeedPage(NamedTuple):
+    changes: list[Change]
+    # Committed entries wait for an older transaction of Keryx to end before they may be read.
+    held_back: bool
+
+
+class _FeedState(NamedTuple):
+    """The feed of PostgreSQL as one snapshot shows it."""
+
+    horizon: int  # entries of transactions below this one may be read
+    newest: int  # the transaction of the last entry, 0 without any
+    trimmed: str | None
+
+    @property
+    def held_back(self) -> bool:
+        return self.newest >= self.horizon
+
+
 def list_after(tx: Transaction, cursor: Cursor, *, limit: int = 500) -> list[Change]:
     """The entries after a cursor, in commit order. Raises `CursorExpired` if some were trimmed."""
+    return read_page(tx, cursor, limit=limit).changes
+
+
+def read_page(tx: Transaction, cursor: Cursor, *, limit: int) -> FeedPage:
+    """The entries after a cursor, in commit order, and whether more wait. Raises `CursorExpired` if some were trimmed."""
     if tx.engine is Engine.POSTGRES:
-        return _list_after_postgres(tx, cursor, limit)
+        return _read_page_postgres(tx, cursor, limit)
     position = _parse_number(cursor, cursor)
-    _check_not_trimmed(tx, position, cursor)
+    _check_not_trimmed(inbox.get_cursor(tx, changes.TRIM_CURSOR), position, cursor)
     rows = tx.rows(
         f"select c.position, {_COLUMNS} from changes c {_JOINS} where c.position > :position order by c.position limit :limit",
         {"position": position, "limit": limit},
     )
-    return [_change_from_row(Cursor(str(row[0])), row[1:]) for row in rows]
+    return FeedPage([_change_from_row(Cursor(str(row[0])), row[1:]) for row in rows], held_back=False)
 
 
 def check_cursor(tx: Transaction, cursor: Cursor) -> None:
@@ -47,40 +73,64 @@ def check_cursor(tx: Transaction, cursor: Cursor) -> None:
 
 
 def has_held_back(tx: Transaction) -> bool:
-    """Whether committed entries wait for an older transaction to end before they may be read."""
-    if tx.engine is Engine.SQLITE:
-        return False
-    # The newest by the index: to look for one that is new enough may be to read all others.
-    row = tx.row(
-        "select 1 where (select max(xid) from changes) >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-    )
-    return row is not None
+    """Whether committed entries wait for an older transaction of Keryx to end before they may be read."""
+    return tx.engine is Engine.POSTGRES and _read_state(tx).held_back
 
 
-def _list_after_postgres(tx: Transaction, cursor: Cursor, limit: int) -> list[Change]:
+def _read_page_postgres(tx: Transaction, cursor: Cursor, limit: int) -> FeedPage:
     place, _, snapshot = cursor.partition("@")
     first, _, second = place.partition(".")
     xid, position = _parse_number(first, cursor), _parse_number(second, cursor)
     end = _parse_snapshot_end(snapshot, cursor)
-    _check_not_trimmed(tx, xid, cursor)
+    state = _read_state(tx)
+    _check_not_trimmed(state.trimmed, xid, cursor)
     rows = tx.rows(
         f"""
         select c.xid, c.position, {_COLUMNS}
         from changes c {_LATERAL_JOINS}
         where (c.xid, c.position) > (:xid, :position)
-          and c.xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+          and c.xid < :horizon
           and not pg_visible_in_snapshot(c.xid::text::xid8, cast(:seen as pg_snapshot))
         order by c.xid, c.position
         limit :limit
         """,
-        {"xid": xid, "position": position, "seen": snapshot or "1:1:", "limit": limit},
+        {
+            "xid": xid,
+            "position": position,
+            "horizon": state.horizon,
+            "seen": snapshot or "1:1:",
+            "limit": limit,
+        },
     )
-    return [
+    found = [
         _change_from_row(
             Cursor(f"{row[0]}.{row[1]}@{snapshot}" if row[0] < end else f"{row[0]}.{row[1]}"), row[2:]
         )
         for row in rows
     ]
+    return FeedPage(found, state.held_back)
+
+
+def _read_state(tx: Transaction) -> _FeedState:
+    # The newest by the index: to look for one that is new enough may be to read all others.
+    row = tx.row(
+        """
+        select
+          pg_current_snapshot()::text,
+          (select max(xid) from changes),
+          (select value from cursors where name = :name)
+        """,
+        {"name": changes.TRIM_CURSOR},
+    )
+    assert row is not None
+    snapshot, newest, trimmed = row
+    oldest_running = int(snapshot.partition(":")[0])
+    return _FeedState(
+        # Who runs is asked only if there are entries that it could matter for.
+        oldest_running if (newest or 0) < oldest_running else changes.get_horizon(tx, snapshot),
+        newest or 0,
+        None if trimmed is None else codec.loads(trimmed, str),
+    )
 
 
 def _parse_snapshot_end(snapshot: str, cursor: Cursor) -> int:
@@ -102,8 +152,7 @@ def _parse_snapshot_end(snapshot: str, cursor: Cursor) -> int:
     return high
 
 
-def _check_not_trimmed(tx: Transaction, position: int, cursor: Cursor) -> None:
-    trimmed = inbox.get_cursor(tx, changes.TRIM_CURSOR)
+def _check_not_trimmed(trimmed: str | None, position: int, cursor: Cursor) -> None:
     if trimmed is not None and position < int(trimmed):
         raise CursorExpired(f"the feed no longer goes back to {cursor}: open again to start from now")
 

@@ -13,9 +13,33 @@ from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import Project, Session, Viewer
 from keryx.core.turns import Turn
 from keryx.store import inbox
-from keryx.store.db import Engine, Transaction
+from keryx.store.db import SESSION_NAME, Engine, Transaction
 
 TRIM_CURSOR = "feed:trimmed"
+# The first transaction that ran when a snapshot was taken and may write to the feed, or the end of the snapshot. A
+# transaction is left out only if its session is known to be foreign, so one that has just ended counts. Sessions are
+# listed with the lower half of the number. Keryx prepares no transactions.
+_HORIZON = f"""
+select least(
+  pg_snapshot_xmax(cast(:snapshot as pg_snapshot))::text::bigint,
+  pg_current_xact_id_if_assigned()::text::bigint,
+  (
+    select min(running::text::bigint)
+    from pg_snapshot_xip(cast(:snapshot as pg_snapshot)) running
+    where mod(running::text::bigint, 4294967296) not in (
+      select backend_xid::text::bigint
+      from pg_stat_activity
+      where backend_xid is not null
+        and (
+          datid is distinct from (select oid from pg_database where datname = current_database())
+          or application_name not like '{SESSION_NAME}%'
+        )
+      union all
+      select transaction::text::bigint from pg_prepared_xacts
+    )
+  )
+)
+"""
 
 
 class Scope(NamedTuple):
@@ -89,8 +113,18 @@ def get_head(tx: Transaction) -> Cursor:
     row = tx.row("select pg_current_snapshot()::text")
     assert row is not None
     snapshot = str(row[0])
-    xmin = int(snapshot.split(":")[0])
-    return Cursor(f"{xmin - 1}.0@{snapshot}")
+    return Cursor(f"{get_horizon(tx, snapshot) - 1}.0@{snapshot}")
+
+
+def get_horizon(tx: Transaction, snapshot: str) -> int:
+    """The transaction of PostgreSQL below which the snapshot of this read shows every entry that there will ever be.
+    Only writers of Keryx hold it up, not the transactions of other programs."""
+    first, _, running = snapshot.split(":")
+    if not running:
+        return int(first)
+    row = tx.row(_HORIZON, {"snapshot": snapshot})
+    assert row is not None
+    return row[0]
 
 
 def trim(tx: Transaction, *, before: datetime, most: int = 5000) -> int:

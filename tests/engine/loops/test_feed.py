@@ -181,13 +181,12 @@ async def test_a_cursor_that_keryx_never_gave_is_refused(world: World, text: str
 
 
 @pytest.mark.engines(Engine.POSTGRES)
-async def test_a_long_transaction_of_somebody_else_delays_the_view_but_no_answer(
+async def test_a_long_transaction_of_another_node_delays_the_view_but_no_answer(
     begin: Begin, postgres: str
 ) -> None:
-    """A transaction of any other database on the same server holds the feed back, for as long as it lasts."""
     world = await begin()
     cursor = await world.hub.head_cursor()
-    with psycopg.connect(postgres) as other:
+    with psycopg.connect(postgres, application_name="keryx") as other:
         other.execute("select pg_current_xact_id()")
         await world.say("one")
         assert await world.sent(1) == ["one"]
@@ -200,3 +199,24 @@ async def test_a_long_transaction_of_somebody_else_delays_the_view_but_no_answer
         assert not following.done()
         other.rollback()
     assert texts(await following) == ["one", "one", "two", "two"]
+
+
+@pytest.mark.engines(Engine.POSTGRES)
+async def test_a_long_transaction_of_another_program_delays_nothing(
+    begin: Begin, postgres: str, own_postgres: str
+) -> None:
+    world = await begin()
+    with psycopg.connect(postgres) as here, psycopg.connect(own_postgres) as elsewhere:
+        for other in (here, elsewhere):
+            other.execute("select pg_current_xact_id()")
+        cursor = await world.hub.head_cursor()
+        await world.say("one")
+        assert await world.sent(1) == ["one"]
+        assert texts(await until(world.hub.follow(OPERATORS, cursor), answers=1)) == ["one", "one"]
+        found = await world.hub.search(OPERATORS, "one")
+        assert [hit.message.text for hit in found if hit.message] == ["one", "one"]
+        await world.node.stop()
+        await world.start()
+        cursor = await world.hub.head_cursor()
+        await world.say("two")
+        assert texts(await until(world.hub.follow(OPERATORS, cursor), answers=1)) == ["two", "two"]

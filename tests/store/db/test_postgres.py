@@ -199,6 +199,18 @@ async def test_what_the_address_asks_of_connections_stays(postgres: str, schema:
     assert found == (schema, "61s", "5s")
 
 
+@pytest.mark.parametrize(
+    ("asked", "name"), [("", "keryx"), ("berlin", "keryx berlin"), ("keryx-berlin", "keryx-berlin")]
+)
+async def test_every_session_has_a_name_that_says_it_is_of_keryx(
+    postgres: str, schema: str, asked: str, name: str
+) -> None:
+    address = make_conninfo(postgres, application_name=asked) if asked else postgres
+    async with PostgresDatabase(address, schema=schema) as database:
+        found = await database.read("test", lambda tx: tx.row("select current_setting('application_name')"))
+    assert found == (name,)
+
+
 async def test_an_address_that_cannot_work_is_refused_with_advice(postgres: str) -> None:
     with pytest.raises(Invalid, match="postgresql://"):
         await opening("nonsense")

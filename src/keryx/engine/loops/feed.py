@@ -139,23 +139,18 @@ class Feed:
                 return blocked
 
     async def _wait_blocked(self, pause: float) -> None:
-        """Wait for the older transaction, which may belong to any client of the server and last for hours. Those who
-        claim work must not wait for it."""
+        """Wait for the older transaction, of this node or another one. Those who claim work must not wait for it."""
         if pause >= _LONG_BLOCKED_SECONDS:
             self._on_blocked()
         # In real time: other transactions do not follow the injected clock.
         await anyio.sleep(pause)
 
-    async def _read_after(self, cursor: Cursor) -> tuple[list[Change], bool]:
+    async def _read_after(self, cursor: Cursor) -> change_feed.FeedPage:
         """Read the next batch, and retry for as long as the store is unavailable."""
         while True:
             try:
                 return await self._database.read(
-                    "feed.after",
-                    lambda tx: (
-                        change_feed.list_after(tx, cursor, limit=_BATCH_SIZE),
-                        change_feed.has_held_back(tx),
-                    ),
+                    "feed.after", lambda tx: change_feed.read_page(tx, cursor, limit=_BATCH_SIZE)
                 )
             except Retryable as exc:
                 self.reading = False

@@ -22,6 +22,8 @@ _SLOW_LABELS = frozenset({"backup", "copy", "export", "stats", "verify"})
 UNSTORABLE_TEXT = "this text has characters that a database cannot keep (NUL, half an emoji): remove them"
 # PostgreSQL never keeps the plan of a statement with this remark: the best one depends on its values.
 NEVER_PREPARE = "/* planned anew */"
+# On PostgreSQL the name of every session of Keryx begins with this. Migration 20 refuses entries of the feed from others.
+SESSION_NAME = "keryx"
 
 
 Row = Sequence[Any]

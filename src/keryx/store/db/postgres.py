@@ -21,6 +21,7 @@ from keryx.core.durations import Backoff
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
 from keryx.store.db import (
     NO_PARAMS,
+    SESSION_NAME,
     Engine,
     Params,
     Row,
@@ -148,6 +149,7 @@ class PostgresDatabase:
     def _open(self) -> None:
         try:
             with psycopg.connect(self._dsn, connect_timeout=10, **self._options()) as connection:
+                _check_session_name(connection)
                 connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 if self._schema:
                     connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
@@ -171,7 +173,12 @@ class PostgresDatabase:
         said = conninfo_to_dict(self._dsn)
         path = f"-c search_path={self._schema}" if self._schema else ""
         ours = {name: value for name, value in _KEEPALIVE_OPTIONS.items() if name not in said}
-        return {"options": f"{_IDLE_TIMEOUT_OPTION} {said.get('options', '')} {path}".strip(), **ours}
+        name = str(said.get("application_name", ""))
+        return {
+            "application_name": name if name.startswith(SESSION_NAME) else f"{SESSION_NAME} {name}".strip(),
+            "options": f"{_IDLE_TIMEOUT_OPTION} {said.get('options', '')} {path}".strip(),
+            **ours,
+        }
 
     def _close(self) -> None:
         self._threads.close()
@@ -241,6 +248,16 @@ class PostgresDatabase:
             raise translate_error(exc) from exc
         finally:
             report_slow(label, started)
+
+
+def _check_session_name(connection: psycopg.Connection[Any]) -> None:
+    """Refuse a connection that lost the name by which the readers of the feed know a writer."""
+    name = connection.info.parameter_status("application_name") or ""
+    if not name.startswith(SESSION_NAME):
+        raise StoreBroken(
+            f"PostgreSQL knows this session as {name!r}, not as {SESSION_NAME!r}: something between Keryx and the server"
+            " drops application_name; connect directly, or let it pass"
+        )
 
 
 def translate_error(exc: Exception) -> KeryxError:

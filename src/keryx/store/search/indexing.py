@@ -161,9 +161,10 @@ def is_current(tx: Transaction, seen: str | None) -> bool:
     if state is None or state.filled is not None or state.titled is not None or state.anew:
         return False
     try:
-        return not change_feed.list_after(tx, state.cursor, limit=1) and not change_feed.has_held_back(tx)
+        page = change_feed.read_page(tx, state.cursor, limit=1)
     except (CursorExpired, Invalid):
         return False
+    return not page.changes and not page.held_back
 
 
 def begin_rebuild(tx: Transaction, seen: str | None) -> IndexBatch:
