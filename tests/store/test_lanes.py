@@ -107,8 +107,10 @@ async def test_idle_lanes_are_forgotten_and_their_sessions_stay(store: Store) ->
     session = await store.write(a_session)
     await store.at(START_TIME).write(lanes.move, await store.write(a_lane, "1"), session.id, why="first")
     await store.write(a_lane, "2", seconds=5)
+    told = await store.write(a_lane, "3")
+    await store.write(lanes.set_instructions, told, "Be brief.")
     assert await store.write(lanes.delete_idle, before=after(5)) == 1
-    assert [lane.source.chat for lane in await store.read(lanes.list_recent, ANNS)] == ["2"]
+    assert [lane.source.chat for lane in await store.read(lanes.list_recent, ANNS)] == ["2", "3"]
     assert (await store.read(sessions.get, session.id)).id == session.id
 
 

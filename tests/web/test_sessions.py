@@ -2,13 +2,14 @@
 
 import pytest
 from tests.engine.conftest import Begin
-from tests.engine.world import Pause, Scenes, World
+from tests.engine.world import OPERATORS, Pause, Scenes, World
 from tests.web.site import Site, open_site
 
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.adapter import Receipt
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
+from keryx.core.sessions import EndReason
 from keryx.store.db import Engine
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
@@ -277,3 +278,54 @@ async def test_a_change_with_one_wrong_value_changes_nothing(site: Site, world: 
     reopened = await site.patch(path, {"ended": False, "project": None})
     assert "ended_at" not in reopened and "project" not in reopened
     assert reopened["title"] == "good"
+
+
+@pytest.mark.engines(*Engine)
+async def test_settings_are_merged_and_unknown_ones_refused(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    path = f"/api/sessions/{session}"
+    await site.patch(path, {"settings": {"model": "small", "effort": "high"}})
+    changed = await site.patch(path, {"settings": {"effort": None, "mode": "auto"}})
+    assert changed["settings"] == {"model": "small", "mode": "auto"}
+    assert "colour" in await site.problem(400, "PATCH", path, json={"settings": {"colour": "red"}})
+    assert (await site.get(path))["session"]["settings"] == changed["settings"]
+
+
+@pytest.mark.engines(*Engine)
+async def test_a_title_is_removed_and_the_directory_changed(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    path = f"/api/sessions/{session}"
+    await site.patch(path, {"title": "Plans"})
+    changed = await site.patch(path, {"title": "", "cwd": "/srv/site"})
+    assert "title" not in changed and changed["cwd"] == "/srv/site"
+    other = await begun(site, world, "another")
+    assert (await site.patch(f"/api/sessions/{other}", {"title": "Plans"}))["title"] == "Plans"
+
+
+@pytest.mark.engines(*Engine)
+async def test_an_ended_conversation_keeps_its_first_reason_and_goes_on_when_spoken_to(
+    site: Site, world: World
+) -> None:
+    session = await begun(site, world)
+    path = f"/api/sessions/{session}"
+    await world.hub.end(OPERATORS, SessionId(session), EndReason.IDLE)
+    assert (await site.patch(path, {"ended": True}))["end_reason"] == "idle"
+    sent = await site.post(f"{path}/messages", {"text": "go on"})
+    await world.settle(TurnId(sent["turn"]))
+    assert "ended_at" not in (await site.get(path))["session"]
+
+
+@pytest.mark.engines(*Engine)
+async def test_a_fork_stays_in_its_project(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    project = await site.post("/api/projects", {"name": "garden"})
+    await site.patch(f"/api/sessions/{session}", {"project": "garden"})
+    copy = await site.post(f"/api/sessions/{session}/fork")
+    assert copy["session"]["project"] == project["id"]
+
+
+@pytest.mark.engines(*Engine)
+async def test_the_list_is_filtered_by_owner(site: Site, world: World) -> None:
+    session = await begun(site, world)
+    assert [s["id"] for s in (await site.get("/api/sessions?owner=operator"))["sessions"]] == [session]
+    assert (await site.get("/api/sessions?owner=nobody"))["sessions"] == []

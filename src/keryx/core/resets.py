@@ -59,6 +59,8 @@ class ResetPolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     platforms: Mapping[str, ResetPolicy] = {}
     # By platform, then by chat type.
     places: Mapping[str, Mapping[ChatType, ResetPolicy]] = {}
+    # For how long a running turn keeps its session.
+    busy_limit: timedelta = BUSY_LIMIT
 
     def for_source(self, platform: str, chat_type: ChatType) -> ResetPolicy:
         """Return the most specific policy: platform with chat type, then platform, then chat type, then the default."""

@@ -79,6 +79,24 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     busy: str | None = None
 
 
+class SettingsChange(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """New settings of a session: what is left out stays, and null takes the default."""
+
+    agent: str | UnsetType | None = UNSET
+    model: str | UnsetType | None = UNSET
+    effort: str | UnsetType | None = UNSET
+    mode: str | UnsetType | None = UNSET
+    tools: tuple[str, ...] | UnsetType | None = UNSET
+    personality: str | UnsetType | None = UNSET
+    busy: str | UnsetType | None = UNSET
+
+    def apply(self, settings: SessionSettings) -> SessionSettings:
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
+        return msgspec.structs.replace(settings, **given)
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     id: SessionId
     profile: ProfileId
@@ -113,11 +131,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
     """New values of a session; those that are unset stay."""
 
+    # An empty title is removed: an automatic one may take its place.
     title: str | UnsetType = UNSET
     # The id or name of a project of the viewer, `None` to take the session out of its project.
     project: str | UnsetType | None = UNSET
-    # Replaces all settings.
-    settings: SessionSettings | UnsetType = UNSET
+    settings: SettingsChange | UnsetType = UNSET
+    # The working directory.
+    cwd: str | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     # `None` reopens the session.
@@ -147,6 +167,8 @@ class Viewer(msgspec.Struct, frozen=True):
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    # Of this person, among those that the viewer sees.
+    owner: PrincipalId | None = None
     surface: str | None = None
     project: ProjectId | None = None
     pinned: bool | None = None

@@ -15,7 +15,7 @@ from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
 from keryx.core.ports import adapter as adapter_port
 from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach
-from keryx.core.resets import BUSY_LIMIT, ResetPolicies
+from keryx.core.resets import ResetPolicies
 from keryx.core.sessions import Session
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
 from keryx.core.turns import BusyMode, TurnLimits
@@ -49,6 +49,13 @@ class MediaLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Tell home channels that Keryx has restarted.
     restart: bool = False
+    # Tell a chat that its conversation was reset.
+    resets: bool = True
+    # The platforms whose chats are not told.
+    no_resets: tuple[str, ...] = ()
+
+    def tell_reset(self, platform: str) -> bool:
+        return self.resets and platform not in self.no_resets
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +68,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # What happens to a message while a turn of its session is running.
     busy: BusyMode = BusyMode.QUEUE
     # A lane with a running turn is not reset for this long.
-    busy_limit: timedelta = BUSY_LIMIT
     limits: TurnLimits = TurnLimits()
     # What happens to a part that may or may not have arrived.
     doubt: DoubtPolicy = DoubtPolicy.REPEAT

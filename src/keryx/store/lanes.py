@@ -251,8 +251,10 @@ def list_expired(tx: Transaction, *, limit: int = 50) -> list[Lane]:
 
 
 def delete_idle(tx: Transaction, *, before: datetime) -> int:
-    """Remove lanes without activity since `before`; their sessions stay."""
-    return tx.count("delete from lanes where active_at < :before", {"before": to_micros(before)})
+    """Remove lanes without activity since `before`, but not those with instructions; their sessions stay."""
+    return tx.count(
+        "delete from lanes where active_at < :before and instructions = ''", {"before": to_micros(before)}
+    )
 
 
 def _from_row(row: Row) -> Lane:

@@ -130,7 +130,10 @@ def list_children(tx: Transaction, session: SessionId) -> list[Session]:
 
 def rename(tx: Transaction, session: Session, title: str, *, by: TitleBy) -> str:
     """Set a title and return it. A person's title must be free and is overwritten by no other kind; any other title
-    gets the next free number."""
+    gets the next free number. A person's empty title removes the one that was there."""
+    if by is TitleBy.PERSON and not title:
+        _update(tx, session, "title = '', title_by = null, title_key = null, title_base = null", {})
+        return ""
     if by is TitleBy.PERSON:
         wanted = validate_title(tx, Viewer(session.profile, session.owner), title, but=session.id)
     elif session.title_by is TitleBy.PERSON:
@@ -171,6 +174,10 @@ def set_archived(tx: Transaction, session: Session, archived: bool) -> None:
 
 def set_project(tx: Transaction, session: Session, project: ProjectId | None) -> None:
     _update(tx, session, "project = :value", {"value": project})
+
+
+def set_cwd(tx: Transaction, session: Session, cwd: str) -> None:
+    _update(tx, session, "cwd = :value", {"value": cwd})
 
 
 def set_settings(tx: Transaction, session: Session, settings: SessionSettings) -> None:
@@ -470,6 +477,7 @@ def _build_filters(viewer: Viewer, listing: SessionFilter, params: dict[str, Any
     where: list[str] = []
     for value, name, clause in (
         (viewer.owner, "owner", "s.owner = :owner"),
+        (listing.owner, "person", "s.owner = :person"),
         (listing.surface, "surface", "s.surface = :surface"),
         (listing.project, "project", "s.project = :project"),
         (listing.cwd, "cwd", "s.cwd = :cwd"),

@@ -228,3 +228,15 @@ def test_foreign_text_cannot_steer_the_terminal(keryx: Cli) -> None:
         terminal.exit()
         assert "\x1b" not in terminal.raw
         assert "alert" in terminal.raw
+
+
+def test_the_directory_and_the_title_of_a_conversation_are_changed(keryx: Cli) -> None:
+    session = keryx.session("trip to oslo")
+    keryx.ok("sessions", "set-directory", session, str(keryx.home))
+    assert keryx.json("sessions", "list")["sessions"][0]["session"]["cwd"] == str(keryx.home)
+    done = keryx("sessions", "set-directory", session, str(keryx.home / "missing"))
+    assert done.code == 2 and "is not a directory" in done.err
+    keryx.ok("sessions", "rename", session, "")
+    assert not keryx.json("sessions", "list")["sessions"][0]["session"].get("title")
+    assert len(keryx.json("sessions", "list", "--owner", "operator")["sessions"]) == 1
+    assert keryx("sessions", "list", "--owner", "telegram:4711").code == 3

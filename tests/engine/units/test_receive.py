@@ -25,7 +25,7 @@ from keryx.core.turns import BusyMode, Turn, TurnLimits, TurnState
 from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.loops.feed import Feed
-from keryx.engine.policy import Policy
+from keryx.engine.policy import Notices, Policy
 from keryx.store import inbox
 from keryx.store.db import Transaction
 from keryx.testing import FakeClock, ScriptedAgent
@@ -200,6 +200,15 @@ async def test_the_person_is_told_of_a_reset_once(begin: Begin) -> None:
         "Started a new conversation after a long silence. /resume brings “Oslo hotels” back."
     ]
     assert texts.index("b") > 1
+
+
+@pytest.mark.parametrize("notices", [Notices(resets=False), Notices(no_resets=(FAKE,))])
+async def test_the_notice_of_a_reset_can_be_turned_off(begin: Begin, notices: Notices) -> None:
+    world = await begin(policy=msgspec.structs.replace(IDLE, notices=notices))
+    first = await world.ask("Oslo hotels")
+    world.advance(2 * HOUR)
+    assert (await world.ask("b")).session != first.session
+    assert await world.sent(2) == ["Oslo hotels", "b"]
 
 
 async def test_nobody_is_told_of_a_reset_of_an_empty_lane(begin: Begin) -> None:

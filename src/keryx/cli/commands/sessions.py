@@ -1,12 +1,14 @@
 """`keryx sessions`: list, show, search and change conversations."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import msgspec
 from cyclopts import App, Parameter
 
 from keryx.cli import output, terminal
+from keryx.cli.commands.people import parse_person
 from keryx.cli.options import (
     FLAG,
     HubAccess,
@@ -20,9 +22,10 @@ from keryx.cli.options import (
     report,
     warn_without_node,
 )
-from keryx.core.ids import SessionId
+from keryx.core.errors import Invalid
+from keryx.core.ids import OPERATOR, PrincipalId, SessionId
 from keryx.core.messages import Message
-from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionListItem
+from keryx.core.sessions import Activity, EndReason, Session, SessionChange, SessionFilter, SessionListItem
 from keryx.engine.hub.views import MessageRange
 from keryx.store.search import SearchHit
 
@@ -46,6 +49,10 @@ async def list_(
     *,
     surface: Annotated[
         str | None, Parameter(help="Only those that began here: cli, gateway, web, acp, api, job.")
+    ] = None,
+    owner: Annotated[
+        str | None,
+        Parameter(help="Only those of this person: PLATFORM:ID such as telegram:4711, or operator."),
     ] = None,
     project: Annotated[str | None, Parameter(help="Only those of this project.")] = None,
     pinned: Annotated[bool, FLAG, Parameter(help="Only pinned ones.")] = False,
@@ -73,6 +80,7 @@ async def list_(
     async with open_hub() as access:
         listing = SessionFilter(
             surface=surface,
+            owner=await _find_owner(access, owner) if owner else None,
             project=(await access.hub.projects.find(access.viewer, project)).id if project else None,
             pinned=True if pinned else None,
             archived=None if all_ else archived,
@@ -90,6 +98,12 @@ async def list_(
         _print_list(found, more)
     else:
         output.write("No conversations here. `keryx chat` starts one.")
+
+
+async def _find_owner(access: HubAccess, who: str) -> PrincipalId:
+    if who == OPERATOR:
+        return OPERATOR
+    return (await access.hub.people.find(access.viewer, *parse_person(who))).principal.id
 
 
 async def show(
@@ -214,16 +228,20 @@ def _print_hit(hit: SearchHit) -> None:
 async def rename(
     ref: SessionRef, title: Annotated[str, Parameter(help="The new title.")], /, *, json: Json = False
 ) -> None:
-    """Give a conversation a title. It is never overwritten by an automatic one.
+    """Give a conversation a title. It is never overwritten by an automatic one. An empty title removes it.
 
     For example:
 
         keryx sessions rename 01jd0abc "Trip to Oslo"
+        keryx sessions rename oslo ""
     """
     async with open_hub() as access:
         id_ = await access.find_id(ref)
         new_title = await access.hub.rename(access.viewer, id_, title)
-    report(f"Now called “{new_title}”.", json, session=id_)
+    text = (
+        f"Now called “{new_title}”." if new_title else "It has no title now; the next answer may give it one."
+    )
+    report(text, json, session=id_)
 
 
 async def fork(
@@ -411,6 +429,28 @@ async def move_to_project(
     )
 
 
+async def set_directory(
+    ref: SessionRef,
+    directory: Annotated[Path, Parameter(help="The directory.")],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Let a conversation work in another directory, from its next turn on.
+
+    For example:
+
+        keryx sessions set-directory oslo ~/projects/site
+    """
+    folder = directory.expanduser().absolute()
+    if not folder.is_dir():
+        raise Invalid(f"{folder} is not a directory: name one that exists")
+    change = SessionChange(cwd=str(folder))
+    await _change_session(
+        ref, f"It works in {folder} now.", json, lambda a, id_: a.hub.change(a.viewer, id_, change)
+    )
+
+
 _Change: TypeAlias = Callable[[HubAccess, SessionId], Awaitable[object]]
 
 
@@ -485,6 +525,7 @@ for name, command in {
     "end": _build_switch("end"),
     "reopen": _build_switch("reopen"),
     "move-to-project": move_to_project,
+    "set-directory": set_directory,
     "export": "keryx.cli.commands.export_import:export",
     "import": "keryx.cli.commands.export_import:import_",
     "stats": "keryx.cli.commands.store:stats",

@@ -157,7 +157,7 @@ class Hub(HubPart):
     pin = bind_write("pin", on_session(sessions.set_pinned))
     archive = bind_write("archive", on_session(sessions.set_archived))
     # With `None` as the reason, reopens the session.
-    end = bind_write("end", on_session(sessions.end))
+    end = bind_write("end", on_session(control.set_ended))
     configure = bind_write("configure", on_session(sessions.set_settings))
     undo = bind_write("undo", on_session(revisions.undo))
     redo = bind_write("redo", on_session(revisions.redo))

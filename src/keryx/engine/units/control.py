@@ -32,13 +32,15 @@ def change(tx: Transaction, session: Session, viewer: Viewer, change: SessionCha
         project = projects.find(tx, viewer, change.project).id if change.project else None
         sessions.set_project(tx, session, project)
     if change.settings is not UNSET:
-        sessions.set_settings(tx, session, change.settings)
+        sessions.set_settings(tx, session, change.settings.apply(session.settings))
+    if change.cwd is not UNSET:
+        sessions.set_cwd(tx, session, change.cwd)
     if change.pinned is not UNSET:
         sessions.set_pinned(tx, session, change.pinned)
     if change.archived is not UNSET:
         sessions.set_archived(tx, session, change.archived)
     if change.ended is not UNSET:
-        sessions.end(tx, session, change.ended)
+        set_ended(tx, session, change.ended)
 
 
 def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | None:
@@ -135,9 +137,7 @@ def switch(tx: Transaction, lane: Lane, session: Session, *, why: str) -> None:
     """Continue a session of the same owner in a lane; a session that has ended is reopened."""
     if lane.profile != session.profile or lane.owner != session.owner:
         raise Invalid("a lane can only go on with a session of the same owner and profile")
-    if session.ended_at is not None:
-        sessions.end(tx, session, None)
-        sessions.remove_end_hook(tx, session.id)
+    set_ended(tx, session, None)
     if session.ended_at is not None or lane.suspended or lane.session != session.id:
         lanes.move(tx, lane, session.id, why=why)
     # The user is active, so the idle time starts again; the expiry sweep computes the next expiry.
@@ -156,6 +156,15 @@ def delete(tx: Transaction, session: Session, *, grace: timedelta, erase: bool =
         sessions.erase(tx, session)
     else:
         sessions.soft_delete(tx, session, grace=grace)
+
+
+def set_ended(tx: Transaction, session: Session, reason: EndReason | None) -> None:
+    """End a session, or reopen it without a reason. One that has ended keeps its first reason."""
+    if reason is not None:
+        end_session(tx, session, reason)
+    elif session.ended_at is not None:
+        sessions.end(tx, session, None)
+        sessions.remove_end_hook(tx, session.id)
 
 
 def end_session(tx: Transaction, session: Session, reason: EndReason) -> None:

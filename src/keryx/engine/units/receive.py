@@ -220,7 +220,7 @@ def find_reset_reason(tx: Transaction, lane: Lane, policy: Policy) -> ResetReaso
         last_active=lane.active_at,
         now=tx.now,
         busy_since=running.started_at if running else None,
-        busy_limit=policy.busy_limit,
+        busy_limit=policy.resets.busy_limit,
     )
 
 
@@ -235,7 +235,7 @@ def expire_lane(tx: Transaction, *, lane: Lane, policy: Policy) -> None:
             _find_reset_policy(current, policy),
             last_active=current.active_at,
             busy_since=running.started_at if running else None,
-            busy_limit=policy.busy_limit,
+            busy_limit=policy.resets.busy_limit,
         )
         lane_store.set_expiry(tx, current, next_due if current.session else None)
         return
@@ -250,7 +250,8 @@ def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy) -> tuple[Lane, st
     reason = find_reset_reason(tx, lane, policy)
     if reason is None or lane.session is None:
         return lane, None
-    return control.reset(tx, lane, reason)
+    lane, notice = control.reset(tx, lane, reason)
+    return lane, notice if policy.notices.tell_reset(lane.source.platform) else None
 
 
 def _render_for_model(

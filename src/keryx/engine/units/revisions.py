@@ -111,6 +111,8 @@ def fork(
     epochs.copy(tx, source=session.id, target=child, through=end)
     sessions.copy_counters(tx, source=session.id, target=child)
     copy = sessions.get(tx, child)
+    if session.project is not None:
+        sessions.set_project(tx, copy, session.project)
     if title is not None:
         sessions.rename(tx, copy, title, by=TitleBy.PERSON)
     elif session.title:

@@ -10,7 +10,7 @@ from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
-from keryx.engine.units import answers
+from keryx.engine.units import answers, control
 from keryx.store import messages, turns
 from keryx.store.db import Transaction
 
@@ -62,7 +62,9 @@ def find_author(inbound: InboundMessage) -> Source | None:
 
 
 def submit(tx: Transaction, session: Session, message: UserMessage) -> Receipt:
-    """Append a message to a session and queue the turn that answers it."""
+    """Append a message to a session and queue the turn that answers it. A session that has ended goes on."""
+    if session.ended_at is not None and not message.observed:
+        control.set_ended(tx, session, None)
     turn = None if message.observed else TurnId(ids.new(tx.now))
     seq = messages.append(
         tx,

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from keryx.core.deliveries import DeliveryState
-from keryx.core.sessions import Activity, SessionSettings
+from keryx.core.sessions import Activity, SettingsChange
 from keryx.core.turns import BusyMode
 
 MAX_TEXT_CHARS = 1_000_000
@@ -62,6 +62,7 @@ class SessionQuery(RequestForm, frozen=True, kw_only=True):
     """Filters of the list. `archived=any` shows both; `after` is `next` of the page before."""
 
     surface: Name | None = None
+    owner: Name | None = None
     project: Name | None = None
     pinned: bool | None = None
     archived: Archived = Archived.NO
@@ -143,7 +144,7 @@ class BeginForm(RequestForm, frozen=True, kw_only=True):
 
     text: MessageText = ""
     media: MediaIds = []
-    settings: SessionSettings = SessionSettings()
+    settings: SettingsChange = SettingsChange()
     project: Name | None = None
     cwd: WorkingDirectory = ""
 
@@ -157,15 +158,16 @@ class SendForm(RequestForm, frozen=True, kw_only=True):
 
 
 class SessionChangeForm(RequestForm, frozen=True, kw_only=True):
-    """What is left out stays. `project` null takes it out of its project; `ended` false opens it again. `settings`
-    replaces all of them."""
+    """What is left out stays, also of `settings`, where null takes the default. An empty `title` is removed; `project` null
+    takes it out of its project; `ended` false opens it again."""
 
     title: Title | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     ended: bool | UnsetType = UNSET
     project: Name | UnsetType | None = UNSET
-    settings: SessionSettings | UnsetType = UNSET
+    settings: SettingsChange | UnsetType = UNSET
+    cwd: WorkingDirectory | UnsetType = UNSET
 
 
 class RewriteForm(RequestForm, frozen=True, kw_only=True):

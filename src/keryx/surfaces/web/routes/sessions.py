@@ -4,7 +4,7 @@ import msgspec
 from msgspec import UNSET
 
 from keryx.core.errors import Invalid
-from keryx.core.ids import ProjectId, SessionId
+from keryx.core.ids import PrincipalId, ProjectId, SessionId
 from keryx.core.sessions import (
     Activity,
     EndReason,
@@ -12,6 +12,7 @@ from keryx.core.sessions import (
     SessionFilter,
     SessionListItem,
     SessionSettings,
+    SettingsChange,
 )
 from keryx.core.turns import BusyMode
 from keryx.engine.hub.views import NEW_SESSION, UnsentMessage
@@ -37,6 +38,7 @@ _ARCHIVED_FILTER = {
 )
 async def sessions(request: ApiRequest, query: request_schema.SessionQuery) -> schema.SessionPage:
     listing = SessionFilter(
+        owner=PrincipalId(query.owner) if query.owner else None,
         surface=query.surface,
         project=ProjectId(query.project) if query.project else None,
         pinned=query.pinned,
@@ -124,7 +126,7 @@ async def begin(request: ApiRequest, body: request_schema.BeginForm) -> schema.S
         msgspec.structs.replace(
             await messages.build_inbound(request, body.text, body.media),
             cwd=body.cwd,
-            settings=_check_settings(body.settings),
+            settings=_check_settings(body.settings).apply(SessionSettings()),
         )
     )
     if receipt.session and receipt.seq and not receipt.duplicate:
@@ -140,6 +142,7 @@ async def change(request: ApiRequest, body: request_schema.SessionChangeForm) ->
         title=body.title,
         project=body.project,
         settings=body.settings and _check_settings(body.settings),
+        cwd=body.cwd,
         pinned=body.pinned,
         archived=body.archived,
         ended=(EndReason.PERSON if body.ended else None) if body.ended is not UNSET else UNSET,
@@ -239,7 +242,7 @@ async def _read_session(request: ApiRequest, id_: SessionId) -> schema.SessionSc
     return presenters.session(listed, read=read_seq)
 
 
-def _check_settings(settings: SessionSettings) -> SessionSettings:
-    if settings.busy is not None and settings.busy not in set(BusyMode):
+def _check_settings(settings: SettingsChange) -> SettingsChange:
+    if isinstance(settings.busy, str) and settings.busy not in set(BusyMode):
         raise Invalid(f"busy is one of {', '.join(BusyMode)}")
     return settings
