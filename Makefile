@@ -34,6 +34,7 @@ faults: .venv/.dev
 	.venv/bin/python -m tests.faults.telegram_storm --kills 300
 	.venv/bin/python -m tests.faults.brain_storm --kills 150
 	.venv/bin/python -m tests.faults.feed_storm --seconds 300
+	.venv/bin/python -m tests.faults.siege --minutes 10
 
 bench: .venv/.dev
 	.venv/bin/python -m bench --postgres start

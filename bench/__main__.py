@@ -21,6 +21,7 @@ from bench import (
     reading,
     receive,
     search,
+    siege,
     startup,
     table,
     web,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "page": page.run,
     "acp": acp.run,
     "brain": brain.run,
+    "siege": siege.run,
 }
 
 

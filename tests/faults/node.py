@@ -61,8 +61,8 @@ class Node:
         time.sleep(seconds)
         self.process.send_signal(signal.SIGCONT)
 
-    def end(self) -> None:
-        self.process.wait(30)
+    def end(self, seconds: float = 30) -> None:
+        self.process.wait(seconds)
         if self.process.stdout:
             self.process.stdout.close()
 

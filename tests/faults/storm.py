@@ -83,7 +83,7 @@ class Storm:
     ) -> Report:
         rng = random.Random(self.seed)
         over = threading.Event()
-        speaker = threading.Thread(target=self._speak, args=(over,))
+        speaker = threading.Thread(target=self.speak, args=(over,))
         self.node.start()
         self._alive()
         speaker.start()
@@ -98,13 +98,13 @@ class Storm:
         if self.node.process.poll() is not None:
             self.node.start()
             self._alive()
-        self._settle()
+        self.settle()
         return self.report()
 
     def _alive(self) -> None:
         assert self.node.process.poll() is None, f"the node does not start:\n{self.node.log[-2000:]}"
 
-    def _speak(self, over: threading.Event) -> None:
+    def speak(self, over: threading.Event) -> None:
         rng = random.Random(self.seed + 1)
         number = 0
         while not over.wait(rng.expovariate(self.per_second)):
@@ -114,7 +114,7 @@ class Storm:
             self.said.setdefault(chat, []).append(text)
             self.platform.say(chat, text)
 
-    def _settle(self, seconds: float = 60) -> None:
+    def settle(self, seconds: float = 60) -> None:
         """Wait until everything said is answered, or nothing new has come for long."""
         last, count = time.monotonic(), 0
         while time.monotonic() - last < seconds and self._unanswered():

@@ -1,0 +1,93 @@
+"""A well-behaved browser: asks for `/healthz`, the list and a conversation, and follows the stream. Each line that it
+prints is a sample: what was asked, when, and how many seconds it took, or `null` if it failed.
+
+python -m tests.faults.siege.probe PORT SECONDS
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+import httpx
+
+_STREAM = "event"
+
+
+async def probe(port: int, seconds: float) -> None:
+    timeout = httpx.Timeout(30, read=30)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=timeout) as http:
+        session = await _begin(http)
+        try:
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                group.create_task(_repeat("health", 0.05, lambda: _get(http, "/healthz")))
+                group.create_task(_repeat("list", 0.5, lambda: _get(http, "/api/sessions")))
+                group.create_task(_repeat("open", 0.5, lambda: _get(http, f"/api/sessions/{session}")))
+                group.create_task(_follow(http, session))
+        except TimeoutError:
+            return
+
+
+async def _begin(http: httpx.AsyncClient) -> str:
+    while True:
+        try:
+            begun = await http.post("/api/sessions", json={"text": "probe"})
+            return begun.raise_for_status().json()["session"]
+        except httpx.HTTPError:
+            await asyncio.sleep(0.5)
+
+
+async def _get(http: httpx.AsyncClient, path: str) -> None:
+    (await http.get(path)).raise_for_status()
+
+
+async def _repeat(name: str, every: float, ask: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        began = time.monotonic()
+        try:
+            await ask()
+            _print(name, began, time.monotonic() - began)
+        except httpx.HTTPError:
+            _print(name, began, None)
+        await asyncio.sleep(every)
+
+
+async def _follow(http: httpx.AsyncClient, session: str) -> None:
+    """Send a message each second, and measure until the stream shows it."""
+    sent: dict[str, float] = {}
+    cursor = (await http.get("/api/start")).json()["cursor"]
+
+    async def send() -> None:
+        for number in range(1_000_000):
+            text = f"probe {number}"
+            sent[text] = time.monotonic()
+            try:
+                (await http.post(f"/api/sessions/{session}/messages", json={"text": text})).raise_for_status()
+            except httpx.HTTPError:
+                _print(_STREAM, sent.pop(text, time.monotonic()), None)
+            await asyncio.sleep(1)
+
+    sending = asyncio.create_task(send())
+    try:
+        while True:
+            try:
+                async with http.stream("GET", "/api/stream", params={"cursor": cursor}) as stream:
+                    async for line in stream.aiter_lines():
+                        if line.startswith("id: "):
+                            cursor = line[4:]
+                        for text in [text for text in sent if f'"{text}"' in line]:
+                            began = sent.pop(text)
+                            _print(_STREAM, began, time.monotonic() - began)
+            except httpx.HTTPError:
+                await asyncio.sleep(0.2)
+    finally:
+        sending.cancel()
+
+
+def _print(name: str, at: float, seconds: float | None) -> None:
+    print(json.dumps([name, at, seconds]), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(probe(int(sys.argv[1]), float(sys.argv[2])))
