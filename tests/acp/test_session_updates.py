@@ -151,7 +151,7 @@ def test_a_withdrawn_message_says_so_in_words() -> None:
 def test_a_late_answer_does_not_take_the_id_of_the_one_that_is_being_written() -> None:
     shown = UpdateBuilder()
     (first,) = shown.build_draft(TURN, [DraftChunk(1, "one ")])
-    (late,) = shown.build_message(a_message(2, Role.ASSISTANT, Text("late"), mark=Mark.LATE))
+    late, _ = shown.build_message(a_message(2, Role.ASSISTANT, Text("late"), mark=Mark.LATE))
     (second,) = shown.build_draft(TURN, [DraftChunk(2, "two")])
     assert first["messageId"] == second["messageId"] != late["messageId"]
 
@@ -187,3 +187,13 @@ def test_a_call_that_is_known_better_later_is_updated_under_the_id_it_was_sent_w
     assert update["sessionUpdate"] == "tool_call_update" and update["toolCallId"] == sent["toolCallId"]
     assert update["title"] == "List: ls" and update["rawInput"] == {"command": "ls"}
     assert "status" not in update
+
+
+def test_an_answer_that_did_not_end_well_says_so_in_words_live_and_in_a_replay() -> None:
+    for mark, words in ((Mark.CANCELLED, "(stopped)"), (Mark.INTERRUPTED, "(interrupted: ")):
+        message = a_message(2, Role.ASSISTANT, Text("A begin"), mark=mark)
+        for updates in (UpdateBuilder().build_message(message), UpdateBuilder().replay([message], None)):
+            text, sign = updates
+            assert text["content"]["text"] == "A begin"
+            assert sign["content"]["text"].startswith(words)
+            assert sign["sessionUpdate"] == "agent_thought_chunk"

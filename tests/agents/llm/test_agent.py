@@ -47,7 +47,7 @@ from tests.fakes.endpoint import (
 
 from keryx.agents.llm import Models, Prices
 from keryx.agents.llm.agent import LlmAgent
-from keryx.agents.llm.chat_client import REASONING_RESTARTED, TRUNCATED_MARK, ChatRequest, RetryPolicy
+from keryx.agents.llm.chat_client import REASONING_RESTARTED, ChatRequest, RetryPolicy
 from keryx.agents.llm.history import NO_ANSWER
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.agents.tools import ToolOutput
@@ -651,11 +651,11 @@ async def test_a_cancel_reaches_the_tools() -> None:
     assert len(asyncio.all_tasks()) <= 2
 
 
-async def test_an_answer_that_reached_its_length_shows_that_it_was_cut() -> None:
+async def test_an_answer_that_reached_its_length_is_kept_as_written_and_a_notice_says_so() -> None:
     with Endpoint([*says("A long"), *finish("length")]) as endpoint:
         async with an_agent(endpoint) as agent:
             events = await collect(agent, a_context())
-    assert spoken(events) == f"A long{TRUNCATED_MARK}"
+    assert spoken(events) == "A long"
     assert isinstance(events[-1], NoticeEvent) and events[-1].kind == "max_tokens"
 
 

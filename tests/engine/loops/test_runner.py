@@ -122,7 +122,7 @@ async def test_why_an_answer_ends_early_is_told_below_it(begin: Begin) -> None:
         "assistant: A long one",
         "notice: It ends here.",
     ]
-    assert await world.sent() == ["A long one"]
+    assert await world.sent() == ["A long one\n\nIt ends here."]
 
 
 async def test_what_was_shown_is_stored_before_it_is_published(begin: Begin) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from keryx import secrets
+from keryx.agents.llm import known_models
 from keryx.core.errors import AgentFailed
 from keryx.core.usage import Usage
 from keryx.jsonrpc import Json, as_object
@@ -51,12 +52,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     id: str
     # A reference, `env:NAME` or `file:PATH`, never the key itself.
     key: str = ""
-    # In tokens.
+    # In tokens. This and the next three are those of the known model of this name if they are not set.
     context: int | None = None
+    images: bool | None = None
+    files: bool | None = None
+    audio: bool | None = None
     prices: Prices | None = None
-    images: bool = False
-    files: bool = False
-    audio: bool = False
     tools: bool = True
     # The endpoint reports usage in a stream if asked to.
     usage: bool = True
@@ -70,6 +71,16 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         if self.key and not self.key.startswith(("env:", "file:")):
             raise ValueError(f"key of model {self.name!r}: write env:NAME or file:PATH, not the key itself")
+        known = known_models.find(self.id)
+        defaults = (
+            ("context", self.context, known.context),
+            ("images", self.images, known.images),
+            ("files", self.files, known.files),
+            ("audio", self.audio, known.audio),
+        )
+        for name, value, default in defaults:
+            if value is None:
+                msgspec.structs.force_setattr(self, name, default)
 
     @property
     def host(self) -> str:

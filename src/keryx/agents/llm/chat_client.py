@@ -37,8 +37,6 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _UNKNOWN_TOOL = ToolSpec(name="")
 _APPENDED_FIELDS = ("text", "summary", "data")
 log = logging.getLogger(__name__)
-# Appended to an answer that reached the maximum output length.
-TRUNCATED_MARK = " […]"
 _SILENT_RETRY_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 60.0
@@ -298,8 +296,6 @@ class ChatClient:
             except ValueError as exc:
                 raise StreamBroken from exc
         answer.check(allow_empty=request.allow_empty)
-        if answer.truncated:
-            yield TextDelta(TRUNCATED_MARK)
 
     def _compute_delay(
         self, exc: Exception, failure: ProviderFailure, model: Model, answer: StreamedAnswer, tries: int

@@ -272,11 +272,11 @@ def render_media(part: Media, model: Model, data: Mapping[str, bytes]) -> Json |
 def _is_readable(part: Media, model: Model) -> bool:
     match part:
         case Image(mime=mime):
-            return model.images and (not mime or mime.startswith("image/"))
+            return bool(model.images) and (not mime or mime.startswith("image/"))
         case Audio(mime=mime, transcript=transcript):
-            return model.audio and not transcript.strip() and mime in _AUDIO_FORMATS
+            return bool(model.audio) and not transcript.strip() and mime in _AUDIO_FORMATS
         case File(mime=mime):
-            return model.files or _is_text(mime)
+            return bool(model.files) or _is_text(mime)
 
 
 def _is_text(mime: str) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from keryx.agents.llm import CHARACTERS_PER_TOKEN, Model, history
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest
 from keryx.agents.llm.history import PromptContext, format_arguments
+from keryx.agents.llm.known_models import DEFAULT_CONTEXT
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.core import prompt, sessions
 from keryx.core import text as core_text
@@ -20,7 +21,6 @@ from keryx.core.usage import Usage
 
 NOTHING_TO_COMPACT = "There is nothing to compact yet."
 OMITTED_NOTE = "(What was said before this is left out here.)"
-_DEFAULT_CONTEXT = 32_000
 _PIECE_SHARE = 0.6
 _SHORTEST_PIECE = 1_000
 _MOST_PIECES = 12
@@ -68,7 +68,7 @@ def estimate_size(message: Message) -> int:
 
 def compute_room(model: Model, share: float) -> int:
     """Return how many characters fit into a share of the context of a model."""
-    return int((model.context or _DEFAULT_CONTEXT) * share * CHARACTERS_PER_TOKEN)
+    return int((model.context or DEFAULT_CONTEXT) * share * CHARACTERS_PER_TOKEN)
 
 
 async def summarize(

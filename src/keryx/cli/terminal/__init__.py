@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from keryx.cli import output
 from keryx.core import compaction
 from keryx.core.messages import (
+    MARK_TEXTS,
     Audio,
     File,
     Image,
-    Mark,
     Message,
     Notice,
     Part,
@@ -21,15 +21,6 @@ from keryx.core.messages import (
 )
 from keryx.core.sessions import Session
 
-_MARK_TEXTS = {
-    Mark.INTERRUPTED: "interrupted: the process was gone before the end",
-    Mark.CANCELLED: "stopped",
-    Mark.FAILED: "failed before the end",
-    Mark.LATE: "came too late, not sent",
-    Mark.EDITED: "edited afterwards",
-    Mark.WITHDRAWN: "withdrawn before it was answered",
-    Mark.DELETED: "deleted afterwards",
-}
 _MAX_TOOL_COLUMNS = 100
 
 
@@ -98,7 +89,7 @@ def format_result(part: ToolResult) -> str:
 
 def format_marks(message: Message) -> Iterator[str]:
     if message.mark:
-        yield f"[{_MARK_TEXTS[message.mark]}]"
+        yield f"[{MARK_TEXTS[message.mark]}]"
     if message.undone:
         yield "[undone]"
     if message.observed:

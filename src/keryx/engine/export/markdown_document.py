@@ -6,7 +6,19 @@ from datetime import datetime
 from typing import assert_never
 
 from keryx.core.compaction import describe_notice, is_epoch_notice
-from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.messages import (
+    MARK_TEXTS,
+    Audio,
+    File,
+    Image,
+    Notice,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.sessions import UNTITLED
 from keryx.core.text import replace_unwritable, to_single_line
@@ -46,7 +58,7 @@ def format_time(time: datetime) -> str:
 
 def list_marks(message: MessageRecord) -> list[str]:
     """Return what a reader must know about a message beyond its text."""
-    marks = [message.mark.value] if message.mark else []
+    marks = [MARK_TEXTS[message.mark]] if message.mark else []
     marks += ["undone"] if message.undone else []
     marks += ["overheard"] if message.observed else []
     return marks

@@ -8,9 +8,9 @@ from keryx.core import jobs, media, text
 from keryx.core.deliveries import PreviewState, Target
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
-from keryx.core.messages import Mark, Message, Reasoning, Role, Text, merge_parts
+from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text, merge_parts
 from keryx.core.sessions import JOB_SURFACE, Session
-from keryx.core.turns import Turn, TurnState
+from keryx.core.turns import STOP_REASONS, Turn, TurnState
 from keryx.store import deliveries, lanes, messages, turns
 from keryx.store.changes import Scope
 from keryx.store.db import Transaction
@@ -36,10 +36,15 @@ class TurnDraft(msgspec.Struct, frozen=True):
 
 
 def collect(entries: Iterable[Message]) -> TurnAnswer:
-    """Return the answer in the messages of a turn: all its steps, without the text of interrupted attempts."""
-    steps = [m for m in entries if m.role is Role.ASSISTANT and m.mark is None]
-    files = [p for m in steps for p in media.filter_media(m.parts)]
-    return TurnAnswer(_join_texts(m.text for m in steps), tuple(dict.fromkeys(files)))
+    """Return the answer in the messages of a turn: all its steps, without the text of interrupted attempts, and the
+    notices that say why it ended early."""
+    told = [m for m in entries if (m.role is Role.ASSISTANT and m.mark is None) or _explains_end(m)]
+    files = [p for m in told for p in media.filter_media(m.parts)]
+    return TurnAnswer(_join_texts(m.text for m in told), tuple(dict.fromkeys(files)))
+
+
+def _explains_end(message: Message) -> bool:
+    return any(isinstance(p, Notice) and p.kind in STOP_REASONS for p in message.parts)
 
 
 def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:

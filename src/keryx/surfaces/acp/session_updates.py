@@ -166,6 +166,9 @@ class UpdateBuilder:
                 files -= 1
             elif text := _format_part(part):
                 yield from self._build_text_chunk(turn, draft, text, False, _build_meta(message))
+        if message.mark:
+            words = f"({messages.MARK_TEXTS[message.mark]})"
+            yield build_chunk("agent_thought_chunk", words, f"{message.id}.mark", _build_meta(message))
         if not late:
             self._answer_counts[turn] += 1
 
