@@ -62,7 +62,7 @@ def _open_agent(
         case AgentKind.ECHO:
             return _wrap_agent(EchoAgent())
         case AgentKind.PYTHON:
-            return _wrap_agent(python.load(configured.path))
+            return python.open_agent(configured.path)
         case AgentKind.ACP:
             return AcpAgent(name, configured, work_folder=settings.folder / "work", clock=clock)
         case AgentKind.LLM | AgentKind.LOCAL:

@@ -12,6 +12,7 @@ from keryx.config import Settings
 from keryx.core import ids
 from keryx.core.ports.adapter import Adapter
 from keryx.core.turns import Turn
+from keryx.engine import threaded_adapter
 from keryx.engine.builtin_tools import BuiltinTools
 from keryx.engine.service import Service
 from keryx.engine.units import place
@@ -62,8 +63,11 @@ class App(BaseApp):
                 kind=kind,
                 everything=everything,
             )
-            async with service.running(drain=drain):
-                yield service
+            try:
+                async with service.running(drain=drain):
+                    yield service
+            finally:
+                await threaded_adapter.close_all(adapters)
 
     def _describe_place(self, reading: TurnInput, turn: Turn) -> str:
         """Describe the chat for the prompt. The text is the same for every turn of a lane."""

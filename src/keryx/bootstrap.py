@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 import msgspec
 
@@ -17,17 +17,20 @@ from keryx.core.errors import Invalid, KeryxError
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.adapter import Adapter, PlatformReach
 from keryx.core.sessions import Viewer
+from keryx.engine import threaded_adapter
 from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.policy import Policy, check_access, map_reach, name_accounts
+from keryx.plugin_thread import name_error
 from keryx.store.db import Database
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.store.db.sqlite import SqliteDatabase
-from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, BrokenAdapter
+from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup, BrokenAdapter
 from keryx.surfaces.gateway.local_files import LocalAdapter
 from keryx.timing import SystemClock
 
 log = logging.getLogger(__name__)
+_OWN_PACKAGE = "keryx"
 
 
 class BaseApp:
@@ -103,21 +106,22 @@ class BaseApp:
 
 
 def load_adapters(settings: Settings) -> dict[str, Adapter]:
-    """Load the adapter of each configured account, by the name of its table. Raise `Invalid` if the settings of one are wrong;
-    an adapter that fails to load otherwise does not affect the others."""
+    """Load the adapter of each configured account, by the name of its table, those of other packages in threads of their
+    own. Raise `Invalid` if the settings of one are wrong; an adapter that fails to load otherwise does not affect the
+    others."""
     factories = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     adapters: dict[str, Adapter] = {}
     for setup in config.list_setups(settings):
         factory = factories[setup.platform]
         try:
-            adapter: Adapter | None = factory.load()(setup)
+            adapter = _load_adapter(factory, setup)
         except KeryxError:
             raise
         except Exception as exc:
             log.exception("the adapter of %s failed to load", setup.platform)
             adapter = BrokenAdapter(
                 setup.platform,
-                f"the adapter, {factory.value}, cannot be used ({type(exc).__name__}): the log has the details",
+                f"the adapter, {factory.value}, cannot be used ({name_error(exc)}): the log has the details",
                 setup.name,
             )
         if adapter is None:
@@ -129,6 +133,12 @@ def load_adapters(settings: Settings) -> dict[str, Adapter]:
             raise Invalid(f"[{same[0]}] and [{setup.label}] are the same account: take one of them out")
         adapters[setup.label] = adapter
     return adapters
+
+
+def _load_adapter(factory: EntryPoint, setup: AdapterSetup) -> Adapter | None:
+    if factory.module.partition(".")[0] == _OWN_PACKAGE:
+        return factory.load()(setup)
+    return threaded_adapter.load(setup.platform, lambda: factory.load()(setup))
 
 
 def open_database(settings: Settings, clock: Clock | None = None) -> Database:

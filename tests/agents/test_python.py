@@ -9,7 +9,7 @@ import pytest
 from tests.agents.conversation import a_context, asked, collect, spoken
 
 from keryx.agents.python import load
-from keryx.core.errors import AgentFailed, Invalid
+from keryx.core.errors import AgentFailed, Invalid, Unavailable
 from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
 
 HERE = __name__
@@ -30,6 +30,11 @@ number = 3
 
 class Needy:
     def __init__(self, what: str) -> None: ...
+
+
+class Leaver:
+    def __init__(self) -> None:
+        raise SystemExit(3)
 
 
 def plain(context: TurnContext) -> str:
@@ -78,7 +83,6 @@ async def test_a_function_a_class_and_an_object_are_agents(name: str) -> None:
         ("own:plain", "is not an async generator function"),
         ("own:coroutine", "is not an async generator function"),
         ("own:lonely", "must take one argument"),
-        ("own:Needy", "making a Needy failed: TypeError"),
     ],
 )
 def test_what_is_no_agent_is_refused_with_a_sentence(path: str, sentence: str) -> None:
@@ -87,12 +91,21 @@ def test_what_is_no_agent_is_refused_with_a_sentence(path: str, sentence: str) -
     assert "\n" not in str(caught.value)
 
 
+def test_a_class_that_cannot_be_made_says_why() -> None:
+    with pytest.raises(Unavailable, match="making a Needy failed: TypeError"):
+        load("own:Needy")
+    with pytest.raises(Unavailable, match="making a Leaver failed: SystemExit"):
+        load("own:Leaver")
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
         ("import no_such_thing", "needs the module 'no_such_thing', which is not installed"),
         ("1 / 0", "importing broken_agent failed: ZeroDivisionError"),
         ("def (", "importing broken_agent failed: SyntaxError"),
+        ("raise SystemExit(3)", "importing broken_agent failed: SystemExit"),
+        ("raise KeyboardInterrupt", "importing broken_agent failed: KeyboardInterrupt"),
     ],
 )
 def test_a_module_that_does_not_import_says_why(
@@ -102,7 +115,7 @@ def test_a_module_that_does_not_import_says_why(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "broken_agent", raising=False)
     importlib.invalidate_caches()
-    with pytest.raises(Invalid, match=sentence):
+    with pytest.raises((Invalid, Unavailable), match=sentence):
         load("broken_agent:agent")
 
 

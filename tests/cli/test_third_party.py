@@ -1,9 +1,10 @@
 """Adapters of other packages: found by their entry points, and harmless when they are broken."""
 
+import signal
 from pathlib import Path
 
 import pytest
-from tests.cli.driver import Cli
+from tests.cli.driver import WAIT, Cli
 
 PIGEON = '''
 """A platform of one message: it says what stands in the loft, and writes answers beside it."""
@@ -85,6 +86,54 @@ def test_an_adapter_of_another_package_answers_beside_one_that_is_broken(tmp_pat
         keryx.until("carrier", "deliveries", "list", "--state", "sent")
         assert keryx.json("gateway", "status")["connections"][0]["link"] == "connected"
     assert (tmp_path / "answer").read_text() == "coo"
+
+
+WILD = """
+import time
+
+from keryx import TextDelta
+
+
+async def agent(context):
+    word = context.turn_messages[-1].text
+    if word == "exit":
+        raise SystemExit(3)
+    if word == "hang":
+        time.sleep(1000)
+    yield TextDelta("said " + word)
+"""
+
+
+def test_a_node_outlives_plug_ins_that_exit_and_block(tmp_path: Path, site: Path) -> None:
+    package(
+        site,
+        "carrier",
+        PIGEON.replace("context.report(LinkState.CONNECTED)", "__import__('time').sleep(1000)"),
+    )
+    package(site, "lame", "def make(setup):\n    raise SystemExit(3)\n")
+    (site / "wild.py").write_text(WILD)
+    (site / "gone.py").write_text("raise SystemExit(4)\n")
+    keryx = Cli(
+        tmp_path / "home", KERYX_CARRIER_LOFT=str(tmp_path), KERYX_AGENT="wild:agent", KERYX_DRAIN="0s"
+    )
+    keryx.home.mkdir()
+    (keryx.home / "keryx.toml").write_text(
+        "[lame]\nloft = 'cellar'\n[agents.gone]\nkind = 'python'\npath = 'gone:agent'\n"
+    )
+    with keryx.serving() as node:
+        for word, told in (("exit", "The agent failed (SystemExit)"), ("hello", "said hello")):
+            session = str(keryx.json("send", word)["session"])
+            keryx.until(told, "sessions", "show", session)
+        keryx.ok("send", "hang")
+        keryx.until("said again", "sessions", "show", str(keryx.json("send", "again")["session"]))
+        out = " ".join(keryx.until("blocked for", "gateway", "status").split())
+        assert "the adapter, lame_pigeon:make, cannot be used (SystemExit)" in out
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(WAIT) == 0
+        assert node.process.stderr
+        log = node.process.stderr.read()
+    assert "the carrier adapter has been blocked" in log and "in listen" in log
+    assert "importing gone failed: SystemExit" in log
 
 
 def test_settings_that_such_an_adapter_does_not_know_are_refused_by_name(tmp_path: Path, site: Path) -> None:

@@ -81,7 +81,8 @@ async def own(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
 
 @asynccontextmanager
 async def _open_own() -> AsyncGenerator[Agent]:
-    yield python.load("tests.contracts.agents:own")
+    async with python.open_agent("tests.contracts.agents:own") as agent:
+        yield agent
 
 
 class _AskingTools(Tools):

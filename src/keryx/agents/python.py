@@ -1,14 +1,33 @@
-"""Loads an agent from `package.module:object` and checks the events that it yields."""
+"""Loads an agent from `package.module:object`, runs it in threads of its own, and checks the events that it yields."""
 
+import asyncio
 import importlib
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from functools import reduce
+from contextlib import aclosing, asynccontextmanager
+from functools import partial, reduce
 from typing import Any, TypeAlias, cast
 
-from keryx.core.errors import AgentFailed, Invalid
+import msgspec
+
+from keryx.core.clock import Clock
+from keryx.core.errors import AgentFailed, Invalid, KeryxError, Unavailable
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
+from keryx.plugin_thread import (
+    PluginBlocked,
+    PluginExit,
+    PluginThread,
+    bind_to_loop,
+    guard_plugin,
+    name_error,
+)
+
+log = logging.getLogger(__name__)
+
+LOAD_SECONDS = 2.0
+_BEGIN_SECONDS = 0.25
+_MAX_THREADS = 8
 
 RunFunction: TypeAlias = Callable[[TurnContext], AsyncGenerator[AgentEvent, None]]
 
@@ -33,13 +52,108 @@ class PythonAgent:
                 yield event
 
 
+class ThreadedAgent:
+    """An agent in threads of its own, so that it can neither block nor end the hub. All turns share one thread; while
+    that is blocked, new turns begin in another one, up to a limit."""
+
+    def __init__(self, name: str, make: Callable[[], Agent]) -> None:
+        async def run() -> Agent:
+            return make()
+
+        self._name = name
+        self._threads = [PluginThread(name)]
+        self._loading = asyncio.create_task(self._threads[0].run(run))
+
+    async def load(self) -> None:
+        """Wait a while until the agent is loaded. Raise `Invalid` if its settings are wrong. An agent that fails or is
+        slow is only logged: its turns fail with the reason, or wait for it."""
+        done, _ = await asyncio.wait({self._loading}, timeout=LOAD_SECONDS)
+        error = self._loading.exception() if done else None
+        if isinstance(error, Invalid):
+            raise error
+        if error is not None:
+            log.error("%s cannot be used: %s", self._name, error, exc_info=error)
+        elif not done:
+            log.warning("%s is still loading after %.0f seconds; its turns wait", self._name, LOAD_SECONDS)
+
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        agent = await self._wait_until_loaded()
+        bound = _bind_context(context)
+        while True:
+            thread, seconds = self._choose_thread()
+            try:
+                stream = thread.stream(lambda: agent.run(bound), begin_within=seconds)
+                async with aclosing(stream) as events:
+                    async for event in events:
+                        yield event
+                return
+            except PluginBlocked as exc:
+                log.info("the turn %s begins in another thread: %s", context.turn, exc)
+
+    async def close(self) -> None:
+        """Cancel what the agent still runs, and end its threads."""
+        self._loading.cancel()
+        await asyncio.gather(*(thread.stop() for thread in self._threads))
+
+    async def _wait_until_loaded(self) -> Agent:
+        try:
+            return await asyncio.shield(self._loading)
+        except KeryxError as exc:
+            raise AgentFailed(f"The agent cannot be used: {exc}") from exc
+
+    def _choose_thread(self) -> tuple[PluginThread, float | None]:
+        """Return the thread for a new turn, and how long it may take to begin it: any time if all are blocked."""
+        free = next((t for t in self._threads if not t.blocked), None)
+        if free is None and len(self._threads) == _MAX_THREADS:
+            return self._threads[0], None
+        if free is None:
+            free = PluginThread(f"{self._name} (thread {len(self._threads) + 1})")
+            self._threads.append(free)
+        return free, _BEGIN_SECONDS
+
+
+class _HubClock:
+    """The clock of the hub, for another thread."""
+
+    def __init__(self, hub: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self.now = clock.now
+        self.monotonic = clock.monotonic
+        self.sleep = bind_to_loop(hub, clock.sleep)
+
+
+def _bind_context(context: TurnContext) -> TurnContext:
+    """Return a context for another thread: what it calls runs in the loop of the hub."""
+    hub = asyncio.get_running_loop()
+    return msgspec.structs.replace(
+        context,
+        history=bind_to_loop(hub, context.history),
+        fetch_new_messages=bind_to_loop(hub, context.fetch_new_messages),
+        ask=bind_to_loop(hub, context.ask),
+        fetch=bind_to_loop(hub, context.fetch),
+        clock=_HubClock(hub, context.clock),
+    )
+
+
+@asynccontextmanager
+async def open_agent(path: str) -> AsyncGenerator[Agent]:
+    """Open the agent at `package.module:object` in threads of its own. Raise `Invalid` if there is no such agent."""
+    agent = ThreadedAgent(f"the agent {path}", partial(load, path))
+    try:
+        await agent.load()
+        yield agent
+    finally:
+        await agent.close()
+
+
 def load(path: str) -> Agent:
-    """Load the agent at `package.module:object`. Raise `Invalid` with a sentence that says what to fix."""
+    """Load the agent at `package.module:object`. Raise `Invalid` with a sentence that says what to fix, and `Unavailable`
+    if its own code fails."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise Invalid(f"agent = {path!r} is not a path to an object: write package.module:object")
     try:
-        imported = importlib.import_module(module)
+        with guard_plugin():
+            imported = importlib.import_module(module)
     except ModuleNotFoundError as exc:
         if exc.name and (module == exc.name or module.startswith(f"{exc.name}.")):
             raise Invalid(
@@ -49,7 +163,7 @@ def load(path: str) -> Agent:
             f"agent = {path!r}: {module} needs the module {exc.name!r}, which is not installed"
         ) from exc
     except Exception as exc:
-        raise Invalid(f"agent = {path!r}: importing {module} failed: {type(exc).__name__}: {exc}") from exc
+        raise Unavailable(f"agent = {path!r}: importing {module} failed: {_describe_error(exc)}") from exc
     try:
         target = reduce(getattr, name.split("."), imported)
     except AttributeError as exc:
@@ -59,12 +173,12 @@ def load(path: str) -> Agent:
 
 def _find_run(target: object, path: str) -> RunFunction:
     if inspect.isclass(target):
+        kind = target.__name__
         try:
-            target = target()
+            with guard_plugin():
+                target = target()
         except Exception as exc:
-            raise Invalid(
-                f"agent = {path!r}: making a {target.__name__} failed: {type(exc).__name__}: {exc}"
-            ) from exc
+            raise Unavailable(f"agent = {path!r}: making a {kind} failed: {_describe_error(exc)}") from exc
     method = getattr(target, "run", None)
     run: Any = method if callable(method) else target
     if not callable(run):
@@ -80,3 +194,7 @@ def _find_run(target: object, path: str) -> RunFunction:
             f"agent = {path!r} must take one argument, the turn's context: {_SIGNATURE_HELP}"
         ) from exc
     return cast(RunFunction, run)
+
+
+def _describe_error(error: Exception) -> str:
+    return name_error(error) if isinstance(error, PluginExit) else f"{type(error).__name__}: {error}"

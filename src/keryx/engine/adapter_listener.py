@@ -18,7 +18,8 @@ from keryx.core.source import Source
 from keryx.engine import commands, media
 from keryx.engine.hub import Hub
 from keryx.engine.loops.platform_status import PlatformStatusReporter
-from keryx.engine.plugins import RoleLookup, guard_cancellation
+from keryx.engine.plugins import RoleLookup
+from keryx.plugin_thread import guard_plugin, name_error
 
 log = logging.getLogger(__name__)
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=1))
@@ -170,7 +171,7 @@ class AdapterListener:
             with anyio.CancelScope() as listening:
                 watch = None if self._is_shared else asyncio.create_task(self._watch_claim(listening))
                 try:
-                    with guard_cancellation():
+                    with guard_plugin():
                         await adapter.listen(context)
                 finally:
                     if watch is not None:
@@ -186,7 +187,7 @@ class AdapterListener:
             report(
                 adapter,
                 LinkState.BROKEN,
-                f"the adapter failed ({type(exc).__name__}): the log has the details",
+                f"the adapter failed ({name_error(exc)}): the log has the details",
             )
         finally:
             self.active = False

@@ -1,13 +1,14 @@
-"""Calls into plug-in code (agents and adapters): guards against stray cancellation, detached tasks, sends with a timeout, and the cached lookup of roles."""
+"""Calls into adapters and agents: rendering, sends with a timeout, detached tasks, and the cached lookup of roles."""
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from keryx.core import access
@@ -15,38 +16,30 @@ from keryx.core.access import CLOSED, AccessRules, Verdict
 from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Target
-from keryx.core.errors import NotSent, SendError, Unavailable, Uncertain
+from keryx.core.errors import NotSent, Refused, SendError, Unavailable, Uncertain
 from keryx.core.ports.adapter import (
     Adapter,
     InboundDeletion,
     InboundEvent,
     InboundMessage,
     OutgoingPart,
+    RenderedPart,
     SupportsReconciliation,
     SupportsRoles,
+    SupportsSendKeys,
 )
 from keryx.core.source import ChatType, Source
+from keryx.engine.threaded_adapter import ThreadedAdapter
+from keryx.plugin_thread import guard_plugin, name_error
 
 log = logging.getLogger(__name__)
 ROLE_TTL_SECONDS = 30.0
 _ROLE_TIMEOUT_SECONDS = 10.0
 _MAX_CACHED = 10_000
+# Longer texts are rendered in a worker thread, in characters.
+_MAX_INLINE_RENDER = 4_000
 
 _detached: set[asyncio.Task[None]] = set()
-
-
-@contextmanager
-def guard_cancellation() -> Generator[None]:
-    """Raise `RuntimeError` for a `CancelledError` that plug-in code raised without a request to cancel the task.
-
-    Otherwise the task would count as cancelled, and so would its task group."""
-    try:
-        yield
-    except asyncio.CancelledError as exc:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise RuntimeError("it cancelled itself") from exc
 
 
 def spawn_detached(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -58,10 +51,36 @@ def spawn_detached(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
+async def render_parts(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
+    """Render a text as messages. Raise `Refused` if the adapter fails, which it would again, and `NotSent` if it is
+    blocked."""
+    try:
+        with guard_plugin():
+            if isinstance(adapter, ThreadedAdapter):
+                return await adapter.call(lambda: list(adapter.parts(text)))
+            if len(text) > _MAX_INLINE_RENDER:
+                return await anyio.to_thread.run_sync(adapter.parts, text)
+            return adapter.parts(text)
+    except NotSent:
+        raise
+    except Exception as exc:
+        raise Refused(
+            f"the {adapter.platform} adapter cannot split this answer ({name_error(exc)}: {exc})"
+        ) from exc
+
+
+async def create_send_key(adapter: SupportsSendKeys, part: OutgoingPart) -> str:
+    """Let an adapter choose the key of a part. Raise `NotSent` if it is blocked."""
+    with guard_plugin():
+        if isinstance(adapter, ThreadedAdapter):
+            return await adapter.call(partial(adapter.create_send_key, part))
+        return adapter.create_send_key(part)
+
+
 async def send_part(adapter: Adapter, part: OutgoingPart, timeout: timedelta) -> str:
     """Send through an adapter. Raises a `SendError` only: any other error becomes `Uncertain`."""
     try:
-        with anyio.fail_after(timeout.total_seconds()), guard_cancellation():
+        with anyio.fail_after(timeout.total_seconds()), guard_plugin():
             return await adapter.send(part)
     except SendError:
         raise
@@ -69,19 +88,19 @@ async def send_part(adapter: Adapter, part: OutgoingPart, timeout: timedelta) ->
         raise Uncertain(f"{adapter.platform} did not answer in time") from exc
     except Exception as exc:
         log.exception("the %s adapter failed with delivery %s", adapter.platform, part.delivery)
-        raise Uncertain(f"the {adapter.platform} adapter failed: {type(exc).__name__}") from exc
+        raise Uncertain(f"the {adapter.platform} adapter failed: {name_error(exc)}") from exc
 
 
 async def find_sent(adapter: SupportsReconciliation, part: OutgoingPart, timeout: timedelta) -> str | None:
     """Search the platform for a part that may have arrived. Raises a `SendError` only: nothing is sent before it is known."""
     try:
-        with anyio.fail_after(timeout.total_seconds()), guard_cancellation():
+        with anyio.fail_after(timeout.total_seconds()), guard_plugin():
             return await adapter.find_sent(part)
     except SendError:
         raise
     except Exception as exc:
         log.exception("the adapter failed to search for delivery %s", part.delivery)
-        raise NotSent(f"the platform could not be searched for it: {type(exc).__name__}") from exc
+        raise NotSent(f"the platform could not be searched for it: {name_error(exc)}") from exc
 
 
 def has_detached() -> bool:
@@ -135,7 +154,7 @@ class RoleLookup:
         if roles is None or self._clock.monotonic() - time > ROLE_TTL_SECONDS:
             time = self._clock.monotonic()
             try:
-                with anyio.fail_after(_ROLE_TIMEOUT_SECONDS), guard_cancellation():
+                with anyio.fail_after(_ROLE_TIMEOUT_SECONDS), guard_plugin():
                     roles = tuple(await adapter.roles(source))
             except Unavailable:
                 raise
@@ -144,7 +163,7 @@ class RoleLookup:
             except Exception as exc:
                 log.exception("the %s adapter could not look up roles", source.platform)
                 raise Unavailable(
-                    f"{source.platform} cannot tell who has which role: {type(exc).__name__}"
+                    f"{source.platform} cannot tell who has which role: {name_error(exc)}"
                 ) from exc
             self._cache.put(key, (time, roles))
         return msgspec.structs.replace(source, roles=roles)

@@ -195,7 +195,9 @@ class AdapterHarness:
 
 @pytest.mark.anyio
 class AdapterContract:
-    """Derive a class of tests from this one, with a fixture `harness` that returns or yields an `AdapterHarness`."""
+    """Derive a class of tests from this one, with a fixture `harness` that returns or yields an `AdapterHarness`.
+
+    The tests run an adapter in their own loop. Keryx runs one of another package in a thread with a loop of its own."""
 
     # How long a test waits for an event.
     seconds: ClassVar[float] = 60

@@ -70,7 +70,9 @@ def with_behaviour(*behaviours: Behaviour) -> pytest.MarkDecorator:
 
 @pytest.mark.anyio
 class AgentContract:
-    """Derive a class of tests from this one, with a fixture `harness` that returns or yields an `AgentHarness`."""
+    """Derive a class of tests from this one, with a fixture `harness` that returns or yields an `AgentHarness`.
+
+    The tests run an agent in their own loop. Keryx runs an agent of yours in a thread with a loop of its own."""
 
     # How long a turn may take.
     seconds: ClassVar[float] = 60

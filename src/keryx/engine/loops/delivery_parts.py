@@ -1,41 +1,30 @@
 """The parts of a delivery: its text as the adapter splits it, then its files. The same for every attempt."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from keryx.core.deliveries import Delivery
-from keryx.core.errors import NotFound, Refused
+from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
 from keryx.core.media import Attachment, Media
 from keryx.core.messages import Audio, Image
 from keryx.core.ports.adapter import Adapter, RenderedPart
+from keryx.engine import plugins
 from keryx.engine.media import MediaStorage
-from keryx.engine.plugins import guard_cancellation
 
 
-def split_delivery(adapter: Adapter, delivery: Delivery) -> list[RenderedPart | Media]:
+async def split_delivery(adapter: Adapter, delivery: Delivery) -> list[RenderedPart | Media]:
     """Return all parts in order. `Refused` if the adapter cannot split the text."""
     parts: list[RenderedPart | Media] = []
     if delivery.text or not delivery.media:
-        parts += split_text(adapter, delivery.text)
+        parts += await plugins.render_parts(adapter, delivery.text)
     for file in delivery.media:
         if adapter.capabilities.attachments:
             parts.append(file)
         else:
-            parts += split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)}]")
+            parts += await plugins.render_parts(
+                adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)}]"
+            )
     return parts
-
-
-def split_text(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
-    """Return the parts of a text. `Refused` if the adapter fails: it would fail the same way every time."""
-    try:
-        with guard_cancellation():
-            return adapter.parts(text)
-    except Exception as exc:
-        raise Refused(
-            f"the {adapter.platform} adapter cannot split this answer ({type(exc).__name__}: {exc})"
-        ) from exc
 
 
 async def load_attachment(media: MediaStorage, session: SessionId | None, file: Media) -> Attachment | None:
@@ -57,9 +46,12 @@ def find_reason_unsent(adapter: Adapter, file: Attachment | None) -> str:
     return limits.find_reason(file.mime, len(file.body)) if limits else ""
 
 
-def render_unsent_file(adapter: Adapter, file: Media, reason: str) -> RenderedPart:
+async def render_unsent_file(adapter: Adapter, file: Media, reason: str) -> RenderedPart:
     """Return the text that is sent instead of a file that cannot be sent."""
-    return split_text(adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)} {reason}]")[0]
+    parts = await plugins.render_parts(
+        adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)} {reason}]"
+    )
+    return parts[0]
 
 
 def _describe_kind(file: Media) -> str:

@@ -159,7 +159,7 @@ class Dispatcher:
         """Send the remaining parts. Each is recorded when it was sent, the last one together with the end."""
         current, lease, preview = claimed.delivery, claimed.lease, claimed.preview
         try:
-            parts = delivery_parts.split_delivery(self._adapter, current)
+            parts = await delivery_parts.split_delivery(self._adapter, current)
             if claimed.edits:
                 await self._send_edit(claimed, parts[0])
                 return
@@ -238,7 +238,8 @@ class Dispatcher:
             file = await delivery_parts.load_attachment(self._media, delivery.session, content)
             reason = delivery_parts.find_reason_unsent(self._adapter, file)
             if reason:
-                part = _set_text(part, delivery_parts.render_unsent_file(self._adapter, content, reason))
+                unsent = await delivery_parts.render_unsent_file(self._adapter, content, reason)
+                part = _set_text(part, unsent)
             else:
                 part = msgspec.structs.replace(part, attachment=file)
         replaced = None if number or not isinstance(content, RenderedPart) else preview
@@ -261,7 +262,7 @@ class Dispatcher:
         """Return a part with the adapter's own key, which is stored before the first attempt."""
         key = claimed.delivery.send_key
         if not key:
-            key = adapter.create_send_key(part)
+            key = await plugins.create_send_key(adapter, part)
             await self._database.write(
                 "delivery.key",
                 partial(

@@ -51,7 +51,7 @@ from keryx.engine.loops.mailbox import (
 )
 from keryx.engine.loops.questions import TurnQuestions
 from keryx.engine.media import MediaStorage
-from keryx.engine.plugins import RoleLookup, guard_cancellation, spawn_detached
+from keryx.engine.plugins import RoleLookup, spawn_detached
 from keryx.engine.units import answers, turn_writes
 from keryx.engine.units.turn_writes import (
     NO_AUTHORS,
@@ -61,6 +61,7 @@ from keryx.engine.units.turn_writes import (
     TurnInput,
     TurnProgress,
 )
+from keryx.plugin_thread import PluginExit, guard_plugin, name_error
 from keryx.store import epochs, turns
 from keryx.store.db import Database, Work
 
@@ -137,7 +138,7 @@ async def request_title(database: Database, untitled: UntitledSession, turn: Tur
     if answer is None:
         return
     try:
-        with guard_cancellation():
+        with guard_plugin():
             result = await agent.title(context, answer)
         if result is not None:
             title, used = result
@@ -145,6 +146,15 @@ async def request_title(database: Database, untitled: UntitledSession, turn: Tur
             await database.write("title.write", write)
     except KeryxError as exc:
         log.info("session %s keeps its default title: %s", turn.session, exc)
+
+
+def _open_stream(agent: Agent, context: TurnContext, focus: str | None) -> AsyncGenerator[AgentEvent, None]:
+    """Begin a turn, or with a `focus` the compaction of the session."""
+    if focus is None:
+        return agent.run(context)
+    if isinstance(agent, Compactor):
+        return agent.compact(context, focus)
+    raise AgentFailed("This agent keeps no context of its own, so there is nothing to compact.")
 
 
 AgentChooser = Callable[[TurnInput], Agent]
@@ -215,12 +225,8 @@ class Driver:
         )
         try:
             agent, context = self._choose(turn_input), self._build_context(turn, turn_input, questions)
-            if turn_input.compact is None:
-                stream = agent.run(context)
-            elif isinstance(agent, Compactor):
-                stream = agent.compact(context, turn_input.compact)
-            else:
-                raise AgentFailed("This agent keeps no context of its own, so there is nothing to compact.")
+            with guard_plugin():
+                stream = _open_stream(agent, context, turn_input.compact)
         except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
             await self._write(turn, [], AgentExit(exc), turn_input.progress)
             return None
@@ -288,7 +294,9 @@ class Driver:
                 text = str(error)
                 if not isinstance(error, AgentFailed):
                     log.error("the agent of turn %s raised", turn.id, exc_info=error)
-                    text = f"The agent failed ({type(error).__name__}). The log has the details; /retry asks again."
+                    text = (
+                        f"The agent failed ({name_error(error)}). The log has the details; /retry asks again."
+                    )
                 return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=text)
             case TurnTimeout(reason):
                 return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=reason)
@@ -300,17 +308,20 @@ class Driver:
     async def _pull_events(
         self, turn: Turn, mailbox: Mailbox, stream: AsyncGenerator[AgentEvent, None]
     ) -> None:
-        """Pull the agent's events. A tool step is stored before the agent is resumed."""
-        end = AgentExit()
+        """Pull the agent's events. A tool step is stored before the agent is resumed. The end always is put, also if the
+        agent has cancelled its own task."""
+        end = AgentExit(PluginExit("CancelledError"))
         try:
-            with guard_cancellation():
+            with guard_plugin():
                 async with aclosing(stream) as events:
                     async for event in events:
                         step = await self._store_attachment(turn, event)
                         await mailbox.put_event(step, until_stored=isinstance(step, _STEP_EVENTS))
+            end = AgentExit()
         except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
             end = AgentExit(exc)
-        mailbox.put(end)
+        finally:
+            mailbox.put(end)
 
     async def _store_attachment(self, turn: Turn, event: AgentEvent) -> RecordableEvent:
         """Store the file of an event before the message that shows it. A file that is refused becomes a notice."""

@@ -19,11 +19,11 @@ from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, Stream
 from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
 from keryx.engine import plugins
-from keryx.engine.loops import delivery_parts
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.plugins import get_account_key
 from keryx.engine.units import answers, deliveries
 from keryx.engine.units.answers import TurnDraft
+from keryx.plugin_thread import guard_plugin
 from keryx.store import platforms
 from keryx.store.db import Database, Work
 from keryx.timing import WakeSignal, wait_until
@@ -184,7 +184,7 @@ class Previews:
                 "preview.gate", partial(platforms.get_gates_open_at, target=watch.target)
             ):
                 return
-            with anyio.fail_after(_TYPING_TIMEOUT_SECONDS), plugins.guard_cancellation():
+            with anyio.fail_after(_TYPING_TIMEOUT_SECONDS), guard_plugin():
                 if adapter.capabilities.typing:
                     await adapter.typing(watch.target)
                 elif isinstance(adapter, SupportsReactions):
@@ -202,7 +202,7 @@ class Previews:
                 watch.draft = await self._database.read(
                     "preview.said", partial(answers.load_draft, turn=watch.turn)
                 )
-            text, whole = self._render(watch)
+            text, whole = await self._render(watch)
             if text and watch.shown and watch.appends and not text.text.startswith(watch.shown.text):
                 watch.done = True
             elif text and text != watch.shown:
@@ -216,7 +216,7 @@ class Previews:
             watch.due = self._clock.now() + watch.edit_interval
             log.info("cannot update the preview of turn %s now: %s", watch.turn.id, exc)
 
-    def _render(self, watch: _TurnPreview) -> tuple[RenderedPart | None, bool]:
+    async def _render(self, watch: _TurnPreview) -> tuple[RenderedPart | None, bool]:
         """Return what the preview should show, the first part of a long text, and whether that is the whole text."""
         text = watch.draft.text
         if not text:
@@ -225,7 +225,7 @@ class Previews:
             if elapsed < SILENCE_LIMIT or watch.appends:
                 return None, True
             text = core_deliveries.format_progress(watch.draft.tool, int(elapsed.total_seconds() // 60))
-        parts = delivery_parts.split_text(watch.adapter, text)
+        parts = await plugins.render_parts(watch.adapter, text)
         return (parts[0], len(parts) == 1) if parts else (None, True)
 
     async def _send(self, watch: _TurnPreview, text: RenderedPart) -> None:
