@@ -10,6 +10,7 @@ import msgspec
 from keryx.cli.commands import app
 from keryx.cli.commands.config import SettingRow, format_toml, list_settings, render_example
 from keryx.cli.exit_codes import CODES, OTHER_CODES
+from keryx.core.texts import ENGLISH, LANGUAGES
 from keryx.engine.commands import COMMANDS, CommandSpec
 from keryx.surfaces.web import openapi, request_schema, schema
 from keryx.surfaces.web.operations import Operation
@@ -59,7 +60,7 @@ holds the secret itself. Who may talk is in `[access.<platform>]`.
 | `KERYX_TELEGRAM_BASE_URL` | Another Bot API than `https://api.telegram.org`. |
 | `KERYX_TELEGRAM_ALLOW` | Who may talk on Telegram: ids with commas between them, or `*` for everybody. |
 
-Where a platform cannot recognise a repetition, a part of an answer that may have arrived already is sent again with the mark `(again) ` before it. `doubt` sets that.
+Where a platform cannot recognise a repetition, a part of an answer that may have arrived already is sent again with the mark `(possible repeat) ` before it. `doubt` sets that, and `repeat_mark` the words of the mark.
 
 ## A file with every default
 
@@ -78,6 +79,17 @@ message: they begin the conversation.
 
 | command | what it does | also |
 |---|---|---|
+{rows}
+"""
+
+_TEXTS = """\
+# Texts for people
+
+Every text that Keryx shows in chats, on the page and in `keryx chat`, by its key. Words in braces are filled in; `{{count:1 message|# messages}}` has
+the form for one and for several. [Choose the language](../how-to/choose-the-language.md) says how to change a text.
+
+| key | {languages} |
+|---|{rules}|
 {rows}
 """
 
@@ -140,13 +152,27 @@ def configuration() -> str:
 
 
 def commands() -> str:
-    return _COMMANDS.format(rows="\n".join(map(_command, COMMANDS)))
+    return _COMMANDS.format(rows="\n".join(map(_command, (c for c in COMMANDS if c.listed))))
 
 
 def _command(command: CommandSpec) -> str:
-    usage = f" {command.usage}".replace("|", "\\|") if command.usage else ""
+    words = command.format_usage(ENGLISH)
+    usage = f" {words}".replace("|", "\\|") if words else ""
     also = ", ".join(f"`/{name}`" for name in command.aliases)
-    return f"| `/{command.name}{usage}` | {command.help} | {also} |"
+    return f"| `/{command.name}{usage}` | {command.describe(ENGLISH)} | {also} |"
+
+
+def texts() -> str:
+    def cell(text: str) -> str:
+        return text.replace("\n", "<br>").replace("|", "\\|").replace("<", "&lt;").replace("&lt;br>", "<br>")
+
+    rows = (
+        f"| `{key}` | {' | '.join(cell(known[key]) for known in LANGUAGES.values())} |"
+        for key in LANGUAGES["en"]
+    )
+    return _TEXTS.format(
+        languages=" | ".join(LANGUAGES), rules="|".join(["---"] * len(LANGUAGES)), rows="\n".join(rows)
+    )
 
 
 def http() -> str:
@@ -198,7 +224,13 @@ def _fields(kind: type[msgspec.Struct]) -> str:
     return "\n".join(("| field | type | always |", "|---|---|---|", *lines))
 
 
-PAGES = {"http-api.md": http, "cli.md": cli, "configuration.md": configuration, "commands.md": commands}
+PAGES = {
+    "http-api.md": http,
+    "cli.md": cli,
+    "configuration.md": configuration,
+    "commands.md": commands,
+    "texts.md": texts,
+}
 
 
 def _row(row: SettingRow) -> str:

@@ -17,16 +17,17 @@ from keryx.agents import agent_config
 from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import Model, local_model
 from keryx.agents.tools import Permission
-from keryx.core import durations, ids
+from keryx.core import durations, ids, texts
 from keryx.core.access import AccessRule
 from keryx.core.compaction import CompactionPolicy
-from keryx.core.deliveries import DoubtPolicy
+from keryx.core.deliveries import LONGEST_REPEAT_MARK, REPEAT_MARK, DoubtPolicy
 from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid
 from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
 from keryx.core.resets import ResetPolicies
 from keryx.core.source import Profile
+from keryx.core.texts import Catalogue
 from keryx.core.turns import BusyMode, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, Retention
@@ -44,6 +45,12 @@ _TABLES_WITH_IDS = ("access", "profiles", "rules")
 class LogFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+class Language(StrEnum):
+    AUTO = "auto"
+    ENGLISH = "en"
+    GERMAN = "de"
 
 
 class EditorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,9 +76,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     profile: str = "default"
     busy: BusyMode = BusyMode.QUEUE
     doubt: DoubtPolicy = DoubtPolicy.REPEAT
+    repeat_mark: str = REPEAT_MARK  # before a part of an answer that may have arrived already
     drain: timedelta = timedelta(seconds=20)
     log_level: str = "warning"
     log_format: LogFormat = LogFormat.TEXT
+    language: Language = Language.AUTO  # of texts for people; auto is the language of each person
+    texts: dict[str, Any] = {}  # texts for people in your own words, by key
+    currency: str = "USD"  # of the prices of the models
     access: dict[str, AccessRule] = {}
     profiles: dict[str, Profile] = {}
     limits: TurnLimits = TurnLimits()
@@ -90,6 +101,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if "://" in self.database and not self.on_postgres:
             raise ValueError("database is a file, or an address like postgresql://user@host/name")
+        if not 0 < len(self.repeat_mark.strip()) <= len(self.repeat_mark) <= LONGEST_REPEAT_MARK:
+            raise ValueError(f"repeat_mark: write a mark of 1 to {LONGEST_REPEAT_MARK} characters")
+        try:
+            texts.parse_changes(self.texts)
+        except Invalid as exc:
+            raise ValueError(str(exc)) from exc
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
@@ -159,11 +176,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             resets=self.resets,
             busy=self.busy,
             doubt=self.doubt,
+            repeat_mark=self.repeat_mark,
             limits=self.limits,
             keep=self.keep,
             notices=self.notices,
             media=self.media,
             budgets=self.budgets,
+            texts=Catalogue(
+                language="" if self.language is Language.AUTO else self.language.value,
+                changes=texts.parse_changes(self.texts),
+            ),
+            currency=self.currency,
             jobs=self.jobs,
             access=self.access,
             profiles=self.profiles,

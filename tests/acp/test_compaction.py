@@ -84,5 +84,5 @@ def test_a_compaction_that_fails_says_why(home: Path) -> None:
         for text in ("q1", "q2", "q3"):
             assert zed.prompt(session, text) == "end_turn"
         (shown,) = markers(zed.updates(session))
-        assert shown["status"] == "failed" and "could not be compacted" in shown["error"]
+        assert shown["status"] == "failed" and "could not be summarized" in shown["error"]
         assert markers(replayed(zed, session)) == [shown]

@@ -176,7 +176,7 @@ def test_a_question_that_was_left_is_told_where_it_is_seen_and_can_be_answered_t
     assert vim.asked == [], "no turn waits for it, so it is no request"
     assert GONE in Cli(home).ok("questions", "list").out
     assert vim.prompt(session, "yes") == "end_turn"
-    assert vim.texts(session).endswith(f"Allow: May the echo agent go on? {GONE}")
+    assert vim.texts(session).endswith(f"Allowed once: May the echo agent go on? {GONE}")
     assert Cli(home).json("questions", "list")["questions"] == []
     vim.say(session, "!ask something else")
     assert asked(vim)["toolCall"]["title"] == "ask: something else"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from keryx.agents.permission_rules import CallScope, find_scope
 from keryx.core.questions import is_about
+from keryx.core.texts import Phrase
 
 
 def scope(cwd: str = "/home/ada/site", tool: str = "run", **arguments: Any) -> CallScope:
@@ -20,7 +21,7 @@ def allows(first: CallScope, later: CallScope) -> bool:
 
 def test_a_simple_command_covers_those_with_the_same_first_word() -> None:
     first = scope(command="git status")
-    assert (first.rule, first.label) == ("run(git *)", "git commands")
+    assert (first.rule, first.label) == ("run(git *)", "Always allow git commands in this conversation")
     assert allows(first, scope(command="git log -p --all"))
     assert allows(first, scope(command="git commit -m 'what is new'"))
     assert allows(first, scope(command="git", args=["push"]))
@@ -51,7 +52,7 @@ def test_a_simple_command_covers_those_with_the_same_first_word() -> None:
 )
 def test_a_command_that_may_run_another_is_covered_exactly_only(command: str) -> None:
     simple, first = scope(command="git status"), scope(command=command)
-    assert first.label == "exactly this command"
+    assert first.label == "Always allow exactly this command in this conversation"
     assert not allows(simple, first) and not allows(first, simple)
     assert allows(first, scope(command=command)) and not allows(first, scope(command=f"{command} x"))
 
@@ -64,7 +65,10 @@ def test_long_commands_differ_at_their_end_too() -> None:
 
 def test_a_file_covers_its_folder_and_what_is_in_it() -> None:
     first = scope(tool="write", path="src/a.txt")
-    assert (first.rule, first.label) == ("write(/home/ada/site/src/)", "write in /home/ada/site/src")
+    assert (first.rule, first.label) == (
+        "write(/home/ada/site/src/)",
+        "Always allow write in /home/ada/site/src in this conversation",
+    )
     assert allows(first, scope(tool="write", path="/home/ada/site/src/b.txt"))
     assert allows(first, scope(tool="write", path="src/deep/er/c.txt"))
     assert not allows(first, scope(tool="write", path="d.txt"))
@@ -81,13 +85,15 @@ def test_all_paths_of_a_call_must_be_in_the_folder() -> None:
 
 def test_a_file_at_the_root_covers_itself() -> None:
     first = scope(cwd="", tool="write", path="notes")
-    assert first.label == "write for exactly this"
+    assert first.label == "Always allow write for exactly this in this conversation"
     assert allows(first, scope(cwd="", tool="write", path="notes"))
     assert not allows(first, scope(cwd="", tool="write", path="other"))
 
 
 def test_another_tool_is_covered_as_a_whole() -> None:
-    assert scope(tool="look", q="the pump") == CallScope("look", "look", ("look",))
+    assert scope(tool="look", q="the pump") == CallScope(
+        "look", Phrase("question.always_tool", tool="look"), ("look",)
+    )
 
 
 def test_a_rule_belongs_to_its_tool() -> None:

@@ -47,4 +47,4 @@ def test_the_terminal_shows_a_compaction_that_failed(tmp_path: Path) -> None:
         keryx = connect(tmp_path / "home", endpoint)
         said = keryx.ok("chat", stdin="one\ntwo\nthree\nfour\n")
     assert said.out.splitlines()[-2:] == ["Third.", "Third."]
-    assert said.err.count("The conversation could not be compacted: ") == 1
+    assert said.err.count("The conversation could not be summarized: ") == 1

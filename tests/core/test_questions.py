@@ -12,6 +12,7 @@ from keryx.core.questions import (
     format_question,
     parse_answer,
 )
+from keryx.core.texts import ENGLISH
 
 PERMIT = Question(key="1", title="May it?", detail="rm x")
 COLOURS = Question(key="1", title="Which?", options=(Option("r", "Red"), Option("g", "Green")))
@@ -37,7 +38,7 @@ def test_options_that_are_no_permission_take_no_yes() -> None:
     assert parse_answer(COLOURS, "green") == "g" == parse_answer(COLOURS, "2")
     with pytest.raises(Invalid, match="answer 1 or 2"):
         parse_answer(COLOURS, "yes")
-    assert format_hint(COLOURS) == "answer 1 or 2."
+    assert format_hint(COLOURS) == "answer 1 or 2"
 
 
 def test_without_options_any_words_will_do() -> None:
@@ -47,11 +48,13 @@ def test_without_options_any_words_will_do() -> None:
 
 
 def test_a_detail_cannot_end_its_block_early() -> None:
-    assert "````\na ``` b\n````" in format_question(Question(key="1", title="May it?", detail="a ``` b"))
+    assert "````\na ``` b\n````" in format_question(
+        Question(key="1", title="May it?", detail="a ``` b"), ENGLISH
+    )
 
 
 def test_a_long_detail_is_cut_and_says_so() -> None:
-    text = format_question(Question(key="1", title="May\nit?", detail="x" * 5000))
+    text = format_question(Question(key="1", title="May\nit?", detail="x" * 5000), ENGLISH)
     assert text.startswith("May it?\n") and len(text) < 3300
     assert "2,000 more characters are not shown here" in text
 

@@ -14,6 +14,7 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.ports.adapter import OutgoingPart
 from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Catalogue
 from keryx.core.turns import TurnState
 from keryx.store import deliveries
 from keryx.store.db import Database, Transaction, Work
@@ -41,6 +42,14 @@ class Slow:
     @clock.setter
     def clock(self, clock: Clock) -> None:
         self._inner.clock = clock
+
+    @property
+    def texts(self) -> Catalogue:
+        return self._inner.texts
+
+    @texts.setter
+    def texts(self, texts: Catalogue) -> None:
+        self._inner.texts = texts
 
     def hold(self) -> None:
         self._slow = True

@@ -22,6 +22,7 @@ from keryx.core.ports.adapter import Adapter, InboundMessage, Receipt
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
+from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn, TurnLimits
 from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange, SessionSnapshot
@@ -83,6 +84,14 @@ class Wire:
     @clock.setter
     def clock(self, clock: Clock) -> None:
         self._inner.clock = clock
+
+    @property
+    def texts(self) -> Catalogue:
+        return self._inner.texts
+
+    @texts.setter
+    def texts(self, texts: Catalogue) -> None:
+        self._inner.texts = texts
 
     def cut(self) -> None:
         self.dead = True

@@ -28,7 +28,7 @@ from keryx.core.messages import INTERRUPTED_OUTPUT
 CHATS = 6
 PER_SECOND = 2
 SET_ASIDE = "This message was tried"
-MARKER = "— Older messages were summed up"
+MARKER = "— Older messages were summarized"
 AFRESH = "Started a new conversation because the last conversation was stopped"
 _SERVER = Path(__file__).parents[1] / "agents" / "tool_server.py"
 _SAID = re.compile(r"chat-\d+ says \d+")

@@ -138,6 +138,7 @@ class Recorder:
         self.in_names = tx.in_names
         self.noted = False
         self.now = tx.now
+        self.texts = tx.texts
         self.plan: list[str] = []
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:

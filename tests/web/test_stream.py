@@ -14,6 +14,7 @@ from keryx.core.clock import Clock
 from keryx.core.errors import Unavailable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
+from keryx.core.texts import Catalogue
 from keryx.store import changes
 from keryx.store.db import Database, Engine, Work
 from keryx.store.db.metrics import MeteredDatabase
@@ -297,6 +298,14 @@ class Flaky:
     @clock.setter
     def clock(self, clock: Clock) -> None:
         self._inner.clock = clock
+
+    @property
+    def texts(self) -> Catalogue:
+        return self._inner.texts
+
+    @texts.setter
+    def texts(self, texts: Catalogue) -> None:
+        self._inner.texts = texts
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         return await self._inner.write(label, work, key=key)

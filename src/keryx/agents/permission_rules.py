@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from keryx.core.text import to_single_line, truncate
+from keryx.core.texts import Phrase
 
 _COMMAND_KEYS = ("command", "cmd", "script")
 _PATH_KEYS = (
@@ -42,8 +43,8 @@ _MAX_RULE_LENGTH = 200
 class CallScope(msgspec.Struct, frozen=True):
     # The rule that a lasting consent to the call stores.
     rule: str
-    # What the rule allows, to follow "Always allow" in a label.
-    label: str
+    # What the rule allows, as the label of a button.
+    label: Phrase
     # All rules that allow the call, `rule` included.
     rules: tuple[str, ...]
 
@@ -55,16 +56,16 @@ def find_scope(tool: str, arguments: Mapping[str, Any], *, cwd: str) -> CallScop
         return _find_command_scope(tool, command)
     if paths := _read_paths(arguments):
         return _find_path_scope(tool, [os.path.normpath(os.path.join("/", cwd, path)) for path in paths])
-    return CallScope(tool, tool, (tool,))
+    return CallScope(tool, Phrase("question.always_tool", tool=tool), (tool,))
 
 
 def _find_command_scope(tool: str, command: str) -> CallScope:
     word = _find_program(command)
     if word:
         rule = f"{tool}({word} *)"
-        return CallScope(rule, f"{truncate(word, 40)} commands", (rule,))
+        return CallScope(rule, Phrase("question.always_program", program=truncate(word, 40)), (rule,))
     rule = _build_exact_rule(tool, command)
-    return CallScope(rule, "exactly this command", (rule,))
+    return CallScope(rule, Phrase("question.always_command"), (rule,))
 
 
 def _find_program(command: str) -> str:
@@ -88,9 +89,10 @@ def _find_path_scope(tool: str, paths: list[str]) -> CallScope:
         folder = os.path.dirname(folder)
     if not folders:
         rule = _build_exact_rule(tool, " ".join(paths))
-        return CallScope(rule, f"{tool} for exactly this", (rule,))
+        return CallScope(rule, Phrase("question.always_exact", tool=tool), (rule,))
     rules = tuple(f"{tool}({f}/)" for f in folders)
-    return CallScope(rules[0], f"{tool} in {truncate(to_single_line(folders[0]), 80)}", rules)
+    shown = truncate(to_single_line(folders[0]), 80)
+    return CallScope(rules[0], Phrase("question.always_folder", tool=tool, folder=shown), rules)
 
 
 def _build_exact_rule(tool: str, text: str) -> str:

@@ -16,6 +16,7 @@ from keryx.core.errors import KeryxError
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import FileEvent, TurnContext
 from keryx.core.questions import Question
+from keryx.core.texts import Phrase
 
 log = logging.getLogger(__name__)
 # Characters of the output of a tool that are kept.
@@ -151,9 +152,11 @@ async def _check_permission(
     if spec.permission is Permission.DENY:
         raise ToolFailed(NOT_ALLOWED)
     scope = permission_rules.find_scope(call.name, arguments, cwd=context.cwd)
+    title = Phrase("question.may_use", tool=call.name)
     question = Question(
         key=call.id,
-        title=f"May the agent use {call.name}?",
+        title=str(title),
+        phrase=title.store(),
         detail=call.input,
         tool=call.name,
         rules=scope.rules,

@@ -46,6 +46,8 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     # When the code was sent last.
     told_at: datetime
     expires_at: datetime
+    # Of the person, if the platform tells it.
+    language: str | None = None
 
 
 class Verdict(StrEnum):

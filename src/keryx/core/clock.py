@@ -5,6 +5,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from keryx.core.errors import Invalid
+from keryx.core.texts import Phrase
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -24,7 +25,7 @@ def find_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as exc:
-        raise Invalid(f"{name!r} is not a known time zone: give a name such as Europe/Berlin") from exc
+        raise Invalid(Phrase("schedule.zone_unknown", zone=repr(name))) from exc
 
 
 def to_wall_time(moment: datetime, zone: ZoneInfo) -> datetime:

@@ -6,6 +6,7 @@ import msgspec
 
 from keryx.core import text
 from keryx.core.messages import Notice, Part
+from keryx.core.texts import Phrase, Texts
 
 REQUEST_KIND = "compact"
 DONE_KIND = "compacted"
@@ -51,17 +52,19 @@ def is_epoch_notice(parts: tuple[Part, ...]) -> bool:
     return any(isinstance(p, Notice) and p.kind == DONE_KIND for p in parts)
 
 
-def describe_notice(notice: Notice) -> str:
+def describe_notice(notice: Notice, texts: Texts) -> str:
     """Return a notice as a sentence, for surfaces that do not show it in another way."""
     if notice.kind == REQUEST_KIND:
-        return f"Compact this conversation{f'; keep above all: {notice.text}' if notice.text else ''}."
+        if notice.text:
+            return texts.say("turn.compaction_request_keep", focus=notice.text)
+        return texts.say("turn.compaction_request")
     if notice.kind == DONE_KIND:
-        return f"Older messages were summed up to make room. The model goes on from this:\n\n{notice.text}"
+        return f"{texts.say('turn.compaction_notice')}\n\n{notice.text}"
     return notice.text
 
 
-def format_marker(summary: str) -> str:
+def format_marker(summary: str) -> Phrase:
     """Return one line for a chat, with the beginning of the summary."""
     line = text.to_single_line(summary)
     quote = text.truncate(line, _LONGEST_QUOTE)
-    return f"— Older messages were summed up to make room: “{quote}{'…' if quote != line else ''}” —"
+    return Phrase("turn.compaction_marker", quote=f"{quote}…" if quote != line else quote)

@@ -10,9 +10,12 @@ from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, LeaseToken, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.media import Media
+from keryx.core.texts import Phrase
 
 LOCAL = "local"
-REPEAT_MARK = "(again) "
+REPEAT_MARK = "(possible repeat) "
+# Adapters leave room for a mark of this length.
+LONGEST_REPEAT_MARK = 40
 
 
 class ReplyContext(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -181,7 +184,7 @@ def _parse_target(item: str, origin: Target | None) -> Target:
     place, _, rest = item.partition(":")
     platform, _, account = place.partition(".")
     if not platform.replace("_", "").replace("-", "").isalnum() or not platform.isascii():
-        raise Invalid(f"{item[:80]!r} is not a target: write origin, local, <platform> or <platform>:<chat>")
+        raise Invalid(Phrase("target.malformed", target=repr(item[:80])))
     chat, _, thread = rest.partition(":")
     return Target(platform.lower(), account, unquote(chat), unquote(thread))
 

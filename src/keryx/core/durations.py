@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 import msgspec
 
+from keryx.core.texts import Phrase
+
 _NAMES = {
     timedelta(days=365): ("y", "year", "years"),
     timedelta(weeks=1): ("w", "week", "weeks"),
@@ -47,10 +49,12 @@ def format_duration(value: timedelta) -> str:
     return f"{whole}.{micros.microseconds:06}".rstrip("0").rstrip(".") + "s"
 
 
-def describe(value: timedelta) -> str:
+def describe(value: timedelta) -> Phrase:
     """Return a rounded value for a sentence: `90 seconds`, `10 minutes`."""
     seconds = value.total_seconds()
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+    if seconds >= 120:
+        return Phrase("duration.minutes", count=round(seconds / 60))
+    return Phrase("duration.seconds", count=round(seconds))
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):

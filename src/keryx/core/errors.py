@@ -4,7 +4,12 @@ from datetime import timedelta
 
 
 class KeryxError(Exception):
-    """The root of the tree. `str(error)` can be shown to a user."""
+    """The root of the tree. `str(error)` is for operators and programs, in English. `text` is for people; if it is a
+    phrase, a surface renders it in their language."""
+
+    def __init__(self, message: str = "", text: str | None = None) -> None:
+        super().__init__(message)
+        self.text = message if text is None else text
 
 
 class Invalid(KeryxError):

@@ -8,6 +8,7 @@ from typing import NewType
 from urllib.parse import unquote
 
 from keryx.core.errors import Invalid
+from keryx.core.texts import Phrase
 
 SessionId = NewType("SessionId", str)
 TurnId = NewType("TurnId", str)
@@ -59,7 +60,10 @@ def parse_reference(text: str) -> str:
     segments = name.split("/")
     pathlike = name.startswith((".", "~")) or any(s.strip() in {"", ".", ".."} for s in segments)
     if pathlike or not _REFERENCE.match(name):
-        raise Invalid(f"{text[:80]!r} cannot name a session: give an id, a unique prefix of one, or a title")
+        raise Invalid(
+            f"{text[:80]!r} cannot name a session: give an id, a unique prefix of one, or a title",
+            Phrase("session.no_name", name=repr(text[:80])),
+        )
     return name
 
 

@@ -83,11 +83,15 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.turn_state.value if self.turn_state else "erased"
 
     @property
-    def delivery(self) -> str:
-        """The state of its deliveries in a word or two, `silent` if there is an answer that was not sent."""
+    def delivery_states(self) -> tuple[str, ...]:
+        """The states of its deliveries, `silent` if there is an answer that was not sent."""
         if not self.deliveries:
-            return "silent" if self.sends and self.turn_state is TurnState.DONE else ""
-        return ", ".join(dict.fromkeys(d.state.value for d in self.deliveries))
+            return ("silent",) if self.sends and self.turn_state is TurnState.DONE else ()
+        return tuple(dict.fromkeys(d.state.value for d in self.deliveries))
+
+    @property
+    def delivery(self) -> str:
+        return ", ".join(self.delivery_states)
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -41,17 +41,6 @@ class Mark(StrEnum):
     DELETED = "deleted"
 
 
-MARK_TEXTS = {
-    Mark.INTERRUPTED: "interrupted: the process was gone before the end",
-    Mark.CANCELLED: "stopped",
-    Mark.FAILED: "failed before the end",
-    Mark.LATE: "came too late, not sent",
-    Mark.EDITED: "edited afterwards",
-    Mark.WITHDRAWN: "withdrawn before it was answered",
-    Mark.DELETED: "deleted afterwards",
-}
-
-
 # There may be tens of thousands of texts and messages, and they cannot form cycles, so the collector skips them.
 class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type", gc=False):
     text: str

@@ -10,12 +10,13 @@ import msgspec
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, QuestionId, SessionId, TurnId
 from keryx.core.sessions import Viewer
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_sentence, to_single_line, truncate
+from keryx.core.texts import LANGUAGES, NO_CHANGES, Phrase, StoredPhrase, Texts
 
 LONGEST_DETAIL = 3000
 """How many characters of a detail are shown in a chat."""
 
-ASKER_GONE_NOTE = "The editor that asked is gone. The answer counts for the next try."
+ASKER_GONE_NOTE = Phrase("question.asker_gone")
 
 
 class Consent(StrEnum):
@@ -51,19 +52,22 @@ class ToolConsent(msgspec.Struct, frozen=True, kw_only=True):
         return "allowed" if self.consent.allows else "denied"
 
 
-class Option(msgspec.Struct, frozen=True):
+class Option(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     label: str
     consent: Consent = Consent.OTHER
+    # The label in other languages.
+    phrase: StoredPhrase | None = None
 
 
-def build_permission_options(what: str = "") -> tuple[Option, ...]:
-    """Return the options of a permission; `what` names what "always" covers."""
-    always = " ".join(filter(None, ("Always allow", what, "in this conversation")))
+def build_permission_options(always: Phrase | None = None) -> tuple[Option, ...]:
+    """Return the options of a permission; `always` says what a lasting consent covers."""
+    always = always or Phrase("question.always")
+    allow, deny = Phrase("question.allow"), Phrase("question.deny")
     return (
-        Option("allow", "Allow", Consent.ALLOW_ONCE),
-        Option("always", always, Consent.ALLOW_ALWAYS),
-        Option("deny", "Deny", Consent.DENY_ONCE),
+        Option("allow", str(allow), Consent.ALLOW_ONCE, allow.store()),
+        Option("always", str(always), Consent.ALLOW_ALWAYS, always.store()),
+        Option("deny", str(deny), Consent.DENY_ONCE, deny.store()),
     )
 
 
@@ -76,6 +80,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     # One line.
     title: str
+    # The title in other languages.
+    phrase: StoredPhrase | None = None
     # The exact command or input.
     detail: str = ""
     tool: str = ""
@@ -146,16 +152,19 @@ class Button(msgspec.Struct, frozen=True):
     says: str
 
 
-def build_buttons(asked: AskedQuestion, *, max_label: int = 0) -> tuple[Button, ...]:
+def build_buttons(asked: AskedQuestion, texts: Texts, *, max_label: int = 0) -> tuple[Button, ...]:
     """Return a button for each option. A press answers this question only. Labels are cut to `max_label` characters, if
     that is not 0."""
-    options = enumerate(asked.question.options, start=1)
+    labels = [to_single_line(label_option(option, texts)) for option in asked.question.options]
     return tuple(
-        Button(
-            truncate(to_single_line(option.label), max_label or len(option.label)), f"/answer {asked.id} {n}"
-        )
-        for n, option in options
+        Button(truncate(label, max_label or len(label)), f"/answer {asked.id} {n}")
+        for n, label in enumerate(labels, start=1)
     )
+
+
+def label_option(option: Option, texts: Texts) -> str:
+    """Return the label of an option. Those of Keryx are in the language of the person."""
+    return texts.render(option.phrase or option.label)
 
 
 def parse_answer(question: Question, text: str) -> str:
@@ -164,12 +173,19 @@ def parse_answer(question: Question, text: str) -> str:
     The text may be the number, id or label of an option, or a word such as `yes`, `always` or `no`."""
     said = text.strip()
     if not said:
-        raise Invalid(f"an answer is missing: {format_hint(question)}")
+        raise Invalid(Phrase("question.missing", hint=format_hint(question)))
     if not question.options:
         return said
     chosen = _find_option(question.options, said.casefold())
     if chosen is None:
-        raise Invalid(f"{said[:80]!r} is no answer to “{question.title}”: {format_hint(question)}")
+        raise Invalid(
+            Phrase(
+                "question.no_option",
+                answer=repr(said[:80]),
+                title=question.title,
+                hint=format_hint(question),
+            )
+        )
     return chosen.id
 
 
@@ -183,15 +199,31 @@ def is_same(one: Question, other: Question) -> bool:
     return msgspec.structs.replace(one, key=other.key) == other
 
 
-def format_confirmation(asked: AskedQuestion) -> str:
+def format_confirmation(asked: AskedQuestion, texts: Texts) -> str:
     """Return the reply to the person who answered."""
-    text = f"{format_answer(asked.question, asked.answer or '')}: {asked.question.title}"
-    return f"{text} {asked.note}" if asked.note else text
+    question, answer = asked.question, asked.answer or ""
+    key = _CONFIRMATIONS.get(find_consent(question, answer))
+    # A tool of Keryx is asked for by name; the question of another agent has its own title.
+    title = question.tool if question.phrase else question.title
+    text = (
+        to_sentence(texts.say(key, title=title))
+        if key
+        else texts.say("question.answered", answer=format_answer(question, answer, texts), title=title)
+    )
+    return f"{text} {texts.render(asked.note)}" if asked.note else text
 
 
-def format_answer(question: Question, answer: str) -> str:
+_CONFIRMATIONS = {
+    Consent.ALLOW_ONCE: "question.allowed_once",
+    Consent.ALLOW_ALWAYS: "question.allowed_always",
+    Consent.DENY_ONCE: "question.denied_once",
+    Consent.DENY_ALWAYS: "question.denied_always",
+}
+
+
+def format_answer(question: Question, answer: str, texts: Texts) -> str:
     """Return the label of the chosen option, or the free text."""
-    return next((o.label for o in question.options if o.id == answer), answer)
+    return next((label_option(o, texts) for o in question.options if o.id == answer), answer)
 
 
 def find_consent(question: Question, answer: str | None) -> Consent:
@@ -210,38 +242,38 @@ def find_remembered_answer(question: Question, given: Consent) -> str | None:
     return next((o.id for o in fitting if o.consent.allows is given.allows), None)
 
 
-def format_question(question: Question) -> str:
+def format_question(question: Question, texts: Texts) -> str:
     """Return a question for a chat: title, detail (truncated), options, and how to answer."""
-    parts = _format_body(question)
+    parts = _format_body(question, texts)
     if left := len(question.detail[LONGEST_DETAIL:]):
-        parts.append(
-            f"{left:,} more characters are not shown here: `keryx questions list --json` shows them."
-        )
+        parts.append(texts.say("question.more", count=left))
     if question.options:
-        parts.append("\n".join(f"{n}. {o.label}" for n, o in enumerate(question.options, start=1)))
-    hint = format_hint(question)
-    return "\n\n".join([*parts, hint[:1].upper() + hint[1:]])
+        labels = [label_option(option, texts) for option in question.options]
+        parts.append("\n".join(f"{n}. {label}" for n, label in enumerate(labels, start=1)))
+    return "\n\n".join([*parts, to_sentence(texts.render(format_hint(question)))])
 
 
-def format_closed(asked: AskedQuestion, *, whole: bool) -> str:
+def format_closed(asked: AskedQuestion, texts: Texts, *, whole: bool) -> str:
     """Return a closed question for a chat, with its outcome instead of the options; `whole` keeps the detail."""
     outcome = {
-        QuestionState.ANSWERED: to_single_line(format_answer(asked.question, asked.answer or "")),
-        QuestionState.EXPIRED: "Nobody answered in time.",
-    }.get(asked.state, "This does not wait for an answer any more.")
-    return "\n\n".join([*_format_body(asked.question)[: 2 if whole else 1], f"→ {outcome}"])
+        QuestionState.ANSWERED: to_single_line(format_answer(asked.question, asked.answer or "", texts)),
+        QuestionState.EXPIRED: texts.say("question.expired"),
+    }.get(asked.state, texts.say("question.closed"))
+    return "\n\n".join([*_format_body(asked.question, texts)[: 2 if whole else 1], f"→ {outcome}"])
 
 
-def format_hint(question: Question) -> str:
+def format_hint(question: Question) -> Phrase:
     """Return how to answer a question, in a few words."""
     numbers = [str(n) for n in range(1, len(question.options) + 1)]
     if not numbers:
-        return "answer in your own words."
-    listed = " or ".join(filter(None, (", ".join(numbers[:-1]), numbers[-1])))
+        return Phrase("question.hint_free")
+    listed = Phrase("setting.or", first=", ".join(numbers[:-1]), last=numbers[-1]) if numbers[1:] else "1"
     commands = [
         f"/{word}" for word, kinds in CONSENT_COMMANDS.items() if _find_by_consent(question.options, kinds)
     ]
-    return f"answer {listed}" + (f", or {' '.join(commands)}" if commands else "") + "."
+    if not commands:
+        return Phrase("question.hint", numbers=listed)
+    return Phrase("question.hint_commands", numbers=listed, commands=" ".join(commands))
 
 
 CONSENT_COMMANDS: dict[str, tuple[Consent, ...]] = {
@@ -257,20 +289,25 @@ _CONSENT_WORDS = {
     "y": "allow",
     "no": "deny",
     "n": "deny",
+    "ja": "allow",
+    "immer": "always",
+    "nein": "deny",
 }
 
 
-def _format_body(question: Question) -> list[str]:
+def _format_body(question: Question, texts: Texts) -> list[str]:
+    title = texts.render(question.phrase or question.title)
     if not question.detail:
-        return [to_single_line(question.title)]
+        return [to_single_line(title)]
     detail = question.detail[:LONGEST_DETAIL]
     fence = "`" * max(3, _count_backticks(detail) + 1)
-    return [to_single_line(question.title), f"{fence}\n{detail}\n{fence}"]
+    return [to_single_line(title), f"{fence}\n{detail}\n{fence}"]
 
 
 def _find_option(options: Sequence[Option], said: str) -> Option | None:
     for n, option in enumerate(options, start=1):
-        if said in (str(n), option.id.casefold(), option.label.casefold()):
+        labels = {label_option(option, NO_CHANGES.speak(name)).casefold() for name in LANGUAGES}
+        if said in (str(n), option.id.casefold(), option.label.casefold(), *labels):
             return option
     word = _CONSENT_WORDS.get(said)
     return _find_by_consent(options, CONSENT_COMMANDS[word]) if word else None

@@ -14,6 +14,7 @@ from cronsim import CronSim, CronSimError
 from keryx.core import clock, durations
 from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid
+from keryx.core.texts import Phrase
 
 ON_TIME_TOLERANCE = timedelta(minutes=1)
 """A run with at most this delay counts as on time."""
@@ -38,9 +39,7 @@ _CRON_ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_SYNTAX_HELP = (
-    "write 30m or in 2h (once), every 2h, 0 9 * * mon-fri (cron), @daily, or a time such as 2030-01-31T09:00"
-)
+_SYNTAX_HELP = Phrase("schedule.syntax")
 
 
 class OnceRule(msgspec.Struct, frozen=True, tag="once", tag_field="kind"):
@@ -67,11 +66,15 @@ class Schedule(msgspec.Struct, frozen=True):
     zone: str = "UTC"
 
     def __str__(self) -> str:
+        return str(self.describe())
+
+    def describe(self) -> str:
+        """Return the schedule in words."""
         match self.rule:
             case OnceRule(at):
-                return f"once, {self.format_time(at)} {self.zone}"
+                return Phrase("schedule.once", time=self.format_time(at), zone=self.zone)
             case IntervalRule(span):
-                return f"every {format_duration(span)}"
+                return Phrase("schedule.every", span=format_duration(span))
             case CronRule(expression):
                 return f"{expression} {self.zone}"
             case _:
@@ -95,7 +98,9 @@ def parse(text: str, *, zone: str, now: datetime) -> Schedule:
     """Parse a text that is a schedule. Raise `Invalid` for other text, and for a time that never comes or has passed."""
     schedule, rest = parse_prefix(text, zone=zone, now=now)
     if rest:
-        raise Invalid(f"{rest[:40]!r} is too much in the schedule {text[:80]!r}: {_SYNTAX_HELP}")
+        raise Invalid(
+            Phrase("schedule.too_much", rest=repr(rest[:40]), text=repr(text[:80]), syntax=_SYNTAX_HELP)
+        )
     return schedule
 
 
@@ -109,7 +114,7 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
         return parse(quoted, zone=zone, now=now), rest.strip()
     found = next((m for pattern in (_EVERY, _ISO, _IN, _CRON) if (m := pattern.match(words))), None)
     if found is None:
-        raise Invalid(f"{words[:80]!r} does not begin with a schedule: {_SYNTAX_HELP}")
+        raise Invalid(Phrase("schedule.missing", text=repr(words[:80]), syntax=_SYNTAX_HELP))
     rest = words[found.end() :].strip()
     if named := _ZONE.match(rest):
         zone, rest = clock.find_zone(named[0]).key, rest[named.end() :].strip()
@@ -118,14 +123,12 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
     if found.re is _CRON:
         expression = " ".join(found[0].split()).lower()
         if _find_next_cron(expression, clock.find_zone(zone), now) is None:
-            raise Invalid(f"{expression!r} never comes: look at its days and months")
+            raise Invalid(Phrase("schedule.never", expression=repr(expression)))
         return Schedule(CronRule(expression), zone), rest
     every = found.re is _EVERY
     span = int(found[1] or 1) * durations.UNITS[found[2].lower()]
     if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
-        raise Invalid(
-            f"{'every' if every else 'in'} {format_duration(span)} is not possible: give at least a minute, at most ten years"
-        )
+        raise Invalid(Phrase("schedule.impossible", span=format_duration(span)))
     return Schedule(IntervalRule(span, now) if every else OnceRule(now + span), zone), rest
 
 
@@ -166,13 +169,9 @@ def _parse_time(found: re.Match[str], zone: str, now: datetime) -> datetime:
         given = datetime.fromisoformat(found[0].upper())
         at = given.astimezone(UTC) if given.tzinfo else clock.from_wall_time(given, clock.find_zone(zone))
     except (ValueError, OverflowError) as exc:
-        raise Invalid(
-            f"{found[0]!r} is not a date and time: write it as 2030-01-31T09:00 or 2030-01-31T09:00+01:00"
-        ) from exc
+        raise Invalid(Phrase("schedule.no_time", text=repr(found[0]))) from exc
     if at <= now:
-        raise Invalid(
-            f"{found[0]} ({zone if not given.tzinfo else 'as given'}) has passed: give a later time"
-        )
+        raise Invalid(Phrase("schedule.passed", time=found[0]))
     return at
 
 
@@ -183,7 +182,14 @@ def _load_cron(expression: str) -> tuple[CronSim, list[time], bool]:
     try:
         known = CronSim(" ".join(fields), datetime(2000, 1, 1, tzinfo=UTC))
     except CronSimError as exc:
-        raise Invalid(f"{expression!r} is not a cron schedule ({str(exc).lower()}): {_SYNTAX_HELP}") from exc
+        raise Invalid(
+            Phrase(
+                "schedule.no_cron",
+                expression=repr(expression),
+                reason=str(exc).lower(),
+                syntax=_SYNTAX_HELP,
+            )
+        ) from exc
     times = [time(h, m) for h, m in product(sorted(known.hours), sorted(known.minutes))]
     return known, times, not any(f.startswith("*") for f in fields[:2])
 

@@ -12,6 +12,7 @@ from keryx.core import text as core_text
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.core.usage import CostMeter, Tokens
 
 JOB_SURFACE = "job"
@@ -229,7 +230,7 @@ def clean_title(text: str) -> str:
         normalize("NFC", core_text.to_single_line(text)[: 4 * LONGEST_TITLE]), LONGEST_TITLE
     )
     if all(category(character)[0] in "MZ" for character in title):
-        raise Invalid("a title needs at least one character that can be seen")
+        raise Invalid(Phrase("session.title_empty"))
     return title
 
 

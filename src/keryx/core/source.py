@@ -52,6 +52,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     roles: tuple[str, ...] = ()
     # The author has access because of a role.
     by_role: bool = False
+    # The language of the author as the platform tells it, such as `de` or `pt-BR`.
+    language: str | None = None
 
     def __post_init__(self) -> None:
         if self.profile != DEFAULT_PROFILE:

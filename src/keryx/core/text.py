@@ -26,6 +26,11 @@ _WHITESPACE = re.compile(r"[\s\u2800]+")
 _FLAG_LETTERS = re.compile("[\U0001f1e6-\U0001f1ff]+\\Z")
 
 
+def to_sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop, unless it ends otherwise."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "\n")) else ".")
+
+
 def to_single_line(text: str) -> str:
     """Return the text on one line, without control, zero-width and bidi characters and lone surrogates."""
     return _WHITESPACE.sub(" ", _INVISIBLE.sub("", text)).strip()

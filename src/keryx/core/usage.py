@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from keryx.core.ids import OPERATOR, PrincipalId
+from keryx.core.texts import Phrase
 
 MILLION = 1_000_000
 
@@ -105,31 +106,41 @@ class SpentAmount(msgspec.Struct, frozen=True):
 
 
 class BudgetPeriod(msgspec.Struct, frozen=True):
-    name: str
+    name: Phrase
     since: datetime
     until: datetime
 
 
 def day_period(now: datetime) -> BudgetPeriod:
     since = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    return BudgetPeriod("today", since, since + timedelta(days=1))
+    return BudgetPeriod(Phrase("budget.today"), since, since + timedelta(days=1))
 
 
 def month_period(now: datetime) -> BudgetPeriod:
     since = day_period(now).since.replace(day=1)
-    return BudgetPeriod("this month", since, (since + timedelta(days=32)).replace(day=1))
+    return BudgetPeriod(Phrase("budget.month"), since, (since + timedelta(days=32)).replace(day=1))
 
 
-def find_refusal(budget: Budget, today: SpentAmount, this_month: SpentAmount, *, now: datetime) -> str | None:
+def find_refusal(
+    budget: Budget, today: SpentAmount, this_month: SpentAmount, *, now: datetime
+) -> Phrase | None:
     """Return why the budget of a person is exhausted and when it is renewed; `None` if it is not."""
     limits = (
         (day_period(now), budget.day, budget.day_tokens, today),
         (month_period(now), budget.month, budget.month_tokens, this_month),
     )
     for period, money, tokens, spent in limits:
-        again = f"It opens again on {period.until:%Y-%m-%d %H:%M} UTC."
         if money and spent.cost >= money * MILLION:
-            return f"Your budget for {period.name} is used up: {spent.cost / MILLION:.2f} of {money:.2f}. {again}"
+            cost = spent.cost / MILLION
+            return Phrase(
+                "budget.money_used", period=period.name, spent=cost, limit=money, until=period.until
+            )
         if tokens and spent.tokens >= tokens:
-            return f"Your budget for {period.name} is used up: {spent.tokens} of {tokens} tokens. {again}"
+            return Phrase(
+                "budget.tokens_used",
+                period=period.name,
+                spent=spent.tokens,
+                limit=tokens,
+                until=period.until,
+            )
     return None

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import anyio
@@ -15,6 +15,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image
 from keryx.core.ports.adapter import Adapter, InboundEvent, LinkState, MenuItem, Receipt, name_cursor
 from keryx.core.source import Source
+from keryx.core.texts import LANGUAGES, Texts
 from keryx.engine import commands, media
 from keryx.engine.hub import Hub
 from keryx.engine.loops.platform_status import PlatformStatusReporter
@@ -44,7 +45,10 @@ class HubAdapterContext:
         self._adapter = adapter
         self._connections = connections
         self.cursor = cursor
-        self.menu: Sequence[MenuItem] = [MenuItem(c.name, c.help) for c in commands.COMMANDS]
+        self.menu: Sequence[MenuItem] = _build_menu(hub.texts.speak())
+        self.menus: Mapping[str, Sequence[MenuItem]] = {
+            name: _build_menu(hub.texts.speak(name)) for name in LANGUAGES
+        }
 
     async def receive(self, inbound: InboundEvent) -> Receipt:
         if self._roles.enabled:
@@ -82,6 +86,10 @@ class HubAdapterContext:
 
     def _name_cursor(self, scope: str = "") -> str:
         return name_cursor(self._adapter.platform, self._adapter.account, scope)
+
+
+def _build_menu(texts: Texts) -> list[MenuItem]:
+    return [MenuItem(c.name, c.describe(texts)) for c in commands.COMMANDS if c.listed]
 
 
 async def open_context(

@@ -12,6 +12,7 @@ from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.messages import Mark, Message, Role
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import Viewer
+from keryx.core.texts import ENGLISH
 from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.units import jobs
@@ -193,7 +194,7 @@ class BuiltinTools:
         _parse_arguments(arguments, NoArguments)
         _check_owner(context)
         listed = await self._hub.jobs.list_with_last_run(_build_viewer(context))
-        return "\n".join(jobs.render_line(job, last) for job, last in listed) or "There are no jobs."
+        return "\n".join(jobs.render_line(job, last, ENGLISH) for job, last in listed) or "There are no jobs."
 
     async def _add_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
         request = msgspec.convert(
@@ -203,7 +204,7 @@ class BuiltinTools:
         job = await self._hub.jobs.add_from_turn(
             _build_viewer(context), context.turn, request, alone=_find_only_session(context) is None
         )
-        return f"Made. {jobs.render_line(job)}"
+        return f"Made. {jobs.render_line(job, (), ENGLISH)}"
 
     async def _change_job(self, arguments: Mapping[str, Any], context: TurnContext) -> str:
         parsed = _parse_arguments(arguments, ChangeJobArguments)

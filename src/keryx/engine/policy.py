@@ -9,7 +9,7 @@ import msgspec
 from keryx.core import access
 from keryx.core import source as sources
 from keryx.core.access import CLOSED, EVERYBODY, AccessRule, AccessRules
-from keryx.core.deliveries import DoubtPolicy
+from keryx.core.deliveries import REPEAT_MARK, DoubtPolicy
 from keryx.core.errors import Invalid
 from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
@@ -18,6 +18,7 @@ from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach
 from keryx.core.resets import ResetPolicies
 from keryx.core.sessions import Session
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
+from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.core.turns import BusyMode, TurnLimits
 from keryx.core.usage import Budgets
 
@@ -71,11 +72,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limits: TurnLimits = TurnLimits()
     # What happens to a part that may or may not have arrived.
     doubt: DoubtPolicy = DoubtPolicy.REPEAT
+    # Put before a part that may have arrived already.
+    repeat_mark: str = REPEAT_MARK
     keep: Retention = Retention()
     notices: Notices = Notices()
     media: MediaLimits = MediaLimits()
     jobs: JobSettings = JobSettings()
     budgets: Budgets = Budgets()
+    texts: Catalogue = NO_CHANGES
+    # Of the configured prices.
+    currency: str = "USD"
     send_timeout: timedelta = timedelta(seconds=60)
     # A delivery that could not be sent for this long is dead.
     give_up: timedelta = timedelta(hours=24)

@@ -120,11 +120,12 @@ def save_pairing(tx: Transaction, pairing: Pairing, code: CodeHash) -> None:
     """Store the code that was sent to a person. It replaces an earlier one."""
     tx.run(
         """
-        insert into pairings (profile, platform, person, name, target, told_at, expires_at, salt, digest)
-        values (:profile, :platform, :person, :name, :target, :told_at, :expires_at, :salt, :digest)
+        insert into pairings (profile, platform, person, name, target, told_at, expires_at, language, salt, digest)
+        values
+          (:profile, :platform, :person, :name, :target, :told_at, :expires_at, :language, :salt, :digest)
         on conflict (profile, platform, person)
         do update set name = excluded.name, target = excluded.target, told_at = excluded.told_at,
-          expires_at = excluded.expires_at, salt = excluded.salt, digest = excluded.digest
+          expires_at = excluded.expires_at, language = excluded.language, salt = excluded.salt, digest = excluded.digest
         """,
         {
             **_PAIRING_ROWS.encode(pairing),

@@ -15,6 +15,7 @@ from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.jobs import Job, JobRun, JobState, RunOutcome
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.store import changes, deliveries
 from keryx.store.db import Row, Transaction, maybe_micros, maybe_moment
 from keryx.store.db.rows import RowMapper
@@ -97,7 +98,10 @@ def find(tx: Transaction, viewer: Viewer, text: str) -> Job:
             return fitting[0]
         if fitting:
             raise Ambiguous(f"{text[:80]!r} fits {len(fitting)} jobs: give an id, or more of the name")
-    raise NotFound(f"there is no job {text[:80]!r}: /jobs or `keryx jobs list` shows them")
+    raise NotFound(
+        f"there is no job {text[:80]!r}: `keryx jobs list` shows them",
+        Phrase("job.unknown", name=repr(text[:80])),
+    )
 
 
 def lock(tx: Transaction, job: Job) -> Job:

@@ -6,10 +6,11 @@ from datetime import datetime
 import msgspec
 
 from keryx.core import codec, ids
+from keryx.core import source as sources
 from keryx.core.access import CodeHash
 from keryx.core.clock import to_micros
 from keryx.core.errors import NotFound
-from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.source import NO_ALIASES, Aliases
 from keryx.store import jobs, lanes, sessions
 from keryx.store.db import Row, Transaction
@@ -349,3 +350,12 @@ def list_messages_elsewhere(
         {"profile": profile, "person": person},
     )
     return [(session, seq) for session, seq in rows]
+
+
+def get_language(tx: Transaction, turn: TurnId) -> str | None:
+    """The language of the person who asked for a turn, or else the one that the session began in, if it is known."""
+    row = tx.row(
+        "select coalesce(t.source, s.origin) from turns t join sessions s on s.id = t.session where t.id = :id",
+        {"id": turn},
+    )
+    return sources.decode(row[0]).language if row and row[0] else None

@@ -9,6 +9,7 @@ from keryx.core.clock import to_micros
 from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import ProjectId
 from keryx.core.sessions import Project, Viewer
+from keryx.core.texts import Phrase
 from keryx.store import changes
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
@@ -56,7 +57,10 @@ def find(tx: Transaction, viewer: Viewer, name: str) -> Project:
         {"profile": viewer.profile, "owner": viewer.principal, "name": name},
     )
     if row is None:
-        raise NotFound(f"there is no project {name!r}: /project or `keryx projects list` shows them")
+        raise NotFound(
+            f"there is no project {name!r}: `keryx projects list` shows them",
+            Phrase("project.unknown", name=repr(name)),
+        )
     return _ROWS.decode(row)
 
 

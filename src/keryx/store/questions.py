@@ -12,8 +12,9 @@ from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import DeliveryId, PrincipalId, QuestionId, SessionId, TurnId
 from keryx.core.questions import AskedQuestion, Consent, Question, QuestionState, ToolConsent
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
 from keryx.core.turns import Turn
-from keryx.store import changes, deliveries
+from keryx.store import changes, deliveries, people
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
@@ -174,7 +175,7 @@ def close(
         },
     )
     if not changed:
-        raise Conflict(f"the question “{asked.question.title}” is closed already")
+        raise Conflict(Phrase("question.not_open", title=asked.question.title))
     _note_change(tx, asked, state)
     close_buttons(tx, get(tx, asked.id))
 
@@ -308,7 +309,9 @@ def close_buttons(tx: Transaction, asked: AskedQuestion) -> None:
     made = deliveries.enqueue(
         tx,
         first.target.without_reply,
-        core.format_closed(asked, whole=len(first.receipts) == 1),
+        core.format_closed(
+            asked, tx.texts.speak(people.get_language(tx, asked.turn)), whole=len(first.receipts) == 1
+        ),
         of=asked,
     )
     tx.run(

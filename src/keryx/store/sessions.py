@@ -27,6 +27,7 @@ from keryx.core.sessions import (
     Viewer,
 )
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.core.usage import Tokens
 from keryx.store import changes, media
 from keryx.store.db import Row, Transaction
@@ -94,6 +95,13 @@ def create(
     return session
 
 
+def build_unknown_error(name: str) -> NotFound:
+    return NotFound(
+        f"there is no session {name!r}: `keryx sessions list` shows them",
+        Phrase("session.unknown", name=repr(name)),
+    )
+
+
 def get(
     tx: Transaction, session: SessionId, *, viewer: Viewer | None = None, deleted: bool = False
 ) -> Session:
@@ -102,7 +110,7 @@ def get(
     found = None if row is None else _from_row(row)
     hidden = found is not None and not deleted and found.deleted_at is not None
     if found is None or hidden or (viewer and not viewer.sees(found.profile, found.owner)):
-        raise NotFound(f"there is no session {session!r}: /sessions or `keryx sessions list` shows them")
+        raise build_unknown_error(session)
     return found
 
 
@@ -148,7 +156,10 @@ def validate_title(tx: Transaction, owner: Viewer, title: str, *, but: SessionId
     """A person's title as it would be kept. `Invalid` if a session of this owner has it, `but` this one."""
     wanted = sessions.clean_title(title)
     if _title_taken(tx, owner, wanted, but=but):
-        raise Invalid(f"you have a session called {wanted!r} already: choose another title")
+        raise Invalid(
+            f"you have a session called {wanted!r} already: choose another title",
+            Phrase("session.title_taken", title=repr(wanted)),
+        )
     return wanted
 
 
@@ -374,9 +385,10 @@ def resolve(tx: Transaction, viewer: Viewer, text: str) -> Session:
             return found[0]
         if found:
             raise Ambiguous(
-                f"{name!r} fits {len(found)} sessions or more: give a longer prefix, or the title"
+                f"{name!r} fits {len(found)} sessions or more: give a longer prefix, or the title",
+                Phrase("session.ambiguous", name=repr(name)),
             )
-    raise NotFound(f"there is no session {name!r}: /sessions or `keryx sessions list` shows them")
+    raise build_unknown_error(name)
 
 
 def _iterate_candidates(tx: Transaction, viewer: Viewer, name: str) -> Iterator[list[Session]]:

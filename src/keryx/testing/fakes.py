@@ -1,13 +1,13 @@
 """Fakes for the ports: an adapter and an adapter context that record calls, an agent that plays a script, and a clock that a test advances."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
 
-from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
+from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Invalid, MessageGone, SendError
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image, Message
@@ -67,7 +67,7 @@ class RecordingAdapter:
     @property
     def texts(self) -> list[str]:
         """What a person reads, with the mark of a repetition."""
-        return [(REPEAT_MARK if p.again else "") + p.text for p in self.sent_parts]
+        return [p.mark + p.text for p in self.sent_parts]
 
     async def listen(self, context: AdapterContext, /) -> None:
         context.report(LinkState.CONNECTED)
@@ -125,6 +125,7 @@ class RecordingAdapterContext:
     ) -> None:
         self.cursor = cursor
         self.menu = menu
+        self.menus: Mapping[str, Sequence[MenuItem]] = {}
         # The messages, in order; then everything else that happened.
         self.events: list[InboundMessage] = []
         self.deletions: list[InboundDeletion] = []

@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 
 from keryx.core.clock import Clock
 from keryx.core.errors import Retryable
+from keryx.core.texts import Catalogue
 from keryx.store.db import Database, Work
 
 T = TypeVar("T")
@@ -76,6 +77,14 @@ class CrashingDatabase:
     @clock.setter
     def clock(self, clock: Clock) -> None:
         self._inner.clock = clock
+
+    @property
+    def texts(self) -> Catalogue:
+        return self._inner.texts
+
+    @texts.setter
+    def texts(self, texts: Catalogue) -> None:
+        self._inner.texts = texts
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         self.labels.append(label)

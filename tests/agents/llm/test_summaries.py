@@ -249,9 +249,9 @@ async def test_a_failed_compaction_is_not_tried_again_at_once_and_later_it_is(be
     for n in (1, 2, 3, 4):
         turn = await world.ask(f"q{n}")
     shown = await world.transcript(turn.session)
-    assert sum("could not be compacted" in line for line in shown) == 1
+    assert sum("could not be summarized" in line for line in shown) == 1
     told = [t for t in await world.sent(5) if not t.startswith(("w", "A"))]
-    assert len(told) == 1 and told[0].startswith("The conversation could not be compacted: ")
+    assert len(told) == 1 and told[0].startswith("The conversation could not be summarized: ")
     assert await world.read(lambda tx: epochs.find_current(tx, turn.session)) is None
     world.advance(timedelta(minutes=6))
     await world.ask("q5")
@@ -259,7 +259,7 @@ async def test_a_failed_compaction_is_not_tried_again_at_once_and_later_it_is(be
 
 
 LONG = "w" * 700
-MARKER = "— Older messages were summed up to make room: “First. Second.” —"
+MARKER = "— Older messages were summarized to make room: “First. Second.” —"
 
 
 async def test_a_chat_is_told_of_a_compaction_that_nobody_asked_for_before_its_answer(begin: Begin) -> None:
@@ -281,7 +281,7 @@ async def test_a_chat_that_wants_no_marker_gets_none(begin: Begin) -> None:
 
 def test_a_marker_is_one_short_line_whatever_the_summary_holds() -> None:
     told = format_marker("one\n\n\u202etwo\x00 " + "very " * 500)
-    assert told.startswith("— Older messages were summed up to make room: “one two very")
+    assert told.startswith("— Older messages were summarized to make room: “one two very")
     assert told.endswith("…” —") and len(told) < 400 and "\n" not in told
 
 
@@ -298,7 +298,7 @@ async def test_a_marker_is_sent_once_when_nobody_knows_of_its_commit(
     await world.start(CrashingDatabase(begin.database, fault))
     assert (await world.flow(world.ask("q3"))).state is TurnState.DONE
     assert fault.hits == 1
-    marked = [t for t in await world.flow(world.sent(4)) if t == MARKER or "could not be compacted" in t]
+    marked = [t for t in await world.flow(world.sent(4)) if t == MARKER or "could not be summarized" in t]
     assert len(marked) == 1
     notices = [t for t in await world.transcript(turn.session) if t.startswith("notice")]
     assert len(notices) == 1

@@ -48,7 +48,7 @@ def test_a_stranger_is_let_in_by_code_and_sent_away_again(keryx: Cli, platform: 
     node.start()
     platform.say("42", "hello again", user="ann")
     assert wait_for_texts(platform, 3)[1:] == [
-        "You are in. Say something, or /help lists the commands.",
+        "You have access now. Say something, or /help lists the commands.",
         "hello again",
     ]
     assert "in since" in keryx.ok("pairing").out

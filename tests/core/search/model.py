@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Query, Term
+from keryx.core.search import And, Expr, Not, Or, Prefix, Query, Term, WordSequence
 from keryx.core.search.tokens import TokenizedText
 
 
@@ -21,7 +21,7 @@ def _holds(expr: Expr, document: TokenizedText) -> bool:
             return not _holds(item, document)
         case Term(words, mark):
             return mark in document.marks or _side_by_side(words, document.words)
-        case Phrase(words):
+        case WordSequence(words):
             return _side_by_side(words, document.words)
         case Prefix(words):
             return _side_by_side(words, document.words, open_end=True)

@@ -15,11 +15,11 @@ from keryx.core.search import (
     Filters,
     Not,
     Or,
-    Phrase,
     Prefix,
     Query,
     StateFilter,
     Term,
+    WordSequence,
     parse,
 )
 from keryx.core.search.snippets import highlight
@@ -46,23 +46,23 @@ def found(query: str, text: str) -> bool:
         ("Hello", word("hello")),
         ("a b AND c", And((word("a"), word("b"), word("c")))),
         ("a OR b c", Or((word("a"), And((word("b"), word("c")))))),
-        ('"Hello big world"', Phrase(("hello", "big", "world"))),
+        ('"Hello big world"', WordSequence(("hello", "big", "world"))),
         ("pre*", Prefix(("pre",))),
         ("foo.ba*", Prefix(("foo", "ba"))),
         ("foo.bar", Term(("foo", "bar"), "foo.bar")),
-        ("it's", Phrase(("it", "s"))),
+        ("it's", WordSequence(("it", "s"))),
         ("C++", Term((), "c++")),
-        ("東京都", Phrase(("東京", "京都"))),
+        ("東京都", WordSequence(("東京", "京都"))),
         ("東京", word("東京")),
         ("東", Prefix(("東",))),
         ("B面", Prefix(("b", "面"))),
         ("a -b", And((word("a"), Not(word("b"))))),
         ("a NOT (b OR c)", And((word("a"), Not(Or((word("b"), word("c"))))))),
         ("NOT NOT a", word("a")),
-        ('a -"b c"', And((word("a"), Not(Phrase(("b", "c")))))),
+        ('a -"b c"', And((word("a"), Not(WordSequence(("b", "c")))))),
         ("--verbose", word("verbose")),
         ("and or not", And((word("and"), word("or"), word("not")))),
-        ("“smart quotes”", Phrase(("smart", "quotes"))),
+        ("“smart quotes”", WordSequence(("smart", "quotes"))),
         ("a a", word("a")),
     ],
 )
@@ -234,7 +234,7 @@ def assert_normal(expr: Expr, depth: int = 0) -> None:
                 assert_normal(item, depth + 1)
         case Term(words, mark):
             assert words or mark
-        case Phrase(words):
+        case WordSequence(words):
             assert len(words) > 1
         case Prefix(words):
             assert words

@@ -92,7 +92,7 @@ async def test_whoever_is_approved_is_told_and_may_talk(begin: Begin) -> None:
     assert [p.person for p in (await world.hub.people.list_pairings(OPERATORS)).waiting] == ["ann"]
     grant = await world.hub.people.approve(OPERATORS, FAKE, code.lower())
     assert (grant.person, grant.name, grant.operator) == ("ann", "ann", False)
-    assert (await told(world, 2))[-1].startswith("You are in.")
+    assert (await told(world, 2))[-1].startswith("You have access now.")
     turn = await world.settle(await world.hub.receive(knock("hello")))
     assert turn.state is TurnState.DONE
     doorway = await world.hub.people.list_pairings(OPERATORS)
@@ -167,10 +167,10 @@ async def test_the_oldest_request_makes_room_for_a_new_one_however_often_its_aut
 async def test_who_asks_again_gets_another_code_and_no_more_time(begin: Begin) -> None:
     world = await begin(policy=SHUT)
     await world.hub.receive(knock())
-    assert "holds for 60 minutes" in (await told(world))[0]
+    assert "valid for 60 minutes" in (await told(world))[0]
     world.advance(timedelta(minutes=20))
     await world.hub.receive(knock())
-    assert "holds for 40 minutes" in (await told(world, 2))[1]
+    assert "valid for 40 minutes" in (await told(world, 2))[1]
     code = await code_of(world, 2)
     world.advance(timedelta(minutes=41))
     with pytest.raises(NotFound):

@@ -105,12 +105,12 @@ async def test_a_cut_gives_each_side_what_began_there(world: World) -> None:
     await world.settle(theirs)
     await link(world)
     await reply(world, "telegram", "77", "/resume begun here")
-    assert (await reply(world, "telegram", "77", "/link cut")).startswith("Cut")
+    assert (await reply(world, "telegram", "77", "/link cut")).startswith("Separated")
     first, second = await persons(world)
     assert (first.sessions, second.sessions) == (1, 1)
     assert (await say(world, "telegram", "77", "who am I?")).session not in (ours.session, None)
     assert (await say(world, FAKE, "ann", "still here")).session == ours.session
-    assert "no session" in (await reply(world, "telegram", "77", "/resume begun here")).lower()
+    assert "no conversation" in (await reply(world, "telegram", "77", "/resume begun here")).lower()
     assert "nothing to cut" in await reply(world, "telegram", "77", "/link cut")
 
 

@@ -84,7 +84,7 @@ async def test_a_job_that_comes_once_is_over_then(world: World) -> None:
     assert await world.hub.jobs.list_all(ANN) == []
     (over,) = await world.hub.jobs.list_all(ANN, done=True)
     assert (over.state, over.next_at) == (JobState.DONE, None)
-    with pytest.raises(Conflict, match="is over"):
+    with pytest.raises(Conflict, match="has ended"):
         await world.hub.jobs.resume(ANN, job.id)
     world.advance(24 * HOUR)
     assert len(await passed(world, job, 1)) == 1
@@ -355,7 +355,7 @@ async def test_a_job_is_made_and_managed_in_a_chat(world: World) -> None:
     (job,) = await world.hub.jobs.list_all(ANN)
     assert (job.prompt, [str(t) for t in job.targets]) == ("Tell me the news", ["fake:1"])
     assert "Tell me the news · 0 9 * * mon-fri" in await world.command("/jobs")
-    assert "waits until" in await world.command("/jobs pause tell me")
+    assert "is paused until" in await world.command("/jobs pause tell me")
     assert "goes on, next at 2026-03-02 09:00" in await world.command("/jobs resume tell me")
     assert "has not run yet" in await world.command("/jobs runs tell")
     assert "runs now" in await world.command("/jobs run tell")
@@ -373,7 +373,7 @@ async def test_a_job_is_made_and_managed_in_a_chat(world: World) -> None:
         ("/jobs add soon tea", "every 2h"),
         ("/jobs add 30m", "needs a prompt"),
         ("/jobs dance", "write add, pause"),
-        ("/jobs pause", "say which job"),
+        ("/jobs pause", "name a job"),
         ("/jobs continue", "no job has sent anything here"),
     ],
 )

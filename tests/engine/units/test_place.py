@@ -139,7 +139,7 @@ async def test_a_mirror_is_told_once_of_a_compaction(begin: Begin) -> None:
     await world.settle(await world.hub.receive(at("other", "sum")))
     await world.settle(await world.hub.receive(at("other", "fails")))
     await other.wait_for(7, seconds=15)
-    failed = "The conversation could not be compacted: no room"
+    failed = "The conversation could not be summarized: no room"
     assert other.texts == [
         *("hello", "[web] ann: sum", format_marker("they greeted"), "[web] ok"),
         *("ok", failed, NO_ANSWER),
@@ -196,7 +196,7 @@ async def test_a_shared_conversation_is_managed_by_whoever_began_it(begin: Begin
     await world.settle(await world.hub.receive(in_thread("hi", "ann")))
     for command in ("/delete", "/mirror on", "/instructions be rude", "/handoff fake", "/pin"):
         reply = (await world.hub.receive(in_thread(command, "bob"))).reply
-        assert reply and "whoever began this" in reply, command
+        assert reply and "the person who began this" in reply, command
     assert (await world.hub.receive(in_thread("/pin", "ann"))).reply == "Pinned."
 
 

@@ -67,7 +67,7 @@ async def test_a_press_answers_and_the_answer_takes_the_place_of_the_buttons(beg
     assert "Answer 1, 2 or 3" in fake.texts[0]
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     told = await press(world, "Allow", fake)
-    assert told.reply == f"Allow: {question.question.title}" and told.turn is None
+    assert told.reply == f"Allowed once: {question.question.title}" and told.turn is None
     await world.settle(receipt)
     left = await gone(world, fake)
     assert left.startswith(question.question.title) and left.endswith("→ Allow")
@@ -79,11 +79,11 @@ async def test_a_second_press_and_a_foreign_one_change_nothing(begin: Begin) -> 
     _, question = await asked(world)
     await fake.wait_for(1)
     other = await press(world, "Allow", fake, user="bob")
-    assert other.reply and other.reply.startswith("Only the one who asked may answer")
+    assert other.reply and other.reply.startswith("Only the person who asked")
     says = fake.sent_parts[0].buttons
     assert (await press(world, "Deny", fake)).reply
     again = await world.hub.receive(inbound(says[0].says, reply=None))
-    assert again.reply and "does not wait any more: it is answered" in again.reply
+    assert again.reply and "is closed" in again.reply
     assert (await world.hub.questions.get(OPERATORS, question.id)).answer == "deny"
 
 
@@ -107,9 +107,9 @@ async def test_in_a_group_only_who_was_asked_may_press(begin: Begin) -> None:
     await fake.wait_for(1)
     says = fake.sent_parts[0].buttons[0].says
     refused = await world.hub.receive(inbound(says, user="bob", source=there("bob"), reply=None))
-    assert refused.reply and "Only the one who asked" in refused.reply
+    assert refused.reply and "Only the person who asked" in refused.reply
     taken = await world.hub.receive(inbound(says, source=there("ann"), reply=None))
-    assert taken.reply and taken.reply.startswith("Allow:")
+    assert taken.reply and taken.reply.startswith("Allowed once:")
 
 
 async def test_an_answer_from_elsewhere_takes_the_buttons_away(begin: Begin) -> None:
@@ -126,12 +126,12 @@ async def test_what_nobody_answers_and_what_is_stopped_loses_its_buttons(begin: 
     await fake.wait_for(1)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     world.advance(world.policy.limits.question + timedelta(seconds=1))
-    assert (await world.flow(gone(world, fake))).endswith("→ Nobody answered in time.")
+    assert (await world.flow(gone(world, fake))).endswith("→ No answer came in time.")
     fake.sent_parts.clear()
     await asked(world, chat="2")
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     await world.command("/stop", chat="2", reply=None)
-    assert (await gone(world, fake)).endswith("→ This does not wait for an answer any more.")
+    assert (await gone(world, fake)).endswith("→ This question is closed.")
 
 
 async def test_a_question_that_was_answered_before_it_was_sent_has_no_buttons(begin: Begin) -> None:

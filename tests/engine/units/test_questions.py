@@ -52,7 +52,7 @@ async def test_a_question_goes_to_the_place_that_asked_and_an_answer_there_goes_
         "May the echo agent go on?\n\n```\nrm -rf /tmp/x\n```\n\n"
         f"1. Allow\n2. Always allow in this conversation\n3. Deny\n\n{HOW}"
     )
-    assert await world.command("1") == "Allow: May the echo agent go on?"
+    assert await world.command("1") == "Allowed once: May the echo agent go on?"
     assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
     assert not await verify(world.database)
 
@@ -73,14 +73,14 @@ async def test_other_speech_is_no_answer(world: World) -> None:
     waiting = await world.say("what would that do?")
     assert waiting.turn and waiting.reply is None
     assert await world.command("/answer maybe") == (
-        "'maybe' is no answer to “May the echo agent go on?”: answer 1, 2 or 3, or /allow /always /deny."
+        "'maybe' is not an answer to “May the echo agent go on?”: answer 1, 2 or 3, or /allow /always /deny."
     )
     assert await world.command("/answer") == (
         "Say what you answer: /answer 1, or /answer <number or id of the question> 1."
     )
-    assert (await world.command(f"/answer {question.id} no")).startswith("Deny")
+    assert (await world.command(f"/answer {question.id} no")).startswith("Denied")
     await world.settle(receipt)
-    assert await world.command("/allow") == "Nothing is asked here now."
+    assert await world.command("/allow") == "No open questions here."
     assert (await world.say("yes")).turn, "without a question, yes is something to say"
 
 
@@ -92,7 +92,7 @@ async def test_an_answer_comes_from_another_process(begin: Begin) -> None:
     given = await other.hub.questions.answer(viewer("ann"), question.id, "allow")
     assert (given.state, given.answer, given.answered_by) == (QuestionState.ANSWERED, "allow", "ann")
     assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
-    with pytest.raises(Conflict, match="does not wait any more"):
+    with pytest.raises(Conflict, match="is closed"):
         await other.hub.questions.answer(viewer("ann"), question.id, "deny")
 
 
@@ -146,10 +146,10 @@ async def test_where_several_people_talk_only_the_asker_answers(world: World) ->
     await world.until(lambda tx: bool(questions.list_open(tx, session)))
     (question,) = await world.read(questions.list_open, session)
     assert (question.owner, question.asker) == ("ann", "bob")
-    with pytest.raises(Forbidden, match="only the one who asked"):
+    with pytest.raises(Forbidden, match="only the person who asked"):
         await world.hub.questions.answer(viewer("ann"), question.id, "allow")
     assert (await say("/allow", "ann")).reply == (
-        "Only the one who asked may answer this question, or the operator."
+        "Only the person who asked, or the operator, may answer this question."
     )
     assert (await say("yes", "ann")).turn, "from somebody else, yes is something to say"
     assert [a.id for a in await world.hub.questions.list_open(viewer("bob"))] == [question.id]
@@ -170,14 +170,14 @@ async def test_a_lasting_consent_is_not_asked_for_again(world: World) -> None:
 
 async def test_a_lasting_consent_can_be_seen_and_taken_back(world: World) -> None:
     receipt, _ = await asked(world)
-    assert await world.command("/permissions") == "Nothing is allowed or denied for good here."
+    assert await world.command("/permissions") == "Nothing is always allowed or denied here."
     await world.command("/always")
     await world.settle(receipt)
     (kept,) = await world.hub.questions.list_consents(viewer("ann"), session=receipt.session)
     assert (kept.session, kept.label) == (receipt.session, "allowed")
     assert f"{kept.tool}: always allowed, since " in await world.command("/permissions")
     refused = await world.command("/permissions forget nothing")
-    assert refused == f"No permission 'nothing' is kept: there are {kept.tool}."
+    assert refused == f"There is no permission 'nothing'; there is {kept.tool}."
     assert await world.command("/permissions forget all") == f"The agent asks again for {kept.tool}."
     assert await world.hub.questions.list_consents(viewer("ann")) == []
     await asked(world)
@@ -329,8 +329,11 @@ async def test_several_that_wait_are_told_apart(begin: Begin) -> None:
     await world.until(lambda tx: len(questions.list_open(tx, session)) == 2)
     reply = await world.command("/allow")
     assert "1. Try 1?\n2. Try 2?" in reply
-    assert await world.command("/allow 9") == "No question '9' waits here: /allow alone answers the only one."
-    assert await world.command("/allow 2") == "Allow: Try 2?"
+    assert (
+        await world.command("/allow 9")
+        == "There is no open question '9' here: /allow alone answers the only one."
+    )
+    assert await world.command("/allow 2") == "Allowed once: Try 2?"
     await world.settle(receipt)
     states = [a.state for a in await world.hub.questions.list_for_session(OPERATORS, session)]
     assert states == [QuestionState.ANSWERED, QuestionState.CANCELLED]
@@ -414,7 +417,7 @@ async def test_an_answer_means_what_an_agent_waits_for_rather_than_what_was_left
     session, question = await left(world)
     receipt = await world.say("!ask rm y")
     await world.until(lambda tx: len(questions.list_open(tx, session)) == 2)
-    assert await world.command("no") == "Deny: May the echo agent go on?"
+    assert await world.command("no") == "Denied: May the echo agent go on?"
     assert await answer(world, receipt) == "assistant: Asking. Answered: deny"
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.OPEN
 
@@ -430,7 +433,7 @@ async def test_what_was_left_runs_out_and_nothing_is_kept(world: World) -> None:
     session, question = await left(world)
     world.advance(question.expires_at - world.clock.now())
     # The sweep may close it before the answer comes.
-    with pytest.raises(Conflict, match=r"has run out|it is expired"):
+    with pytest.raises(Conflict, match=r"not answered in time|is closed"):
         await HubQuestions(world.database).answer(OPERATORS, question.id, "allow")
     await world.flow(world.until(lambda tx: not questions.list_open(tx, session)))
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.EXPIRED

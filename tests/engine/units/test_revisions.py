@@ -19,7 +19,7 @@ async def test_an_undone_turn_is_not_shown_to_the_model_and_stays_for_people(beg
     world = await begin(agent=agent)
     turn = await world.ask("a")
     await world.ask("b")
-    assert await world.hub.undo(OPERATORS, turn.session) == "b"
+    assert (await world.hub.undo(OPERATORS, turn.session)).text == "b"
     await world.ask("c")
     assert [m.text for m in agent.histories[2]] == ["a", "one", "c"]
     assert (await world.transcript(turn.session))[2:4] == ["user: b [undone]", "assistant: two [undone]"]
@@ -52,14 +52,14 @@ async def test_what_was_taken_from_the_queue_is_neither_retried_nor_undone(begin
     retried = await world.hub.retry(OPERATORS, turn.session, surface="cli")
     await world.settle(retried)
     assert agent.asked == ["a", "a"]
-    assert await world.hub.undo(OPERATORS, turn.session) == "a"
+    assert (await world.hub.undo(OPERATORS, turn.session)).text == "a"
 
 
 async def test_several_undos_are_brought_back_one_by_one(world: World) -> None:
     turn = await world.ask("a")
     await world.ask("b")
     for expected in ("b", "a"):
-        assert await world.hub.undo(OPERATORS, turn.session) == expected
+        assert (await world.hub.undo(OPERATORS, turn.session)).text == expected
     with pytest.raises(NotFound):
         await world.hub.undo(OPERATORS, turn.session)
     for _ in range(2):
@@ -89,7 +89,7 @@ async def test_undo_takes_questions_that_were_joined_as_one_turn(world: World) -
     more = [await world.say(t, busy=BusyMode.COLLECT) for t in ("one", "two")]
     await world.flow(world.settle(more[0]))
     assert first.session
-    assert await world.hub.undo(OPERATORS, first.session) == "one"
+    assert (await world.hub.undo(OPERATORS, first.session)).text == "one"
     assert [m.undone > 0 for m in (await world.open(first.session)).messages] == [
         False,
         True,

@@ -435,7 +435,7 @@ async def test_a_press_is_acknowledged_with_what_it_led_to_and_only_once_it_is_s
 
     async def stored(inbound: InboundEvent) -> Receipt:
         early.append(list(bot.telegram.toasts))
-        return Receipt(duplicate=False, reply="Allow: " + "x" * 300)
+        return Receipt(duplicate=False, reply="Allowed once: " + "x" * 300)
 
     bot.context = RecordingAdapterContext(receive=stored)
     await bot.send("May I?", chat="-5", thread="12", buttons=OFFERED)
@@ -444,7 +444,7 @@ async def test_a_press_is_acknowledged_with_what_it_led_to_and_only_once_it_is_s
     press, _ = await bot.hear(2)
     assert (press.source.chat, press.source.user, press.parts) == ("-5", "7", (Text("/answer 01jd0 1"),))
     assert press.addressed and press.reply is None and press.cursor == "1001"
-    assert early[0] == [] and bot.telegram.toasts == [("Allow: " + "x" * 300)[:200]]
+    assert early[0] == [] and bot.telegram.toasts == [("Allowed once: " + "x" * 300)[:200]]
 
 
 async def test_a_press_that_comes_twice_is_one_event_and_its_late_word_is_borne(bot: Bot) -> None:

@@ -89,7 +89,7 @@ def test_who_is_meant_in_a_group(fields: dict[str, Any], addressed: bool) -> Non
         ("/undo_reset", "/undo-reset"),
         ("/undo-reset", "/undo-reset"),
         ("/title@keryx_bot My title", "/title My title"),
-        ("/start deep-link", "/help"),
+        ("/start deep-link", "/start"),
         ("/Stop", "/stop"),
         ("/etc/hosts is a file", "/etc/hosts is a file"),
         ("  /new", "/new"),

@@ -17,10 +17,11 @@ from keryx.cli.exit_codes import INTERRUPTED
 from keryx.cli.options import FLAG, HubAccess, load_settings
 from keryx.cli.terminal.line_editor import LineEditor, disable_echo, pick_session
 from keryx.cli.terminal.stream_printer import StreamPrinter
-from keryx.cli.terminal.terminal_chat import TerminalChat, open_chat
+from keryx.cli.terminal.terminal_chat import TerminalChat, find_texts, open_chat
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import OPERATOR, SessionId, TurnId
 from keryx.core.sessions import SessionFilter
+from keryx.core.texts import Texts
 from keryx.core.turns import TurnState
 
 _CHUNK_BYTES = 65_536
@@ -96,10 +97,10 @@ async def chat(
     first = " ".join([*rest, *message])
     app = App(load_settings())
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    async with open_chat(app, StreamPrinter(piped=not terminal), kind="chat") as talk:
+    async with open_chat(app, StreamPrinter(find_texts(app), piped=not terminal), kind="chat") as talk:
         access = HubAccess(talk.hub, app.viewer)
         session = await _choose_session(
-            access, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
+            access, talk.texts, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
         )
         if session:
             await talk.resume(session)
@@ -109,7 +110,7 @@ async def chat(
 
 
 async def _choose_session(
-    access: HubAccess, *, continue_: bool, choose: bool, ref: str | None, terminal: bool
+    access: HubAccess, texts: Texts, *, continue_: bool, choose: bool, ref: str | None, terminal: bool
 ) -> SessionId | None:
     """Return the session to continue, `None` for a new one."""
     if continue_:
@@ -127,20 +128,18 @@ async def _choose_session(
     own = [entry.session for entry in found if entry.session.owner == OPERATOR]
     if not own:
         raise NotFound(_NO_SESSION)
-    chosen = await pick_session(own)
+    chosen = await pick_session(own, texts)
     if chosen is None:
         raise KeyboardInterrupt
     return chosen.id
 
 
 async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
-    line = LineEditor(app.settings.folder / "history")
+    line = LineEditor(app.settings.folder / "history", talk.texts)
     if not talk.session and not first:
         output.write(
             output.style_text(
-                output.wrap(
-                    f"New conversation with {app.settings.active_agent}. /help lists commands, Ctrl-D leaves."
-                ),
+                output.wrap(talk.texts.say("terminal.welcome", agent=app.settings.active_agent)),
                 "dim",
             )
         )
@@ -157,7 +156,7 @@ async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
                 talk.stream.close_line()
             text = None if watch.leaving else await _read_line(line, talk)
     if talk.session:
-        back = output.wrap(f"keryx chat --resume {talk.session} comes back here.")
+        back = output.wrap(talk.texts.say("terminal.resume_hint", session=talk.session))
         output.write(output.style_text(back, "dim"))
     return INTERRUPTED if watch.leaving else 0
 

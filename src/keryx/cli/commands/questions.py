@@ -8,6 +8,7 @@ from keryx.cli import output
 from keryx.cli.options import Json, open_hub
 from keryx.core.ids import QuestionId
 from keryx.core.questions import format_answer, format_confirmation
+from keryx.core.texts import ENGLISH
 
 app = App(name="questions", help="What agents ask before they go on.")
 
@@ -40,7 +41,7 @@ async def list_(
         rows=(
             (
                 a.id,
-                a.state.value if a.answer is None else format_answer(a.question, a.answer),
+                a.state.value if a.answer is None else format_answer(a.question, a.answer, ENGLISH),
                 output.format_time(a.created_at),
                 " / ".join(o.id for o in a.question.options) or "free text",
                 " ".join(filter(None, (a.question.title, a.question.detail, a.note))),
@@ -70,7 +71,7 @@ async def answer(
     """
     async with open_hub() as access:
         asked = await access.hub.questions.answer(access.viewer, QuestionId(question), answer)
-    output.write_result(output.sanitize(format_confirmation(asked), one_line=True), asked, json)
+    output.write_result(output.sanitize(format_confirmation(asked, ENGLISH), one_line=True), asked, json)
 
 
 permissions_app = App(name="permissions", help="What was allowed or denied for good in a conversation.")

@@ -26,6 +26,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId
 from keryx.core.messages import Message
 from keryx.core.sessions import Activity, EndReason, Session, SessionChange, SessionFilter, SessionListItem
+from keryx.core.texts import ENGLISH
 from keryx.engine.hub.views import MessageRange
 from keryx.store.search import SearchHit
 
@@ -133,11 +134,11 @@ async def show(
     if json:
         output.write_json(SessionReport(session=session, messages=messages, earlier=earlier))
         return
-    output.write(terminal.format_heading(session))
+    output.write(terminal.format_heading(session, ENGLISH))
     if earlier:
         output.write(output.style_text("… earlier messages: --all shows them", "dim"))
     for message in messages:
-        terminal.print_message(message)
+        terminal.print_message(message, ENGLISH)
     if snapshot.activity in (Activity.RUNNING, Activity.WAITING):
         output.write(output.style_text(f"A turn is {snapshot.activity.value}.", "mark"))
 
@@ -212,7 +213,7 @@ async def search(
 
 
 def _print_hit(hit: SearchHit) -> None:
-    who = terminal.format_speaker(hit.message) if hit.message else "title"
+    who = terminal.format_speaker(hit.message, ENGLISH) if hit.message else "title"
     when = output.format_time(hit.message.at if hit.message else hit.session.active_at)
     facts = f" · {hit.message.id if hit.message else hit.session.id} · {who} · {when}"
     title = output.truncate(hit.session.title or "untitled", max(20, output.terminal_width() - len(facts)))
@@ -285,8 +286,9 @@ async def undo(
     """
     async with open_hub() as access:
         id_ = await access.find_id(ref)
-        text = await access.hub.undo(access.viewer, id_, turns)
-    report(f"Undone. The question was: {output.truncate(text, 200)}", json, session=id_)
+        undone = await access.hub.undo(access.viewer, id_, turns)
+    count = output.format_count(undone.turns, "turn")
+    report(f"Took back {count}. The message was: {output.truncate(undone.text, 200)}", json, session=id_)
 
 
 async def redo(ref: SessionRef, /, *, json: Json = False) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from keryx.cli import output
 from keryx.core import compaction
 from keryx.core.messages import (
-    MARK_TEXTS,
     Audio,
     File,
     Image,
@@ -20,6 +19,7 @@ from keryx.core.messages import (
     ToolResult,
 )
 from keryx.core.sessions import Session
+from keryx.core.texts import Texts
 
 _MAX_TOOL_COLUMNS = 100
 
@@ -32,34 +32,40 @@ def login_name() -> str:
         return "operator"
 
 
-def format_heading(session: Session) -> str:
+def format_heading(session: Session, texts: Texts) -> str:
     """Format a session on one line: its title, id, surface and number of messages."""
-    name = output.style_text(output.sanitize(session.title, one_line=True) or "untitled", "bold")
-    ended = f" · ended ({session.end_reason})" if session.end_reason else ""
-    facts = f" · {session.id} · {session.surface} · {output.format_count(session.messages, 'message')}{ended}"
-    return name + output.style_text(facts, "dim")
+    name = output.style_text(
+        output.sanitize(session.title, one_line=True) or texts.say("terminal.untitled"), "bold"
+    )
+    count = texts.say("session.messages", count=session.messages)
+    facts = ["", session.id, session.surface, count]
+    if session.end_reason:
+        facts.append(texts.say("terminal.ended", reason=session.end_reason))
+    return name + output.style_text(" · ".join(facts), "dim")
 
 
-def print_message(message: Message) -> None:
+def print_message(message: Message, texts: Texts) -> None:
     """Print a message: author and time, parts, marks. A user message follows an empty line."""
     if message.role is Role.USER:
         output.write("")
-    speaker = output.style_text(format_speaker(message), "name" if message.role is Role.USER else "bold")
+    speaker = output.style_text(
+        format_speaker(message, texts), "name" if message.role is Role.USER else "bold"
+    )
     output.write(speaker + output.style_text(f" · {output.format_time(message.at)} · #{message.seq}", "dim"))
-    for line in format_parts(message.parts):
+    for line in format_parts(message.parts, texts):
         output.write(output.indent(line, 2))
-    for mark in format_marks(message):
+    for mark in format_marks(message, texts):
         output.write(output.indent(output.style_text(mark, "mark"), 2))
 
 
-def format_parts(parts: tuple[Part, ...]) -> Iterator[str]:
+def format_parts(parts: tuple[Part, ...], texts: Texts) -> Iterator[str]:
     for part in parts:
-        line = format_part(part)
+        line = format_part(part, texts)
         if line:
             yield line
 
 
-def format_part(part: Part) -> str:
+def format_part(part: Part, texts: Texts) -> str:
     """Format one part of a message; all but text and reasoning on one line."""
     match part:
         case Text(text):
@@ -69,45 +75,46 @@ def format_part(part: Part) -> str:
         case ToolCall():
             return format_call(part)
         case ToolResult():
-            return format_result(part)
+            return format_result(part, texts)
         case Notice():
-            return output.style_text(f"! {output.sanitize(compaction.describe_notice(part))}", "mark")
+            return output.style_text(f"! {output.sanitize(compaction.describe_notice(part, texts))}", "mark")
         case Image() | File() | Audio():
-            return output.style_text(
-                f"[{type(part).__name__.lower()} {part.name or part.mime or part.media}]", "dim"
-            )
+            kind = texts.say(f"kind.{type(part).__name__.lower()}")
+            return output.style_text(f"[{kind} {part.name or part.mime or part.media}]", "dim")
 
 
 def format_call(part: ToolCall) -> str:
     return output.style_text(output.truncate(f"⚙ {part.name} {part.input}", _tool_columns()), "dim")
 
 
-def format_result(part: ToolResult) -> str:
-    failed = "failed: " if part.failed else ""
+def format_result(part: ToolResult, texts: Texts) -> str:
+    failed = f"{texts.say('state.failed')}: " if part.failed else ""
     return "  " + output.style_text(output.truncate(f"↳ {failed}{part.output}", _tool_columns()), "dim")
 
 
-def format_marks(message: Message) -> Iterator[str]:
+def format_marks(message: Message, texts: Texts) -> Iterator[str]:
     if message.mark:
-        yield f"[{MARK_TEXTS[message.mark]}]"
+        yield f"[{texts.say(f'mark.{message.mark.value}')}]"
     if message.undone:
-        yield "[undone]"
+        yield f"[{texts.say('mark.undone')}]"
     if message.observed:
-        yield "[only heard: nobody asked for an answer]"
+        yield f"[{texts.say('mark.observed')}]"
 
 
-def format_speaker(message: Message) -> str:
+def format_speaker(message: Message, texts: Texts) -> str:
     """Return the speaker: the user by name and surface, the agent, a tool, or Keryx itself."""
     match message.role:
         case Role.USER:
-            name = output.sanitize(message.author, one_line=True) or "person"
-            return f"{name} via {message.surface}" if message.surface not in ("", "cli") else name
+            name = output.sanitize(message.author, one_line=True) or texts.say("speaker.person")
+            if message.surface in ("", "cli"):
+                return name
+            return texts.say("speaker.via", name=name, surface=message.surface)
         case Role.ASSISTANT:
-            return "agent"
+            return texts.say("speaker.agent")
         case Role.TOOL:
-            return "tool"
+            return texts.say("speaker.tool")
         case Role.NOTICE:
-            return "keryx"
+            return texts.say("speaker.keryx")
 
 
 def _tool_columns() -> int:

@@ -21,11 +21,10 @@ from rich.cells import set_cell_size
 from keryx.cli import output
 from keryx.core.errors import StoreBroken
 from keryx.core.sessions import Session
+from keryx.core.texts import Texts
 from keryx.engine.commands import COMMANDS
 
 PROMPT = "› "
-LEAVE_HINT = "Ctrl-C again or Ctrl-D leaves."
-_LOCAL_COMMANDS = (("quit", "Leave."),)
 _MENU_ROWS = 6
 _LFLAG = 3
 _PICKER_ROWS = 12
@@ -34,7 +33,7 @@ _PICKER_ROWS = 12
 class LineEditor:
     """Reads one line, or several with Alt-Enter. The history is kept between runs, readable by this user only."""
 
-    def __init__(self, history: Path) -> None:
+    def __init__(self, history: Path, texts: Texts) -> None:
         try:
             history.parent.mkdir(parents=True, exist_ok=True)
             history.touch(mode=0o600)
@@ -43,10 +42,11 @@ class LineEditor:
                 f"{history} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
             ) from exc
         self._hinted = False
+        self._texts = texts
         self._session: PromptSession[str | None] = PromptSession(
             PROMPT,
             history=FileHistory(str(history)),
-            completer=_CommandCompleter(),
+            completer=_CommandCompleter(texts),
             complete_while_typing=True,
             reserve_space_for_menu=_MENU_ROWS,
             key_bindings=self._build_keys(),
@@ -63,7 +63,7 @@ class LineEditor:
                 return None
 
     def _hint(self) -> str:
-        return LEAVE_HINT if self._hinted else ""
+        return self._texts.say("terminal.leave_hint") if self._hinted else ""
 
     def _build_keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -97,17 +97,23 @@ def disable_echo() -> Generator[None]:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
-async def pick_session(sessions: Sequence[Session]) -> Session | None:
+async def pick_session(sessions: Sequence[Session], texts: Texts) -> Session | None:
     """Show a list to pick a session from: typing filters, arrows or a number select, Enter accepts, Escape cancels."""
-    return await _SessionPicker(sessions).run()
+    return await _SessionPicker(sessions, texts).run()
 
 
 class _CommandCompleter(Completer):
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         text = document.text_before_cursor
         if not text.startswith("/") or " " in text:
             return
-        for name, about in (*((c.name, c.help) for c in COMMANDS), *_LOCAL_COMMANDS):
+        for name, about in (
+            *((c.name, c.describe(self._texts)) for c in COMMANDS if c.listed),
+            ("quit", self._texts.say("help.quit")),
+        ):
             if name.startswith(text[1:]):
                 yield Completion(
                     f"/{name}", start_position=-len(text), display=f"/{name}", display_meta=about
@@ -115,13 +121,16 @@ class _CommandCompleter(Completer):
 
 
 class _SessionPicker:
-    def __init__(self, sessions: Sequence[Session]) -> None:
+    def __init__(self, sessions: Sequence[Session], texts: Texts) -> None:
+        self._texts = texts
         self._all = list(sessions)
         self._selected = 0
         self._filter = Buffer(multiline=False, on_text_changed=self._select_first)
 
     async def run(self) -> Session | None:
-        prompt = Window(FormattedTextControl("Go on with: "), dont_extend_width=True, height=1)
+        prompt = Window(
+            FormattedTextControl(f"{self._texts.say('terminal.pick')} "), dont_extend_width=True, height=1
+        )
         typed = Window(BufferControl(self._filter), height=1)
         found = Window(FormattedTextControl(self._format_lines), dont_extend_height=True, wrap_lines=True)
         application: Application[Session | None] = Application(
@@ -150,10 +159,10 @@ class _SessionPicker:
         for row, (number, session) in enumerate(found[first : first + _PICKER_ROWS], start=first):
             facts = f"{session.surface}  {output.format_time(session.active_at)}"
             room = output.terminal_width() - len(facts) - 8
-            title = output.truncate(session.title or f"untitled {session.id}", room)
+            title = output.truncate(session.title or self._texts.say("session.untitled", id=session.id), room)
             line = f"{number:>3}  {set_cell_size(title, room)}  {facts}"
             lines.append(("reverse" if row == self._selected else "", f"{line}\n"))
-        hint = "Enter takes it, arrows move, typing filters, Escape leaves." if found else "Nothing fits."
+        hint = self._texts.say("terminal.pick_hint") if found else self._texts.say("terminal.pick_none")
         return [*lines, ("italic", hint)]
 
     def _build_keys(self) -> KeyBindings:

@@ -8,6 +8,7 @@ from keryx.core import compaction
 from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.ids import TurnId
 from keryx.core.messages import Message, Notice, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.texts import Texts
 from keryx.engine.hub.views import SessionSnapshot
 
 _Segment = tuple[str, bool]
@@ -19,7 +20,8 @@ class StreamPrinter:
     While `live` is off, as at a prompt, drafts are held back and messages are printed when they are complete. With
     `piped`, stdout gets only the text of answers, and notices go to stderr."""
 
-    def __init__(self, *, piped: bool) -> None:
+    def __init__(self, texts: Texts, *, piped: bool) -> None:
+        self._texts = texts
         self._piped = piped
         self._live = True
         self._own_messages: set[int] = set()
@@ -50,9 +52,9 @@ class StreamPrinter:
         """Print the current state of a session: its last messages, and the draft of its running turn."""
         if not self._piped:
             self.close_line()
-            output.write(terminal.format_heading(snapshot.session))
+            output.write(terminal.format_heading(snapshot.session, self._texts))
             for message in snapshot.messages:
-                terminal.print_message(message)
+                terminal.print_message(message, self._texts)
             self._print_pending(snapshot)
         if snapshot.running:
             self.print_draft(snapshot.running.id, snapshot.draft)
@@ -96,10 +98,12 @@ class StreamPrinter:
     def _print_pending(self, snapshot: SessionSnapshot) -> None:
         turn = snapshot.running or next(iter(snapshot.queue), None)
         if turn:
-            again = "is taken up again" if turn.interrupted_at else "runs" if snapshot.running else "waits"
             waiting = len(snapshot.queue) - (0 if snapshot.running else 1)
-            more = f"; {waiting} more wait" if waiting > 0 else ""
-            self.print_notice(f"A turn {again}{more}. Ctrl-C stops it.")
+            state = "resumed" if turn.interrupted_at else "running" if snapshot.running else "queued"
+            lines = [self._texts.say(f"terminal.turn_{state}")]
+            if waiting > 0:
+                lines.append(self._texts.say("status.queued", count=waiting))
+            self.print_notice(" ".join([*lines, self._texts.say("terminal.stop_hint")]))
 
     def _print_message(self, message: Message) -> None:
         match message.role:
@@ -109,7 +113,11 @@ class StreamPrinter:
                 self._print_answer(message)
             case Role.TOOL:
                 self._print_lines(
-                    [terminal.format_result(p) for p in message.parts if isinstance(p, ToolResult)]
+                    [
+                        terminal.format_result(p, self._texts)
+                        for p in message.parts
+                        if isinstance(p, ToolResult)
+                    ]
                 )
             case Role.NOTICE:
                 self._print_notice_message(message)
@@ -117,12 +125,12 @@ class StreamPrinter:
     def _print_user_message(self, message: Message) -> None:
         if message.seq not in self._own_messages and not self._piped:
             self.close_line()
-            terminal.print_message(message)
+            terminal.print_message(message, self._texts)
 
     def _print_notice_message(self, message: Message) -> None:
         if message.seq not in self._own_messages:
             notices = (
-                compaction.describe_notice(p) if isinstance(p, Notice) else message.text
+                compaction.describe_notice(p, self._texts) if isinstance(p, Notice) else message.text
                 for p in message.parts
             )
             self.print_notice("\n\n".join(notices))
@@ -137,7 +145,7 @@ class StreamPrinter:
         self._write_segments(segments, done)
         self.close_line()
         self._print_lines([terminal.format_call(p) for p in message.parts if isinstance(p, ToolCall)])
-        for mark in terminal.format_marks(message):
+        for mark in terminal.format_marks(message, self._texts):
             self._print_mark(mark)
         sys.stdout.flush()
 

@@ -20,12 +20,12 @@ from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.questions import format_question
 from keryx.core.source import Source
+from keryx.core.texts import Texts, find_language
 from keryx.core.turns import TurnState
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.service import Service
 
 SHOWN_MESSAGES = 10
-SESSION_DELETED = "This conversation was deleted. The next message starts a new one."
 
 
 class TerminalChat:
@@ -40,6 +40,7 @@ class TerminalChat:
         self._runner = service.runner
         self._group = group
         self._source = build_source(app)
+        self.texts = find_texts(app)
         self._print_lock = anyio.Lock()
         self._follow_scope = anyio.CancelScope()
         self._end_events: dict[TurnId, anyio.Event] = {}
@@ -176,9 +177,8 @@ class TerminalChat:
         for asked in found:
             if asked.id not in self._printed_questions:
                 self._printed_questions.add(asked.id)
-                self.stream.print_notice(
-                    "\n\n".join(filter(None, (format_question(asked.question), asked.note)))
-                )
+                lines = (format_question(asked.question, self.texts), self.texts.render(asked.note))
+                self.stream.print_notice("\n\n".join(filter(None, lines)))
         awaited = [a for a in found if not a.left]
         self.asking_turn = awaited[0].turn if awaited else None
         if not awaited and self._question_open.is_set():
@@ -191,7 +191,7 @@ class TerminalChat:
         if change.kind is ChangeKind.TURN and change.turn:
             self._record_end(change.turn, TurnState(change.note))
         elif change.kind is ChangeKind.SESSION_GONE:
-            self.stream.print_notice(SESSION_DELETED)
+            self.stream.print_notice(self.texts.say("terminal.session_deleted"))
             self._close_session()
 
     def _record_end(self, turn: TurnId, state: TurnState) -> None:
@@ -226,6 +226,16 @@ def new_id() -> str:
     return ids.new(datetime.now(UTC))
 
 
+def find_texts(app: App) -> Texts:
+    """Return the texts in the language of the settings, or else in that of the terminal."""
+    return app.settings.policy.texts.speak(_find_language())
+
+
+def _find_language() -> str | None:
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    return find_language(next((value for name in names if (value := os.environ.get(name))), ""))
+
+
 def build_source(app: App) -> Source:
     """Build a source with a chat of its own for each run of a command."""
     return Source(
@@ -234,4 +244,5 @@ def build_source(app: App) -> Source:
         user="operator",
         user_name=terminal.login_name(),
         profile=app.viewer.profile,
+        language=_find_language(),
     )

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from keryx.core import ids
-from keryx.core.deliveries import Idempotency, Target
+from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.media import Attachment
@@ -276,8 +276,9 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     markup: object = None
     attachment: Attachment | None = None
-    # The part may have arrived already, so the adapter puts `deliveries.REPEAT_MARK` before it.
+    # The part may have arrived already, so the adapter puts `mark` before it.
     again: bool = False
+    repeat_mark: str = REPEAT_MARK
     # The platform's id of a message that this part replaces, with its buttons. `MessageGone` if it was deleted.
     edits: str = ""
     # What the message shows, if it is a preview that this process has sent before. With `Streaming.APPEND`, `text` begins
@@ -288,6 +289,11 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     # A press arrives as an event with the text of the button, from the person who pressed it, and without `reply`:
     # its reply is in the receipt.
     buttons: tuple[Button, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """What to put before the part: the mark of a possible repetition, or nothing."""
+        return self.repeat_mark if self.again else ""
 
 
 class LinkState(StrEnum):
@@ -320,6 +326,11 @@ class AdapterContext(Protocol):
     @property
     def menu(self) -> Sequence[MenuItem]:
         """The slash commands, for platforms that list them."""
+        ...
+
+    @property
+    def menus(self) -> Mapping[str, Sequence[MenuItem]]:
+        """The slash commands by language, for platforms that list them in the language of each person."""
         ...
 
     async def receive(self, inbound: InboundEvent) -> Receipt:

@@ -65,7 +65,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class WordSequence:
     """Two or more words in sequence."""
 
     words: tuple[str, ...]
@@ -99,7 +99,7 @@ class Not:
     item: "Expr"
 
 
-Expr: TypeAlias = Term | Phrase | Prefix | And | Or | Not
+Expr: TypeAlias = Term | WordSequence | Prefix | And | Or | Not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ def _parse_atom(text: str) -> Expr | None:
     if len(found.marks) == 1 and tuple(tokenize_query(found.marks[0]).words) == words:
         # A single letter is too common, so `C++` matches the identifier only.
         return Term(() if len("".join(words)) == 1 else words, found.marks[0])
-    return Term(words) if len(words) == 1 else Phrase(words)
+    return Term(words) if len(words) == 1 else WordSequence(words)
 
 
 def _build_and(items: list[Expr]) -> Expr | None:

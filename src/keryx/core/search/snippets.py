@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Query, Term
+from keryx.core.search import And, Expr, Not, Or, Prefix, Query, Term, WordSequence
 from keryx.core.search.tokens import Token, is_cjk, locate_tokens
 from keryx.core.text import CONTROLS, LINE_SEPARATORS
 
@@ -16,7 +16,7 @@ _UNPRINTABLE = re.compile(f"[{CONTROLS}{LINE_SEPARATORS}\t\n\r\xa0]")
 _ELLIPSIS = "…"
 _SLACK = 20
 
-_Atom = Term | Phrase | Prefix
+_Atom = Term | WordSequence | Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def _list_atoms(expr: Expr) -> Iterator[_Atom]:
         case And(items) | Or(items):
             for item in items:
                 yield from _list_atoms(item)
-        case Term() | Phrase() | Prefix():
+        case Term() | WordSequence() | Prefix():
             yield expr
         case Not():
             return

@@ -4,8 +4,10 @@ from difflib import get_close_matches
 
 from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.source import ChatType
+from keryx.core.text import to_sentence
+from keryx.core.texts import Phrase
 from keryx.engine.commands import jobs, lanes, people, questions, session_settings, sessions, turns
-from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult, format_sentence
+from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
 from keryx.engine.commands.command_table import (
     COMMANDS,
     CommandAudience,
@@ -67,6 +69,7 @@ _HANDLERS: dict[str, CommandHandler] = {
     "status": session_settings.show_status,
     "usage": session_settings.show_usage,
     "help": session_settings.show_help,
+    "start": session_settings.greet,
     "home": lanes.set_home,
     "instructions": lanes.set_instructions,
     "mirror": lanes.set_mirror,
@@ -83,25 +86,27 @@ def run(parsed: ParsedCommand, call: CommandCall) -> CommandResult:
         command = parsed.command
         if command is None:
             near = get_close_matches(parsed.name, _HANDLERS, n=1)
-            hint = f"Did you mean /{near[0]}? " if near else ""
-            raise NotFound(f"There is no command /{parsed.name}. {hint}/help lists them.")
+            if near:
+                raise NotFound(Phrase("command.unknown_near", name=parsed.name, near=near[0]))
+            raise NotFound(Phrase("command.unknown", name=parsed.name))
         _check(command, call)
         return _HANDLERS[command.name](call)
     except KeryxError as exc:
-        return CommandResult(format_sentence(str(exc)), call.session.id if call.session else None)
+        reply = to_sentence(call.texts.render(exc.text))
+        return CommandResult(reply, call.session.id if call.session else None)
 
 
 def _check(command: CommandSpec, call: CommandCall) -> None:
     """Raise if this person may not run the command, or not here, or not now."""
     if command.who is CommandAudience.OPERATOR and not call.is_operator:
-        raise Forbidden(f"/{command.name} is for operators: see [access] in the settings")
+        raise Forbidden(Phrase("command.operators_only", name=command.name))
     if command.who is CommandAudience.OWNER and call.lane and call.lane.shared:
         owner = call.session.owner if call.session else call.lane.owner
         if owner != call.viewer.principal and not call.is_operator:
-            raise Forbidden(f"/{command.name} is for whoever began this conversation")
+            raise Forbidden(Phrase("command.owner_only", name=command.name))
     alone = command.direct is CommandScope.ALONE or (command.direct is CommandScope.BARE and not call.text)
     if alone and call.inbound.source.chat_type is not ChatType.DM:
-        raise Forbidden(f"give /{command.name} in a direct chat: here others would read the answer")
+        raise Forbidden(Phrase("command.direct_only", name=command.name))
     if command.session and not command.begins:
         _ = call.current_session
     if not command.busy and call.session:

@@ -1,9 +1,9 @@
 """CommandCall and CommandResult: what a handler receives and returns, and text helpers for replies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.lanes import Lane
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.sessions import Session, SessionSettings, Viewer
+from keryx.core.texts import Phrase, Texts
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
 from keryx.store import sessions
@@ -37,6 +38,15 @@ class CommandCall:
     search_reply: str | None = None
 
     @property
+    def texts(self) -> Texts:
+        """The texts in the language of the person who gave the command."""
+        return self.tx.texts.speak(self.inbound.source.language)
+
+    def say(self, key: str, /, **fields: Any) -> str:
+        """Return a text in the language of the person who gave the command."""
+        return self.texts.say(key, **fields)
+
+    @property
     def is_operator(self) -> bool:
         """Whether the viewer has the rights of an operator."""
         if self.viewer.principal == OPERATOR:
@@ -47,7 +57,7 @@ class CommandCall:
     @property
     def current_session(self) -> Session:
         if self.session is None:
-            raise NotFound("there is no conversation here yet: say something first")
+            raise NotFound(Phrase("command.no_session"))
         return self.session
 
     @property
@@ -78,7 +88,7 @@ class CommandCall:
     @property
     def current_lane(self) -> Lane:
         if self.lane is None:
-            raise NotFound("this works in a chat only: here, open the session you want")
+            raise NotFound(Phrase("command.no_lane"))
         return self.lane
 
 
@@ -94,13 +104,14 @@ class CommandResult(msgspec.Struct, frozen=True):
 CommandHandler: TypeAlias = Callable[[CommandCall], CommandResult]
 
 
-def quote_title(session: Session) -> str:
-    return f"“{session.title}”" if session.title else f"untitled {session.id}"
+def quote_title(session: Session) -> Phrase:
+    if session.title:
+        return Phrase("session.titled", title=session.title)
+    return Phrase("session.untitled", id=session.id)
 
 
-def pluralize(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def format_sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+def format_choices(names: Sequence[str]) -> str:
+    """Return names as a list for a sentence: `a, b or c`."""
+    if len(names) < 2:
+        return names[0] if names else Phrase("setting.none")
+    return Phrase("setting.or", first=", ".join(names[:-1]), last=names[-1])

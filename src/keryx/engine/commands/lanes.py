@@ -5,7 +5,8 @@ from keryx.core.errors import Invalid, NotFound
 from keryx.core.lanes import Lane
 from keryx.core.ports.adapter import PlatformReach, check_target, find_account
 from keryx.core.source import ChatType
-from keryx.engine.commands.call import CommandCall, CommandResult, pluralize, quote_title
+from keryx.core.texts import Phrase
+from keryx.engine.commands.call import CommandCall, CommandResult, quote_title
 from keryx.engine.units import control
 from keryx.store import deliveries, platforms
 from keryx.store import lanes as lane_store
@@ -16,47 +17,45 @@ _MAX_INSTRUCTIONS = 8_000
 def set_home(call: CommandCall) -> CommandResult:
     reply, source = call.inbound.reply, call.inbound.source
     if reply is None:
-        raise Invalid("this place cannot be a home channel: write /home in a chat")
+        raise Invalid(Phrase("chat.no_home_here"))
     if call.text == "off":
         removed = platforms.remove_home(call.tx, reply.platform, profile=call.viewer.profile)
-        return CommandResult(f"{reply.platform} has no home channel now." if removed else "There was none.")
+        return CommandResult(
+            call.say("chat.home_off", platform=reply.platform) if removed else call.say("chat.home_none")
+        )
     name = source.chat_name or source.user_name or ""
     platforms.set_home(call.tx, reply, profile=call.viewer.profile, name=name, by=call.viewer.principal)
-    return CommandResult(f"This is the home channel of {reply.platform} now. /home off takes that back.")
+    return CommandResult(call.say("chat.home", platform=reply.platform))
 
 
 def set_instructions(call: CommandCall) -> CommandResult:
     lane = call.current_lane
     if not call.text:
-        return CommandResult(lane.instructions or "Nothing is set. /instructions Answer in Danish. sets it.")
+        return CommandResult(lane.instructions or call.say("chat.no_instructions"))
     text = "" if call.text == "none" else call.text
     if len(text) > _MAX_INSTRUCTIONS:
-        raise Invalid(f"that is too long: instructions have at most {_MAX_INSTRUCTIONS} characters")
+        raise Invalid(Phrase("chat.instructions_long", limit=_MAX_INSTRUCTIONS))
     lane_store.set_instructions(call.tx, lane, text)
-    return CommandResult("Told from the next message on." if text else "No instructions any more.")
+    return CommandResult(call.say("chat.instructions_saved") if text else call.say("chat.instructions_off"))
 
 
 def set_mirror(call: CommandCall) -> CommandResult:
     lane = call.current_lane
     if call.text not in ("", "on", "off"):
-        raise Invalid("write /mirror on or /mirror off")
+        raise Invalid(Phrase("chat.mirror_syntax"))
     if call.text:
         lane_store.set_mirror(call.tx, lane, call.text == "on")
     enabled = call.text == "on" if call.text else lane.mirror
-    return CommandResult(
-        "This chat shows what is said to its conversation elsewhere. /mirror off ends that."
-        if enabled
-        else "This chat shows only what is said here. /mirror on shows what is said elsewhere too."
-    )
+    return CommandResult(call.say("chat.mirror_on") if enabled else call.say("chat.mirror_off"))
 
 
 def hand_over(call: CommandCall) -> CommandResult:
     session = call.current_session
     if not call.text:
-        raise NotFound("say where to: /handoff telegram, or /handoff telegram:123")
+        raise NotFound(Phrase("chat.handoff_missing"))
     targets = parse_targets(call.text)
     if len(targets) != 1:
-        raise Invalid("a conversation goes on in one place: name one")
+        raise Invalid(Phrase("chat.handoff_one"))
     target = find_account(targets[0], call.policy.reach)
     check_target(target, call.policy.reach.get(target.platform, PlatformReach()))
     lane = _find_lane(call, target)
@@ -67,10 +66,17 @@ def hand_over(call: CommandCall) -> CommandResult:
     deliveries.enqueue(
         call.tx,
         lane.target,
-        f"{quote_title(session)} goes on here, from {came_from}: {pluralize(session.messages, 'message')}.",
+        call.tx.texts.speak(lane.source.language).say(
+            "chat.handoff_arrived",
+            session=quote_title(session),
+            platform=came_from,
+            count=session.messages,
+        ),
         of=session,
     )
-    return CommandResult(f"{quote_title(session)} goes on at {lane.target} from now on.", session.id)
+    return CommandResult(
+        call.say("chat.handoff_done", session=quote_title(session), target=str(lane.target)), session.id
+    )
 
 
 def _find_lane(call: CommandCall, target: Target) -> Lane:
@@ -86,8 +92,5 @@ def _find_lane(call: CommandCall, target: Target) -> Lane:
     ]
     direct = [lane for lane in matches if lane.source.chat_type is ChatType.DM]
     if not matches:
-        raise NotFound(
-            f"you have no other chat at {target}: say something there first, and if Keryx takes you for"
-            " somebody else there, /link the two"
-        )
+        raise NotFound(Phrase("chat.handoff_unknown", target=str(target)))
     return (direct or matches)[0]

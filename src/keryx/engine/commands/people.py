@@ -6,6 +6,7 @@ from keryx.core import access, ids
 from keryx.core import source as sources
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ids import OPERATOR
+from keryx.core.texts import Phrase
 from keryx.engine.commands.call import CommandCall, CommandResult
 from keryx.engine.units import access as access_units
 from keryx.engine.units import identities
@@ -18,9 +19,13 @@ LINK_LIFETIME = timedelta(minutes=10)
 def show_identity(call: CommandCall) -> CommandResult:
     asker, profile = call.viewer.principal, call.viewer.profile
     name = people.get_name(call.tx, asker)
-    rights = " · operator" if call.is_operator and asker != OPERATOR else ""
-    head = f"{name or 'unnamed'} · {asker} · profile {profile}{rights}"
-    return CommandResult("\n".join([head, *_list_identities(call)]))
+    name = name or call.say("person.unnamed")
+    known = (
+        call.say("person.known_operator", name=name, id=asker, profile=profile)
+        if call.is_operator and asker != OPERATOR
+        else call.say("person.known", name=name, id=asker, profile=profile)
+    )
+    return CommandResult("\n".join([known, *_list_identities(call)]))
 
 
 def link(call: CommandCall) -> CommandResult:
@@ -34,9 +39,11 @@ def link(call: CommandCall) -> CommandResult:
                 profile=call.viewer.profile,
                 until=call.now + LINK_LIFETIME,
             )
-            return CommandResult(f"Write this in your other chat within ten minutes:\n\n/link {code}")
+            return CommandResult(
+                call.say("person.link_code", code=code, minutes=LINK_LIFETIME // timedelta(minutes=1))
+            )
         case "list":
-            return CommandResult("\n".join(_list_identities(call)) or "You are known here only.")
+            return CommandResult("\n".join(_list_identities(call)) or call.say("person.known_here"))
         case "cut":
             return _split_off(call)
         case _:
@@ -50,22 +57,18 @@ def _redeem_code(call: CommandCall) -> CommandResult:
     other = people.redeem_link_code(call.tx, call.text, profile=profile)
     if other is None:
         access_store.add_failed_attempt(call.tx, key, since=call.now - access_units.LOCKOUT)
-        raise NotFound("this code is wrong or too old: /link in the other chat gives a new one")
+        raise NotFound(Phrase("person.link_wrong"))
     if other == asker:
-        return CommandResult("You are the same person in both chats already.")
+        return CommandResult(call.say("person.link_same"))
     merged = identities.merge(call.tx, asker, other, profile=profile)
-    return CommandResult(
-        "Linked: you are the same person in both chats now. /link list shows it.",
-        call.session_id,
-        asker=merged,
-    )
+    return CommandResult(call.say("person.linked"), call.session_id, asker=merged)
 
 
 def _split_off(call: CommandCall) -> CommandResult:
     source = call.inbound.source
     person = access_units.identify(source)
     if call.inbound.principal is not None or not person:
-        raise Forbidden("this place cannot be cut off: write /link cut in the chat that is to stand alone")
+        raise Forbidden(Phrase("person.cut_here"))
     handle = sources.build_handle(source.platform, person, aliases=access_units.find_aliases(call.tx, source))
     new = identities.split(
         call.tx,
@@ -73,7 +76,7 @@ def _split_off(call: CommandCall) -> CommandResult:
         platform=ids.escape(source.platform),
         handle=handle,
     )
-    return CommandResult("Cut: this chat stands alone now. What was begun here stays here.", asker=new)
+    return CommandResult(call.say("person.cut"), asker=new)
 
 
 def _list_identities(call: CommandCall) -> list[str]:

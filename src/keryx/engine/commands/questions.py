@@ -6,15 +6,16 @@ from keryx.core import questions as core
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import QuestionId
 from keryx.core.questions import AskedQuestion
+from keryx.core.texts import Phrase
 from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
-from keryx.engine.units.questions import ALL_TOOLS, forget_consents, record_answer
+from keryx.engine.units.questions import forget_consents, record_answer
 from keryx.store import questions
 
 
 def answer(call: CommandCall) -> CommandResult:
     first, _, rest = call.text.partition(" ")
     if not first:
-        raise Invalid("say what you answer: /answer 1, or /answer <number or id of the question> 1")
+        raise Invalid(Phrase("question.answer_missing"))
     by_id = questions.find_by_id(call.tx, QuestionId(first)) if rest.strip() else None
     if by_id is not None:
         return _record_answer(call, by_id, rest)
@@ -33,9 +34,7 @@ def build_answer_handler(word: str) -> CommandHandler:
         if call.text:
             named = _find_question(waiting, call.text)
             if named is None:
-                raise NotFound(
-                    f"no question {call.text[:40]!r} waits here: /{word} alone answers the only one"
-                )
+                raise NotFound(Phrase("question.unknown", name=repr(call.text[:40]), word=word))
             return _record_answer(call, named, word)
         return _record_answer(call, _require_one(waiting), word)
 
@@ -49,17 +48,17 @@ def _find_question(waiting: list[AskedQuestion], name: str) -> AskedQuestion | N
 
 def _require_one(waiting: Sequence[AskedQuestion]) -> AskedQuestion:
     if not waiting:
-        raise NotFound("nothing is asked here now")
+        raise NotFound(Phrase("question.none"))
     waiting = core.prefer_waiting(waiting)
     if len(waiting) > 1:
         titles = "\n".join(f"{n}. {q.question.title}" for n, q in enumerate(waiting, start=1))
-        raise Conflict(f"several questions wait, so say which: /answer <number> <answer>\n{titles}\n")
+        raise Conflict(Phrase("question.several", titles=titles))
     return waiting[0]
 
 
 def _record_answer(call: CommandCall, question: AskedQuestion, text: str) -> CommandResult:
     closed = record_answer(call.tx, question, call.viewer, text)
-    return CommandResult(core.format_confirmation(closed), closed.session)
+    return CommandResult(core.format_confirmation(closed, call.texts), closed.session)
 
 
 def manage_consents(call: CommandCall) -> CommandResult:
@@ -67,11 +66,16 @@ def manage_consents(call: CommandCall) -> CommandResult:
     if not call.text:
         consents = questions.list_consents(call.tx, call.owner, session=call.current_session.id)
         if not consents:
-            return CommandResult("Nothing is allowed or denied for good here.", call.session_id)
-        lines = [f"{c.tool}: always {c.label}, since {c.given_at:%Y-%m-%d %H:%M} UTC" for c in consents]
-        lines += ["", "/permissions forget <name or all> takes it back."]
+            return CommandResult(call.say("consent.none"), call.session_id)
+        lines = [
+            call.say("consent.allowed", tool=c.tool, at=c.given_at)
+            if c.consent.allows
+            else call.say("consent.denied", tool=c.tool, at=c.given_at)
+            for c in consents
+        ]
+        lines += ["", call.say("consent.hint")]
         return CommandResult("\n".join(lines), call.session_id)
     if verb != "forget" or not tool:
-        raise Invalid(f"write /permissions forget and a name, or {ALL_TOOLS}")
+        raise Invalid(Phrase("consent.syntax"))
     forgotten = forget_consents(call.tx, call.current_session, tool.strip())
-    return CommandResult(f"The agent asks again for {', '.join(forgotten)}.", call.session_id)
+    return CommandResult(call.say("consent.forgotten", tools=", ".join(forgotten)), call.session_id)

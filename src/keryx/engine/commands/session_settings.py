@@ -1,10 +1,14 @@
 """Commands on the settings of a session (agent, model, effort, personality, tools), and status, usage and help."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from keryx.core.errors import Forbidden, Invalid, NotFound
-from keryx.core.sessions import EFFORTS
-from keryx.engine.commands.call import CommandCall, CommandResult, pluralize, quote_title
+from keryx.core.sessions import EFFORTS, Activity
+from keryx.core.texts import Phrase
+from keryx.core.usage import MILLION
+from keryx.engine.commands.call import CommandCall, CommandResult, format_choices, quote_title
 from keryx.engine.commands.command_table import COMMANDS, CommandAudience
 from keryx.engine.units import place
 from keryx.store import sessions, turns
@@ -15,59 +19,81 @@ _MAX_PERSONALITY = 4000
 def set_agent(call: CommandCall) -> CommandResult:
     session, agents = call.session, call.policy.agents
     if not call.text:
-        choices = f" There are: {', '.join(agents)}." if agents else ""
         name = (
             call.policy.choose_agent(session, place.find_source(session, call.lane))
             if session
             else call.settings.agent
         )
-        origin = "" if call.settings.agent else " (not chosen here)"
-        return CommandResult(f"Agent: {name or 'default'}{origin}.{choices}", call.session_id)
+        key = "setting.agent" if call.settings.agent else "setting.agent_default"
+        lines = [call.say(key, name=name or call.say("setting.default"))]
+        if agents:
+            lines.append(call.say("setting.available", choices=_join_names(agents)))
+        return CommandResult(" ".join(lines), call.session_id)
     if not call.is_operator:
-        raise Forbidden("choosing an agent is for operators: see [access] in the settings")
+        raise Forbidden(Phrase("setting.agent_forbidden"))
     if call.text != "default" and call.text not in agents:
-        raise NotFound(f"there is no agent {call.text[:80]!r}: there are {', '.join(agents) or 'none'}")
+        raise NotFound(
+            Phrase("setting.agent_unknown", name=repr(call.text[:80]), choices=_join_names(agents))
+        )
     agent = None if call.text == "default" else call.text
     changed = call.configure(msgspec.structs.replace(call.settings, agent=agent))
-    return CommandResult(f"Agent: {agent or 'default'}. It answers from the next message on.", changed)
+    return CommandResult(call.say("setting.agent_chosen", name=agent or call.say("setting.default")), changed)
 
 
 def set_model(call: CommandCall) -> CommandResult:
-    models = ", ".join(call.policy.models)
+    models = call.policy.models
     if not call.text:
-        choices = f" There are: {models}." if models else ""
-        return CommandResult(f"Model: {call.settings.model or 'default'}.{choices}", call.session_id)
+        lines = [_describe_model(call)]
+        if models:
+            lines.append(call.say("setting.available", choices=_join_names(models)))
+        return CommandResult(" ".join(lines), call.session_id)
     model = None if call.text == "default" else call.text[:200]
     changed = call.configure(msgspec.structs.replace(call.settings, model=model))
     # An external agent may have models that the settings do not list.
-    unknown = f" It is none of those set up here: {models}." if models and model else ""
-    return CommandResult(
-        f"Model: {model or 'default'}.{'' if model in call.policy.models else unknown}", changed
-    )
+    if model and models and model not in models:
+        return CommandResult(
+            call.say("setting.model_unlisted", name=model, choices=_join_names(models)), changed
+        )
+    return CommandResult(call.say("setting.model", name=model or call.say("setting.default")), changed)
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names) or Phrase("setting.none")
 
 
 def set_effort(call: CommandCall) -> CommandResult:
     if not call.text:
-        return CommandResult(f"Effort: {call.settings.effort or 'default'}.", call.session_id)
+        return CommandResult(
+            call.say("setting.effort", name=call.settings.effort or call.say("setting.default")),
+            call.session_id,
+        )
     if call.text not in (*EFFORTS, "default"):
-        raise Invalid(f"{call.text[:80]!r} is no effort: write {', '.join(EFFORTS)} or default")
+        raise Invalid(
+            Phrase(
+                "setting.effort_unknown",
+                name=repr(call.text[:80]),
+                choices=format_choices((*EFFORTS, "default")),
+            )
+        )
     effort = None if call.text == "default" else call.text
     changed = call.configure(msgspec.structs.replace(call.settings, effort=effort))
-    return CommandResult(f"Effort: {effort or 'default'}.", changed)
+    return CommandResult(call.say("setting.effort", name=effort or call.say("setting.default")), changed)
 
 
 def set_personality(call: CommandCall) -> CommandResult:
     if not call.text:
-        return CommandResult(_render_personality(call.settings.personality), call.session_id)
+        return CommandResult(_render_personality(call, call.settings.personality), call.session_id)
     text = None if call.text in ("off", "none", "default") else call.text
     if text and len(text) > _MAX_PERSONALITY:
-        raise Invalid(f"a personality has at most {_MAX_PERSONALITY:,} characters: shorten it")
+        raise Invalid(Phrase("setting.personality_long", limit=_MAX_PERSONALITY))
     changed = call.configure(msgspec.structs.replace(call.settings, personality=text))
-    return CommandResult(_render_personality(text), changed)
+    return CommandResult(_render_personality(call, text), changed)
 
 
-def _render_personality(personality: str | None) -> str:
-    return f"Personality: {personality}" if personality else "No personality is set here."
+def _render_personality(call: CommandCall, personality: str | None) -> str:
+    if not personality:
+        return call.say("setting.no_personality")
+    return call.say("setting.personality", text=personality)
 
 
 def switch_tools(call: CommandCall) -> CommandResult:
@@ -75,39 +101,76 @@ def switch_tools(call: CommandCall) -> CommandResult:
     enabled = tools if call.settings.tools is None else call.settings.tools
     word, _, name = call.text.partition(" ")
     if not call.text:
-        listed = [f"{n}: {'on' if n in enabled else 'off'}" for n in tools]
-        return CommandResult("\n".join(listed) or "There are no tools.", call.session_id)
+        listed = [
+            call.say("setting.tool_on", name=n) if n in enabled else call.say("setting.tool_off", name=n)
+            for n in tools
+        ]
+        return CommandResult("\n".join(listed) or call.say("setting.no_tools"), call.session_id)
     if word not in ("on", "off") or name not in tools:
-        raise NotFound(f"write /tools on or /tools off and one of {', '.join(tools) or 'no tools at all'}")
+        raise NotFound(Phrase("setting.tools_syntax", choices=_join_names(tools)))
     now = tuple(n for n in tools if (n in enabled and n != name) or (n == name and word == "on"))
     changed = call.configure(msgspec.structs.replace(call.settings, tools=None if now == tools else now))
-    return CommandResult(f"{name}: {word}.", changed)
+    reply = (
+        call.say("setting.tool_on", name=name) if word == "on" else call.say("setting.tool_off", name=name)
+    )
+    return CommandResult(reply, changed)
 
 
 def show_status(call: CommandCall) -> CommandResult:
     session = call.session
     if session is None:
-        return CommandResult("No conversation here yet. Say something.")
+        return CommandResult(call.say("status.none"))
     activity = sessions.get_activity(call.tx, session.id)
     waiting = len(turns.list_queued(call.tx, session.id))
+    state = [call.say("status.running" if activity is Activity.RUNNING else "status.idle")]
+    if waiting:
+        state.append(call.say("status.queued", count=waiting))
+    state.append(_describe_model(call))
+    if session.context_used is not None and session.context_limit:
+        percent = round(100 * session.context_used / session.context_limit)
+        state.append(call.say("status.context", percent=percent, limit=session.context_limit))
     lines = [
-        f"{quote_title(session)} · {session.id}",
-        f"{activity.value}, {waiting} waiting · {pluralize(session.messages, 'message')}, {pluralize(session.turns, 'turn')}",
-        f"model {session.settings.model or 'default'} · since {session.created_at:%Y-%m-%d %H:%M} UTC",
+        call.say("status.title", session=quote_title(session), id=session.id),
+        " ".join(state),
+        call.say("status.size", messages=session.messages, turns=session.turns, since=session.created_at),
     ]
     return CommandResult("\n".join(lines), session.id)
 
 
+def _describe_model(call: CommandCall) -> str:
+    """Return the model of the session, or the default one."""
+    if call.settings.model:
+        return call.say("setting.model", name=call.settings.model)
+    default = next(iter(call.policy.models), "")
+    if not default:
+        return call.say("setting.model", name=call.say("setting.default"))
+    return call.say("setting.model_default", name=default)
+
+
 def show_usage(call: CommandCall) -> CommandResult:
     s = call.current_session
-    cost = "unknown" if s.cost is None else f"{s.cost / 1_000_000:.4f} ({s.cost_status})"
-    t = s.tokens
-    return CommandResult(
-        f"in {t.input}, out {t.output}, reasoning {t.reasoning}, cache read {t.cache_read}, write {t.cache_write} · cost {cost}",
-        s.id,
+    tokens = s.tokens
+    if s.cost is None:
+        reply = call.say("status.usage", input=tokens.input, output=tokens.output)
+        return CommandResult(reply, s.id)
+    reply = call.say(
+        "status.usage_cost",
+        input=tokens.input,
+        output=tokens.output,
+        cost=s.cost / MILLION,
+        currency=call.policy.currency,
     )
+    return CommandResult(reply, s.id)
+
+
+def greet(call: CommandCall) -> CommandResult:
+    return CommandResult(call.say("chat.greeting"))
 
 
 def show_help(call: CommandCall) -> CommandResult:
-    allowed = [c for c in COMMANDS if c.who is not CommandAudience.OPERATOR or call.is_operator]
-    return CommandResult("\n".join(f"/{c.name} {c.usage}".rstrip() + f" – {c.help}" for c in allowed))
+    allowed = [
+        c for c in COMMANDS if c.listed and (c.who is not CommandAudience.OPERATOR or call.is_operator)
+    ]
+    texts = call.texts
+    lines = [f"/{c.name} {c.format_usage(texts)}".rstrip() + f" – {c.describe(texts)}" for c in allowed]
+    return CommandResult("\n".join(lines))

@@ -2,26 +2,27 @@
 
 import msgspec
 
-from keryx.core.errors import NotFound
+from keryx.core.errors import Invalid, NotFound
 from keryx.core.messages import Text
+from keryx.core.texts import Phrase
 from keryx.core.turns import BusyMode
-from keryx.engine.commands.call import CommandCall, CommandResult, pluralize
+from keryx.engine.commands.call import CommandCall, CommandResult, format_choices
 from keryx.engine.units import compaction, control, revisions
 from keryx.engine.units.user_messages import UserMessage, find_author, submit
 from keryx.store import messages, turns
 
 
 def undo(call: CommandCall) -> CommandResult:
-    number = call.text if call.text.isascii() and call.text.isdigit() and len(call.text) < 5 else "1"
-    text = revisions.undo(call.tx, call.current_session, int(number))
-    return CommandResult(
-        f"Undone; /redo brings it back. It began with: {text[:300]}", call.current_session.id
-    )
+    if call.text and not (call.text.isascii() and call.text.isdigit() and len(call.text) < 5):
+        raise Invalid(Phrase("turn.undo_number"))
+    undone = revisions.undo(call.tx, call.current_session, int(call.text or 1))
+    reply = call.say("turn.undone", count=undone.turns, text=undone.text[:300])
+    return CommandResult(reply, call.current_session.id)
 
 
 def redo(call: CommandCall) -> CommandResult:
     count = revisions.redo(call.tx, call.current_session)
-    return CommandResult(f"{pluralize(count, 'message')} back.", call.current_session.id)
+    return CommandResult(call.say("turn.redone", count=count), call.current_session.id)
 
 
 def retry(call: CommandCall) -> CommandResult:
@@ -46,24 +47,22 @@ def compact(call: CommandCall) -> CommandResult:
 def stop(call: CommandCall) -> CommandResult:
     stopped = control.stop(call.tx, call.current_session.id)
     waiting = len(turns.list_queued(call.tx, call.current_session.id))
-    rest = (
-        f" {pluralize(waiting, 'question')} left in the queue: /queue clear removes what waits."
-        if waiting
-        else ""
-    )
-    return CommandResult(("Stopping." if stopped else "Nothing is running.") + rest, call.current_session.id)
+    reply = [call.say("turn.stopping") if stopped else call.say("turn.none_running")]
+    if waiting:
+        reply.append(call.say("turn.still_queued", count=waiting))
+    return CommandResult(" ".join(reply), call.current_session.id)
 
 
 def queue(call: CommandCall) -> CommandResult:
     if call.text == "clear":
-        removed = control.clear_queue(call.tx, call.current_session.id)
-        text = f"Removed {pluralize(removed, 'queued message')}." if removed else "Nothing waits."
-        return CommandResult(text, call.current_session.id)
+        dropped = control.clear_queue(call.tx, call.current_session.id)
+        reply = call.say("turn.queue_cleared", count=dropped) if dropped else call.say("turn.queue_empty")
+        return CommandResult(reply, call.current_session.id)
     if call.text:
         return _submit_text(call, BusyMode.QUEUE)
     waiting = turns.list_queued(call.tx, call.current_session.id)
     if not waiting:
-        return CommandResult("Nothing waits.", call.current_session.id)
+        return CommandResult(call.say("turn.queue_empty"), call.current_session.id)
     texts = [messages.get(call.tx, t.session, t.input_seq).text for t in waiting]
     return CommandResult(
         "\n".join(f"{n}. {t[:120]}" for n, t in enumerate(texts, start=1)), call.current_session.id
@@ -72,7 +71,7 @@ def queue(call: CommandCall) -> CommandResult:
 
 def steer(call: CommandCall) -> CommandResult:
     if not call.text:
-        raise NotFound("say what to consider: /steer use the metric system")
+        raise NotFound(Phrase("turn.steer_missing"))
     return _submit_text(call, BusyMode.STEER)
 
 
@@ -96,10 +95,15 @@ def _build_message(call: CommandCall, mode: BusyMode) -> UserMessage:
 
 def set_busy_mode(call: CommandCall) -> CommandResult:
     if not call.text:
-        return CommandResult(
-            f"While a turn runs, messages: {call.settings.busy or call.policy.busy.value}.", call.session_id
-        )
+        mode = call.settings.busy or call.policy.busy.value
+        return CommandResult(call.say("turn.busy_mode", mode=mode), call.session_id)
     if call.text not in {m.value for m in BusyMode}:
-        raise NotFound(f"choose one of {', '.join(m.value for m in BusyMode)}")
+        raise NotFound(
+            Phrase(
+                "turn.unknown_mode",
+                name=repr(call.text[:80]),
+                choices=format_choices([m.value for m in BusyMode]),
+            )
+        )
     changed = call.configure(msgspec.structs.replace(call.settings, busy=call.text))
-    return CommandResult(f"While a turn runs, messages: {call.text}.", changed)
+    return CommandResult(call.say("turn.busy_mode", mode=call.text), changed)

@@ -11,6 +11,7 @@ from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Rol
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.sessions import UNTITLED
 from keryx.core.text import to_single_line
+from keryx.core.texts import ENGLISH
 from keryx.engine.export.markdown_document import (
     ROLE_NAMES,
     SessionMessages,
@@ -167,7 +168,7 @@ def _render_part(part: Part) -> str:
         case Text(text):
             return render_markdown(text)
         case Notice():
-            return f"<p>{html.escape_text(describe_notice(part))}</p>"
+            return f"<p>{html.escape_text(describe_notice(part, ENGLISH))}</p>"
         case Image() | File():
             return f'<p><span class="chip">Attached: {_escape_line(part.name or part.media)}</span></p>'
         case Audio():

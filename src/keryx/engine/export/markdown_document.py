@@ -7,7 +7,6 @@ from typing import assert_never
 
 from keryx.core.compaction import describe_notice, is_epoch_notice
 from keryx.core.messages import (
-    MARK_TEXTS,
     Audio,
     File,
     Image,
@@ -22,6 +21,7 @@ from keryx.core.messages import (
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.sessions import UNTITLED
 from keryx.core.text import replace_unwritable, to_single_line
+from keryx.core.texts import ENGLISH
 
 _TICKS = re.compile(r"`{3,}")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
@@ -58,7 +58,7 @@ def format_time(time: datetime) -> str:
 
 def list_marks(message: MessageRecord) -> list[str]:
     """Return what a reader must know about a message beyond its text."""
-    marks = [MARK_TEXTS[message.mark]] if message.mark else []
+    marks = [ENGLISH.say(f"mark.{message.mark.value}")] if message.mark else []
     marks += ["undone"] if message.undone else []
     marks += ["overheard"] if message.observed else []
     return marks
@@ -104,7 +104,7 @@ def _render_part(part: Part) -> str:
         case Text(text):
             return f"{text}\n\n"
         case Notice():
-            return f"*{_escape_markdown(to_single_line(describe_notice(part)))}*\n\n"
+            return f"*{_escape_markdown(to_single_line(describe_notice(part, ENGLISH)))}*\n\n"
         case Image() | File():
             return f"*Attached: {_escape_markdown(to_single_line(part.name or part.media))}*\n\n"
         case Audio():

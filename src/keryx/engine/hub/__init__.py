@@ -14,6 +14,7 @@ from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import Project, Session, SessionChange, TitleBy, Viewer
+from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn
 from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
 from keryx.engine import commands
@@ -134,6 +135,8 @@ class Hub(HubPart):
         self, database: Database, *, policy: Policy, feed: Feed, index: SearchIndex | None = None
     ) -> None:
         super().__init__(database)
+        # Units of work speak to people as the policy says.
+        database.texts = policy.texts
         self._policy = policy
         self._feed = feed
         self._index = index or SearchIndex(database)
@@ -167,6 +170,11 @@ class Hub(HubPart):
     closed_gates = bind_read("gates", platforms.list_closed_gates)
     gauges = bind_read("gauges", stats.read_gauges)
     list_sessions = bind_read("sessions", sessions.list_page)
+
+    @property
+    def texts(self) -> Catalogue:
+        """The texts for people."""
+        return self._policy.texts
 
     async def receive(self, inbound: InboundEvent) -> Receipt:
         """Return when the event is durable; a repeated event returns the first receipt."""
@@ -359,14 +367,16 @@ class Hub(HubPart):
 
     async def _search_for_command(self, inbound: InboundMessage, query: str) -> str | None:
         """Return the reply to a search command. A search that fails must not keep the event out."""
+        texts = self._policy.texts.speak(inbound.source.language)
         try:
             person = await self._database.read("asker", lambda tx: receive.find_sender(tx, inbound))
             if person is None:
                 return None
             viewer = Viewer(inbound.source.profile, person)
-            return commands.render_hits(await self.search(viewer, query, limit=commands.SEARCH_LIMIT))
+            hits = await self.search(viewer, query, limit=commands.SEARCH_LIMIT)
+            return commands.render_hits(hits, texts)
         except Unavailable as exc:
-            return f"Search does not work now: {exc}."
+            return texts.say("session.search_failed", reason=texts.render(exc.text))
 
     def _list_live_workers(self, tx: Transaction) -> list[Worker]:
         earliest = tx.now - self._policy.limits.lease

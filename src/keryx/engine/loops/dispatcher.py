@@ -320,6 +320,7 @@ class Dispatcher:
             key=f"{delivery.id}.{number}",
             target=delivery.target.without_expired(self._clock.now()),
             again=delivery.again,
+            repeat_mark=self._policy.repeat_mark,
         )
         return _set_text(part, content) if isinstance(content, RenderedPart) else part
 

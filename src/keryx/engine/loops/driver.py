@@ -39,6 +39,7 @@ from keryx.core.ports.agent import (
     TurnContext,
 )
 from keryx.core.sessions import Session, Viewer
+from keryx.core.texts import Phrase
 from keryx.core.turns import Turn, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.loops.mailbox import (
@@ -104,7 +105,7 @@ class Watchdog:
                     return
                 await self._clock.sleep(left)
 
-    def _remaining(self) -> tuple[float, str]:
+    def _remaining(self) -> tuple[float, Phrase]:
         now = self._clock.monotonic()
         if self._pauses:
             self._last = now
@@ -112,14 +113,8 @@ class Watchdog:
         quiet = self._last + silence.total_seconds() - now
         total = self._started + self._limits.total.total_seconds() - now
         if quiet < total:
-            return (
-                quiet,
-                f"The agent said nothing for {durations.describe(silence)}. /retry asks again.",
-            )
-        return (
-            total,
-            f"The turn took longer than {durations.describe(self._limits.total)}. /retry asks again.",
-        )
+            return quiet, Phrase("turn.silent", span=durations.describe(silence))
+        return total, Phrase("turn.too_long", span=durations.describe(self._limits.total))
 
 
 class UntitledSession(msgspec.Struct, frozen=True):
@@ -154,7 +149,7 @@ def _open_stream(agent: Agent, context: TurnContext, focus: str | None) -> Async
         return agent.run(context)
     if isinstance(agent, Compactor):
         return agent.compact(context, focus)
-    raise AgentFailed("This agent keeps no context of its own, so there is nothing to compact.")
+    raise AgentFailed(Phrase("turn.nothing_to_compact"))
 
 
 AgentChooser = Callable[[TurnInput], Agent]
@@ -249,7 +244,7 @@ class Driver:
         try:
             return {id_: await self._roles.refresh_roles(source) for id_, source in authors.items()}
         except Unavailable as exc:
-            raise Forbidden(f"It cannot be told now who may talk here: {exc}. /retry asks again.") from exc
+            raise Forbidden(Phrase("turn.roles_unknown", reason=exc.text)) from exc
 
     async def _follow_agent(
         self, turn: Turn, mailbox: Mailbox, watchdog: Watchdog, progress: TurnProgress
@@ -291,12 +286,11 @@ class Driver:
             case AgentExit(error):
                 if error is None:
                     return "turn.finish", partial(turn_writes.finish, turn=turn, events=events)
-                text = str(error)
-                if not isinstance(error, AgentFailed):
+                if isinstance(error, AgentFailed):
+                    text = error.text
+                else:
                     log.error("the agent of turn %s raised", turn.id, exc_info=error)
-                    text = (
-                        f"The agent failed ({name_error(error)}). The log has the details; /retry asks again."
-                    )
+                    text = Phrase("turn.agent_failed", kind=name_error(error))
                 return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=text)
             case TurnTimeout(reason):
                 return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=reason)
@@ -331,7 +325,7 @@ class Driver:
         try:
             return StoredFile(await self._media.save(Viewer(turn.profile, turn.owner), attachment))
         except (Invalid, Conflict) as exc:
-            return NoticeEvent(f"A file of the answer is left out: {exc}.")
+            return NoticeEvent(Phrase("turn.file_left_out", reason=exc.text))
 
     def _build_context(self, turn: Turn, turn_input: TurnInput, questions: TurnQuestions) -> TurnContext:
         known = {m.seq for m in turn_input.messages}

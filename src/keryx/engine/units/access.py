@@ -11,6 +11,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.sessions import Viewer
 from keryx.core.source import NO_ALIASES, Aliases, Source
+from keryx.core.texts import Phrase
 from keryx.store import access as access_store
 from keryx.store import deliveries
 from keryx.store import people as people_store
@@ -23,16 +24,9 @@ CODE_INTERVAL = timedelta(minutes=1)
 MAX_OPEN_PAIRINGS = 3
 # A younger request is not replaced by a new one when `MAX_OPEN_PAIRINGS` are open.
 MIN_PAIRING_AGE = timedelta(minutes=5)
-REVOKED_NOTICE = "This was not answered: the person who asked may no longer talk here."
-_PAIRING_HELP = """\
-I do not know you yet. To let you in, whoever runs this Keryx types:
-
-keryx pairing approve {platform} {code}
-
-The code holds for {minutes} minutes."""
+REVOKED_NOTICE = Phrase("turn.revoked")
 MAX_WRONG_CODES = 5
 LOCKOUT = timedelta(hours=1)
-WELCOME = "You are in. Say something, or /help lists the commands."
 
 
 def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules) -> bool:
@@ -157,14 +151,18 @@ def _offer_code(tx: Transaction, source: Source, reply: Target) -> None:
         target=reply,
         told_at=tx.now,
         expires_at=until,
+        language=source.language,
     )
     access_store.save_pairing(tx, pairing, access.hash_code(code))
     access_store.note_change(tx, source.profile, platform, person, "asked")
     deliveries.enqueue(
         tx,
         reply,
-        _PAIRING_HELP.format(
-            platform=platform, code=code, minutes=max(1, (until - tx.now) // timedelta(minutes=1))
+        tx.texts.speak(source.language).say(
+            "person.pairing",
+            platform=platform,
+            code=code,
+            minutes=max(1, (until - tx.now) // timedelta(minutes=1)),
         ),
         of=Viewer(source.profile, OPERATOR),
         secret=True,
@@ -181,9 +179,7 @@ def trim_codes(tx: Transaction) -> None:
 def check_wrong_codes(tx: Transaction, key: str) -> None:
     """Raise `Forbidden` while too many wrong codes were tried."""
     if access_store.count_failed_attempts(tx, key, since=tx.now - LOCKOUT) >= MAX_WRONG_CODES:
-        raise Forbidden(
-            f"{MAX_WRONG_CODES} wrong codes were tried, so no code is taken for an hour: wait, then ask for a new code"
-        )
+        raise Forbidden(Phrase("person.locked", count=MAX_WRONG_CODES))
 
 
 def approve_pairing(
@@ -214,7 +210,8 @@ def approve_pairing(
         operator=operator,
         by=by,
     )
-    deliveries.enqueue(tx, pairing.target, WELCOME, of=Viewer(profile, OPERATOR))
+    welcome = tx.texts.speak(pairing.language).say("person.welcome")
+    deliveries.enqueue(tx, pairing.target, welcome, of=Viewer(profile, OPERATOR))
     return grant
 
 

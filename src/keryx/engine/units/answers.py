@@ -10,13 +10,12 @@ from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text, merge_parts
 from keryx.core.sessions import JOB_SURFACE, Session
+from keryx.core.texts import Phrase, Texts
 from keryx.core.turns import STOP_REASONS, Turn, TurnState
-from keryx.store import deliveries, lanes, messages, turns
+from keryx.store import deliveries, lanes, messages, people, turns
 from keryx.store.changes import Scope
 from keryx.store.db import Transaction
 
-STOPPED_MARK = "(stopped)"
-FILES_HEADING = "Attached:"
 _MAX_TOOL_NAME = 60
 
 
@@ -77,7 +76,7 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
         tx,
         turn.reply,
         # Text replaces the preview, so it must not be empty.
-        answer.text or (FILES_HEADING if previewed else ""),
+        answer.text or (speak(tx, turn).say("turn.files") if previewed else ""),
         media=answer.media,
         of=turn,
     )
@@ -85,10 +84,15 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
         deliveries.set_preview_delivery(tx, turn.id, delivery)
 
 
+def speak(tx: Transaction, turn: Turn) -> Texts:
+    """Return the texts in the language of the person who asked."""
+    return tx.texts.speak(people.get_language(tx, turn.id))
+
+
 def send_aside(tx: Transaction, turn: Turn, text: str) -> None:
     """Send a text in addition to the answer to the chat that asked, if there is one."""
     if turn.reply:
-        deliveries.enqueue(tx, turn.reply, text, of=turn)
+        deliveries.enqueue(tx, turn.reply, speak(tx, turn).render(text), of=turn)
 
 
 def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
@@ -98,14 +102,14 @@ def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
         steps = _load_steps(tx, turn)
         # The last step may be incomplete, which its mark says.
         texts = [m.text for n, m in enumerate(steps, start=1) if m.mark is None or n == len(steps)]
-    deliver(tx, turn, TurnAnswer(_join_texts([*texts, text])))
+    deliver(tx, turn, TurnAnswer(_join_texts([*texts, speak(tx, turn).render(text)])))
 
 
 def mark_stopped(tx: Transaction, turn: Turn) -> None:
     """Mark the preview of a turn that was stopped. Without a preview, the user sees the stop already."""
     preview = deliveries.find_preview(tx, turn.id) if turn.reply else None
     if preview is not None and preview.state is not PreviewState.LOST:
-        send_notice(tx, turn, STOPPED_MARK)
+        send_notice(tx, turn, Phrase("turn.stopped_mark"))
 
 
 def load_final_text(tx: Transaction, turn: Turn) -> str | None:
@@ -149,7 +153,7 @@ def mirror_answer(tx: Transaction, turn: Turn, text: str, *, media: Sequence[Med
 
 def mirror_notice(tx: Transaction, turn: Turn, text: str) -> None:
     """Send a notice about the session itself to every other chat that mirrors it."""
-    _enqueue_mirrors(tx, turn.session, text, turn.reply, of=turn)
+    _enqueue_mirrors(tx, turn.session, speak(tx, turn).render(text), turn.reply, of=turn)
 
 
 def _name_origin(reply: Target | None, surface: str) -> str:

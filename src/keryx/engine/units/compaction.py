@@ -53,7 +53,8 @@ def fail(tx: Transaction, turn: Turn, event: CompactionFailedEvent) -> None:
     if not epochs.can_begin(tx, turn.session):
         return
     epochs.record_failure(tx, turn.session)
-    text = f"The conversation could not be compacted: {event.reason}"
+    texts = answers.speak(tx, turn)
+    text = texts.say("turn.compaction_failed", reason=texts.render(event.reason))
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text, FAILED_KIND),), turn=turn.id)
     if event.tell:
         _notify(tx, turn, text)
@@ -63,7 +64,7 @@ def render_result(tx: Transaction, turn: Turn) -> str:
     """Return the answer to a requested compaction."""
     epoch = epochs.find_current(tx, turn.session)
     summary = f"\n\n{epoch.summary}" if epoch else ""
-    return f"Compacted. You still see everything; the model goes on from this summary:{summary}"
+    return f"{answers.speak(tx, turn).say('turn.compacted')}{summary}"
 
 
 def _notify(tx: Transaction, turn: Turn, text: str) -> None:

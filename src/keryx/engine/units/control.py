@@ -16,10 +16,10 @@ from keryx.engine.units import answers
 from keryx.store import lanes, messages, projects, questions, sessions, turns
 from keryx.store.db import Transaction
 
-_RESET_WORDS = {
-    ResetReason.IDLE: "after a long silence",
-    ResetReason.DAILY: "for a new day",
-    ResetReason.SUSPENDED: "because the last conversation was stopped",
+_RESET_NOTICES = {
+    ResetReason.IDLE: "session.reset_idle",
+    ResetReason.DAILY: "session.reset_daily",
+    ResetReason.SUSPENDED: "session.reset_suspended",
 }
 
 
@@ -118,8 +118,8 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
     moved = lanes.move(tx, lane, None, why=reason.value)
     if not old.messages:
         return moved, None
-    name = f"“{old.title}”" if old.title else "the last one"
-    return moved, f"Started a new conversation {_RESET_WORDS[reason]}. /resume brings {name} back."
+    notice = tx.texts.speak(lane.source.language).say(_RESET_NOTICES[reason], session=old.title or old.id)
+    return moved, notice
 
 
 def start_new_session(tx: Transaction, lane: Lane) -> Session | None:

@@ -17,6 +17,7 @@ from keryx.core.ports.adapter import PlatformReach
 from keryx.core.schedules import Schedule
 from keryx.core.sessions import JOB_SURFACE, Session, TitleBy, Viewer
 from keryx.core.source import Source
+from keryx.core.texts import Phrase, Texts
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, targets
 from keryx.engine.units.user_messages import UserMessage, submit
@@ -72,11 +73,14 @@ def create(
     """Create a job with a schedule that is parsed already."""
     prompt = request.prompt.strip()
     if not prompt:
-        raise Invalid("a job needs a prompt: say what the agent is to do")
+        raise Invalid(Phrase("job.prompt_missing"))
     if len(prompt) > _MAX_PROMPT:
-        raise Invalid(f"that is too long: a prompt has at most {_MAX_PROMPT} characters")
+        raise Invalid(Phrase("job.prompt_long", limit=_MAX_PROMPT))
     if jobs.count_open(tx, profile=viewer.profile, owner=viewer.principal) >= policy.jobs.most:
-        raise Forbidden(f"there are {policy.jobs.most} jobs already: remove one first, or raise jobs.most")
+        raise Forbidden(
+            f"there are {policy.jobs.most} jobs already: remove one first, or raise jobs.most",
+            Phrase("job.too_many", count=policy.jobs.most),
+        )
     profile, to, chat = viewer.profile, request.to, origin.origin
     if not to:
         places = []
@@ -105,12 +109,27 @@ def create(
     return jobs.add(tx, job)
 
 
-def render_line(job: Job, last: Sequence[JobRun] = ()) -> str:
+def render_line(job: Job, last: Sequence[JobRun], texts: Texts) -> str:
     """Render a job as one line: name, schedule, next time, targets, and the status of its last run."""
-    when = f"next {job.schedule.format_time(job.next_at)}" if job.next_at else job.why or job.state.value
-    to = ", ".join(map(str, job.targets)) or "nowhere: read it in its conversation"
-    past = f" · last run {last[0].status}{f' ({said})' if (said := last[0].delivery) else ''}" if last else ""
-    return f"{job.name} · {job.schedule} · {when} · to {to}{past} · {job.id}"
+    to = ", ".join(map(str, job.targets))
+    parts = [
+        job.name,
+        texts.render(job.schedule.describe()),
+        texts.say("job.next", time=job.schedule.format_time(job.next_at))
+        if job.next_at
+        else job.why or texts.say(f"state.{job.state.value}"),
+        texts.say("job.to", targets=to) if to else texts.say("job.to_nowhere"),
+        *(texts.say("job.last_run", status=render_status(run, texts)) for run in last[:1]),
+        job.id,
+    ]
+    return " · ".join(parts)
+
+
+def render_status(run: JobRun, texts: Texts) -> str:
+    """Render the state of a run, and of its deliveries if there are any."""
+    sent = ", ".join(texts.say(f"state.{state}") for state in run.delivery_states)
+    status = texts.say(f"state.{run.status}")
+    return f"{status} ({sent})" if sent else status
 
 
 def pause(tx: Transaction, job: Job) -> Job:
@@ -124,7 +143,7 @@ def resume(tx: Transaction, job: Job) -> Job:
     _check_not_done(job)
     next_at = job.next_at or schedules.find_next(job.schedule, tx.now)
     if next_at is None:
-        raise Conflict(f"the time of {job.name!r} has passed: run it now, or make a new job")
+        raise Conflict(Phrase("job.time_passed", name=job.name))
     return jobs.set_state(tx, job, JobState.ACTIVE, next_at=next_at)
 
 
@@ -141,7 +160,7 @@ def remove(tx: Transaction, job: Job) -> Job:
 
 def _check_not_done(job: Job) -> None:
     if job.state is JobState.DONE:
-        raise Conflict(f"{job.name!r} is over: make a new job")
+        raise Conflict(Phrase("job.over", name=job.name))
 
 
 def begin_due_run(tx: Transaction, *, policy: Policy) -> None:

@@ -74,8 +74,9 @@ def apply_reaction(
                 session = lane.session
     if session is None:
         return Receipt(duplicate=False)
-    verb = "took back the reaction" if inbound.removed else "reacted with"
-    text = f"{source.user_name or 'Somebody'} {verb} {inbound.reaction}"
+    key = "person.unreacted" if inbound.removed else "person.reacted"
+    texts = tx.texts.speak(source.language)
+    text = texts.say(key, name=source.user_name or texts.say("person.somebody"), reaction=inbound.reaction)
     kind = f"reaction to {seq}" if seq else "reaction"
     seq = messages.append(tx, session, Role.NOTICE, (Notice(text, kind=kind),), surface="gateway")
     return Receipt(duplicate=False, session=session, seq=seq)

@@ -10,12 +10,13 @@ from keryx.core.ids import DeliveryId, QuestionId, SessionId, TurnId
 from keryx.core.messages import Parts, Text
 from keryx.core.questions import AskedQuestion, Button, Consent, Question, QuestionState
 from keryx.core.sessions import JOB_SURFACE, PermissionMode, Session, Viewer
+from keryx.core.texts import Phrase
 from keryx.core.turns import Turn
-from keryx.store import deliveries, questions, sessions, turns
+from keryx.engine.units import answers
+from keryx.store import deliveries, people, questions, sessions, turns
 from keryx.store.db import Transaction
 
 ALL_TOOLS = "all"
-_JOB_NOTICE = "A scheduled run asks this: write /jobs continue first, then the answer."
 
 
 def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
@@ -28,8 +29,9 @@ def forget_consents(tx: Transaction, session: Session, tool: str) -> list[str]:
     for name in removed:
         questions.remove_consent(tx, session.id, name)
     if not removed:
-        choices = f"there are {', '.join(tools)}" if tools else "nothing is allowed or denied for good here"
-        raise NotFound(f"no permission {tool[:80]!r} is kept: {choices}")
+        if not tools:
+            raise NotFound(Phrase("consent.unknown_none", name=repr(tool[:80])))
+        raise NotFound(Phrase("consent.unknown", name=repr(tool[:80]), choices=", ".join(tools)))
     return removed
 
 
@@ -55,9 +57,11 @@ def ask(tx: Transaction, turn: Turn, question: Question, *, shared: bool, limit:
     expires_at = tx.now + limit
     asked = questions.add(tx, turn, question, shared=shared, expires_at=expires_at, answer=answer)
     if turn.reply and answer is None:
-        text = core.format_question(question)
-        # The chat that a scheduled run sends to is in another conversation.
-        text = f"{text}\n\n{_JOB_NOTICE}" if turn.surface == JOB_SURFACE else text
+        texts = answers.speak(tx, turn)
+        text = core.format_question(question, texts)
+        if turn.surface == JOB_SURFACE:
+            # The chat that a scheduled run sends to is in another conversation.
+            text = f"{text}\n\n{texts.say('question.job')}"
         deliveries.enqueue(tx, turn.reply, text, id=DeliveryId(asked.id), of=turn)
 
 
@@ -111,14 +115,14 @@ def expire(tx: Transaction, asked: AskedQuestion) -> None:
 def record_answer(tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer: str) -> AskedQuestion:
     """Record a viewer's answer to a question, with the consent if it is a lasting one. Return the closed question."""
     if not asked.answerable_by(viewer):
-        raise Forbidden("only the one who asked may answer this question, or the operator")
+        raise Forbidden(Phrase("question.forbidden"))
     # Every unit of work locks the session first.
     sessions.lock(tx, asked.session)
     current = questions.get(tx, asked.id)
     if current.state is not QuestionState.OPEN:
-        raise Conflict(f"the question “{asked.question.title}” does not wait any more: it is {current.state}")
+        raise Conflict(Phrase("question.not_open", title=asked.question.title))
     if current.left and current.expires_at <= tx.now:
-        raise Conflict(f"the question “{asked.question.title}” has run out: ask the agent again")
+        raise Conflict(Phrase("question.overdue", title=asked.question.title))
     parsed = core.parse_answer(asked.question, answer)
     questions.close(tx, asked, QuestionState.ANSWERED, answer=parsed, by=viewer.principal)
     consent = core.find_consent(asked.question, parsed)
@@ -155,9 +159,10 @@ def list_taken_keys(tx: Transaction, turn: TurnId) -> frozenset[str]:
 def list_buttons(tx: Transaction, delivery: Delivery, *, max_label: int = 0) -> tuple[Button, ...]:
     """Return the buttons under a delivery: the options of its question while that is open."""
     asked = questions.find_by_id(tx, QuestionId(delivery.id)) if delivery.turn else None
-    return (
-        core.build_buttons(asked, max_label=max_label) if asked and asked.state is QuestionState.OPEN else ()
-    )
+    if asked is None or asked.state is not QuestionState.OPEN:
+        return ()
+    texts = tx.texts.speak(people.get_language(tx, asked.turn))
+    return core.build_buttons(asked, texts, max_label=max_label)
 
 
 def lock_session(tx: Transaction, delivery: Delivery) -> None:

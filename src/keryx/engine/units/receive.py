@@ -287,7 +287,8 @@ def _try_answer(
     if match is None:
         return None
     question, text = match
-    reply = format_confirmation(questions.record_answer(tx, question, viewer, text))
+    closed = questions.record_answer(tx, question, viewer, text)
+    reply = format_confirmation(closed, tx.texts.speak(inbound.source.language))
     _enqueue_reply(tx, inbound, reply, viewer, session)
     return Receipt(duplicate=False, session=session, reply=reply)
 

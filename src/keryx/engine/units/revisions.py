@@ -1,11 +1,14 @@
 """Undo, redo, retry and fork. History is kept: messages become inactive or are copied."""
 
+import msgspec
+
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Role, is_active
 from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.engine.units.user_messages import UserMessage, submit
 from keryx.store import epochs, messages, sessions, turns
 from keryx.store.db import Transaction
@@ -13,24 +16,31 @@ from keryx.store.db import Transaction
 _PAGE = 200
 
 
-def undo(tx: Transaction, session: Session, count: int = 1) -> str:
-    """Undo the last turns. Return the text of the last undone user message, for editing."""
+class UndoneTurns(msgspec.Struct, frozen=True):
+    """What an undo took back: the number of turns, and the text of the last user message, for editing."""
+
+    turns: int
+    text: str
+
+
+def undo(tx: Transaction, session: Session, count: int = 1) -> UndoneTurns:
+    """Undo the last turns."""
     if count < 1:
-        raise Invalid("undo needs a number of turns above zero")
+        raise Invalid(Phrase("turn.undo_number"))
     sessions.lock(tx, session.id)
     refuse_while_busy(tx, session.id, "undo")
     inputs = _last_inputs(tx, session.id, count)
     if not inputs:
-        raise NotFound("there is nothing to undo")
+        raise NotFound(Phrase("turn.nothing_to_undo"))
     epoch = epochs.find_current(tx, session.id)
     if epoch and inputs[0].seq < epoch.first_seq:
-        raise Conflict("what was compacted cannot be taken back: fork from a message before it instead")
+        raise Conflict(Phrase("turn.undo_compacted"))
     group = sessions.next_undo_group(tx, session.id)
     for message in inputs:
         assert message.turn is not None
         messages.set_undone(tx, session.id, message.turn, first=message.seq, group=group)
     sessions.note_revision(tx, session)
-    return inputs[-1].text
+    return UndoneTurns(len(inputs), inputs[-1].text)
 
 
 def redo(tx: Transaction, session: Session) -> int:
@@ -39,9 +49,7 @@ def redo(tx: Transaction, session: Session) -> int:
     refuse_while_busy(tx, session.id, "redo")
     last = messages.find_last_undo(tx, session.id)
     if last is None or messages.has_user_message_after(tx, session.id, last.first_seq):
-        raise NotFound(
-            "there is nothing to redo: the last undo was followed by something new, or there was none"
-        )
+        raise NotFound(Phrase("turn.nothing_to_redo"))
     restored = messages.restore(tx, session.id, last.group)
     sessions.note_revision(tx, session)
     return restored
@@ -61,7 +69,7 @@ def retry(
     refuse_while_busy(tx, session.id, "retry")
     inputs = _last_inputs(tx, session.id, 1)
     if not inputs or inputs[0].turn is None:
-        raise NotFound("there is nothing to retry")
+        raise NotFound(Phrase("turn.nothing_to_retry"))
     original = inputs[0]
     assert original.turn is not None
     turn = turns.find(tx, original.turn)
@@ -107,7 +115,7 @@ def fork(
         settings=session.settings,
     )
     if not messages.copy(tx, source=session.id, target=child, through=end):
-        raise NotFound("there is nothing to fork yet: the first answer is still on its way")
+        raise NotFound(Phrase("turn.nothing_to_fork"))
     epochs.copy(tx, source=session.id, target=child, through=end)
     sessions.copy_counters(tx, source=session.id, target=child)
     copy = sessions.get(tx, child)
@@ -123,7 +131,7 @@ def fork(
 def refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:
     """Raise `Conflict` if a turn of the session is running or queued."""
     if turns.find_running(tx, session) or turns.list_queued(tx, session):
-        raise Conflict(f"cannot {verb} while a turn runs or waits: /stop it first, or wait for the answer")
+        raise Conflict(Phrase("command.busy", verb=verb))
 
 
 def _last_inputs(tx: Transaction, session: SessionId, count: int) -> list[Message]:

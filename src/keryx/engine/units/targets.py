@@ -10,11 +10,12 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, ProfileId
 from keryx.core.ports.adapter import PlatformReach, check_target, find_account
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
 from keryx.core.turns import Turn
 from keryx.store import deliveries, inbox, lanes, platforms
 from keryx.store.db import Transaction
 
-RESTART_NOTICE = "Keryx is back."
+RESTART_NOTICE = Phrase("chat.restarted")
 _NOTICE_CURSOR = "notices:restart"
 _NOTICE_INTERVAL = timedelta(minutes=5)
 _MAX_LISTED = 20
@@ -42,17 +43,14 @@ def _complete_target(
 ) -> Target:
     if accounts is not None and target.platform not in accounts:
         known = ", ".join(sorted(accounts))
-        raise Invalid(f"{target.platform} is not connected: choose among {known}, or set it up first")
+        raise Invalid(Phrase("target.not_connected", platform=target.platform, choices=known))
     if target.chat or target.platform == LOCAL:
         reach = (accounts or {}).get(target.platform, PlatformReach())
         check_target(target, reach)
         return msgspec.structs.replace(target, account=target.account or reach.account)
     home = platforms.find_home(tx, target.platform, profile=profile)
     if home is None or target.account not in ("", home.target.account):
-        raise Invalid(
-            f"{target.platform} has no home channel: write /home in the chat that is to be it,"
-            f" or name a chat, as in {target.platform}:123"
-        )
+        raise Invalid(Phrase("target.no_home", platform=target.platform))
     return home.target
 
 
@@ -62,8 +60,9 @@ def announce_restart(tx: Transaction) -> int:
     if not homes or (last is not None and datetime.fromisoformat(last) > tx.now - _NOTICE_INTERVAL):
         return 0
     inbox.set_cursor(tx, _NOTICE_CURSOR, tx.now.isoformat())
+    text = tx.texts.speak().render(RESTART_NOTICE)
     for home in homes:
-        deliveries.enqueue(tx, home.target, RESTART_NOTICE, of=Viewer(home.profile, OPERATOR))
+        deliveries.enqueue(tx, home.target, text, of=Viewer(home.profile, OPERATOR))
     return len(homes)
 
 
@@ -120,6 +119,6 @@ def _check_allowed(target: Target, origin: Target | None, allowed: list[Target])
     ]
     if len(matches) != 1:
         names = ", ".join(str(t) for t in allowed[:_MAX_LISTED]) or "none"
-        why = "names several places" if matches else "is no place that this person talks in"
-        raise Invalid(f"{str(target)!r} {why}: send to origin, or to one of these: {names}")
+        key = "target.several" if matches else "target.unknown"
+        raise Invalid(Phrase(key, target=repr(str(target)), choices=names))
     return matches[0]

@@ -29,6 +29,7 @@ from keryx.core.ports.agent import (
 )
 from keryx.core.sessions import Binding, Session, TitleBy
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.core.turns import STOP_REASONS, BusyMode, Turn, TurnLimits, TurnState
 from keryx.core.usage import Budgets, Usage
 from keryx.engine.units import access, answers, compaction, place, questions
@@ -40,8 +41,7 @@ from keryx.store import turns as turns_store
 from keryx.store.db import Transaction, Work
 from keryx.store.turns import TurnClaims
 
-NO_ANSWER = "The agent gave no answer."
-WORKER_GONE = "The program that was to run this turn is gone. /retry asks again."
+NO_ANSWER = Phrase("turn.no_answer")
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -232,7 +232,7 @@ def steer(
         try:
             access.recheck(tx, authors.get(other.id) or turns_store.get_author(tx, other.id), rules)
         except Forbidden as exc:
-            _close_with_notice(tx, other, TurnState.CANCELLED, str(exc))
+            _close_with_notice(tx, other, TurnState.CANCELLED, exc.text)
             continue
         turns_store.merge(tx, other, into=turn)
         steering.append(messages.get(tx, turn.session, other.input_seq))
@@ -273,6 +273,7 @@ def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
 def fail(tx: Transaction, turn: Turn, error: str, *, events: Sequence[RecordableEvent] = ()) -> None:
     """End the turn with an error. Its text so far is kept with a mark, and the user gets a notice."""
     turns_store.lock(tx, turn)
+    error = answers.speak(tx, turn).render(error)
     _append_draft(tx, turn, Mark.FAILED, _append_steps(tx, turn, events))
     turns_store.finish(tx, turn, TurnState.FAILED, error=error)
     _notify(tx, turn, error)
@@ -342,8 +343,7 @@ def _recover_turn(
         answers.mark_stopped(tx, turn)
         return TurnState.CANCELLED
     if turn.pin:
-        text = "The program that ran this turn is gone. /retry asks again."
-        return _close_with_notice(tx, turn, TurnState.FAILED, text, left=True)
+        return _close_with_notice(tx, turn, TurnState.FAILED, Phrase("turn.worker_died"), left=True)
     # A tool result in the interrupted attempt is progress, which clears the turn of blame.
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     began = turn.started_at or turn.created_at
@@ -352,12 +352,10 @@ def _recover_turn(
     if turns.is_poisonous(turn.attempts, blames):
         for lane in lanes.list_for_session(tx, turn.session):
             lanes.set_suspended(tx, lane, True)
-        text = f"This message was tried {turn.attempts} times and the process died each time. It is set aside; the next message starts afresh."
+        text = Phrase("turn.parked", count=turn.attempts)
         return _close_with_notice(tx, turn, TurnState.PARKED, text)
     if tx.now - seen > fresh:
-        return _close_with_notice(
-            tx, turn, TurnState.EXPIRED, "This turn was interrupted long ago. /retry asks again."
-        )
+        return _close_with_notice(tx, turn, TurnState.EXPIRED, Phrase("turn.expired"))
     counted = turn.id in blamed or not blamed
     turns_store.requeue(tx, turn, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
@@ -366,7 +364,7 @@ def _recover_turn(
 def close_orphan(tx: Transaction, turn: Turn) -> None:
     """Close a queued turn that only a dead worker could run."""
     sessions_store.lock(tx, turn.session)
-    _close_with_notice(tx, turn, TurnState.CANCELLED, WORKER_GONE)
+    _close_with_notice(tx, turn, TurnState.CANCELLED, Phrase("turn.worker_gone"))
 
 
 def _close_with_notice(
@@ -377,6 +375,7 @@ def _close_with_notice(
     *,
     left: bool = False,
 ) -> TurnState:
+    text = answers.speak(tx, turn).render(text)
     turns_store.close(tx, turn, state, error=text, left=left)
     _notify(tx, turn, text)
     return state
@@ -410,6 +409,7 @@ def _append_steps(
                     # The notice comes after the text that it explains.
                     _append_draft(tx, turn, None, fresh)
                     fresh.clear()
+                text = answers.speak(tx, turn).render(text)
                 messages.append(tx, turn.session, Role.NOTICE, (Notice(text, kind),), turn=turn.id)
                 if kind == WARNING_KIND:
                     answers.send_aside(tx, turn, text)
@@ -449,6 +449,7 @@ def _append_draft(
 
 def _notify(tx: Transaction, turn: Turn, text: str) -> None:
     """Append a notice to the session and send it to the chat that asked."""
+    text = answers.speak(tx, turn).render(text)
     messages.append(tx, turn.session, Role.NOTICE, (Notice(text),), turn=turn.id)
     answers.send_notice(tx, turn, text)
 

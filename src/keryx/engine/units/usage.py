@@ -8,6 +8,7 @@ from keryx.core import usage
 from keryx.core.errors import Forbidden
 from keryx.core.ids import PrincipalId
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
 from keryx.core.turns import Turn
 from keryx.core.usage import Budget, Budgets, DailyUsage, SpentAmount, UsageGrouping, UsageTotal
 from keryx.store import people
@@ -32,7 +33,7 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget
     today: SpentAmount
     this_month: SpentAmount
-    refusal: str | None
+    refusal: Phrase | None
 
 
 def report_spending(tx: Transaction, viewer: Viewer, *, since: datetime) -> SpendingReport:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from keryx.core.clock import Clock, from_micros, to_micros
 from keryx.core.errors import StoreBroken, Unavailable
+from keryx.core.texts import Catalogue
 from keryx.timing import WakeSignal
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class Transaction(Protocol):
     in_names: str  # condition `in` a JSON list of texts, the parameter `names`
     noted: bool  # whether a change was noted, so that the commit wakes followers
     now: datetime  # the time of this unit of work, UTC
+    texts: Catalogue  # the texts for people in this installation
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:
         """Execute, at the latest with the next statement, which may be the one that fails then."""
@@ -86,6 +88,14 @@ class Database(Protocol):
 
     @clock.setter
     def clock(self, clock: Clock) -> None: ...
+
+    @property
+    def texts(self) -> Catalogue:
+        """The texts for people, for transactions."""
+        ...
+
+    @texts.setter
+    def texts(self, texts: Catalogue) -> None: ...
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T: ...
 

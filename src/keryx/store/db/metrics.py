@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from keryx.core.clock import Clock
+from keryx.core.texts import Catalogue
 from keryx.store.db import Database, Work
 
 T = TypeVar("T")
@@ -37,6 +38,14 @@ class MeteredDatabase:
     @clock.setter
     def clock(self, clock: Clock) -> None:
         self._inner.clock = clock
+
+    @property
+    def texts(self) -> Catalogue:
+        return self._inner.texts
+
+    @texts.setter
+    def texts(self, texts: Catalogue) -> None:
+        self._inner.texts = texts
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         return await self._measure(label, lambda: self._inner.write(label, work, key=key))

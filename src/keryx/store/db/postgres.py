@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
 from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.store.db import (
     NO_PARAMS,
     SESSION_NAME,
@@ -71,9 +72,15 @@ class PostgresTransaction:
     in_names = "in (select value from json_array_elements_text(cast(:names as json)))"
 
     def __init__(
-        self, connection: psycopg.Connection[Any], now: datetime, *, begin: bytes = b"begin"
+        self,
+        connection: psycopg.Connection[Any],
+        now: datetime,
+        texts: Catalogue = NO_CHANGES,
+        *,
+        begin: bytes = b"begin",
     ) -> None:
         self.now = now
+        self.texts = texts
         self._pipeline = pipeline.get_pipeline(connection)
         self._pipeline.begin(begin)
         self.noted = False
@@ -115,6 +122,7 @@ class PostgresDatabase:
         connections: int = CONNECTIONS,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
+        self.texts = NO_CHANGES
         self.wake = WakeSignal()
         self._dsn = dsn
         self._schema = schema
@@ -228,7 +236,7 @@ class PostgresDatabase:
     def _transact(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
         with self._pool.connection() as connection:
-            tx = PostgresTransaction(connection, self.clock.now())
+            tx = PostgresTransaction(connection, self.clock.now(), self.texts)
             result = work(tx)
             tx.commit()
         if tx.noted:
@@ -240,7 +248,7 @@ class PostgresDatabase:
         started = time.monotonic()
         try:
             with self._pool.connection() as connection:
-                tx = PostgresTransaction(connection, self.clock.now(), begin=_BEGIN_READ)
+                tx = PostgresTransaction(connection, self.clock.now(), self.texts, begin=_BEGIN_READ)
                 result = work(tx)
                 tx.commit()
                 return result

@@ -20,6 +20,7 @@ import apsw
 
 from keryx.core.clock import Clock
 from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken
+from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.store.db import (
     NO_PARAMS,
     UNSTORABLE_TEXT,
@@ -57,8 +58,9 @@ class SqliteTransaction:
     in_ids = "in (select value from json_each(:ids))"
     in_names = "in (select value from json_each(:names))"
 
-    def __init__(self, connection: apsw.Connection, now: datetime) -> None:
+    def __init__(self, connection: apsw.Connection, now: datetime, texts: Catalogue = NO_CHANGES) -> None:
         self.now = now
+        self.texts = texts
         self._connection = connection
         self._cursor = connection.cursor()
         self.noted = False
@@ -99,6 +101,7 @@ class SqliteDatabase:
     ) -> None:
         self.path = Path(path)
         self.clock: Clock = clock or SystemClock()
+        self.texts = NO_CHANGES
         self.wake = WakeSignal()
         self._fatal = fatal or _exit_process
         self._units: queue.SimpleQueue[UnitOfWork[Any] | None] = queue.SimpleQueue()
@@ -143,7 +146,7 @@ class SqliteDatabase:
             connection = self._get_reader()
             connection.execute("begin")
             try:
-                return work(SqliteTransaction(connection, self.clock.now()))
+                return work(SqliteTransaction(connection, self.clock.now(), self.texts))
             finally:
                 connection.execute("rollback")
         except apsw.Error as exc:
@@ -208,7 +211,7 @@ class SqliteDatabase:
 
     def _run_unit(self, unit: UnitOfWork[Any], *, alone: bool) -> bool:
         """Run a unit, in a savepoint unless it has the transaction to itself, which then ends with its failure."""
-        tx = SqliteTransaction(self._writer, self.clock.now())
+        tx = SqliteTransaction(self._writer, self.clock.now(), self.texts)
         if not alone:
             self._writer.execute("savepoint unit")
         try:

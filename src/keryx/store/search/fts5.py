@@ -13,7 +13,7 @@ import apsw
 
 from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
-from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Term
+from keryx.core.search import And, Expr, Not, Or, Prefix, Term, WordSequence
 from keryx.store.db import Transaction
 from keryx.store.db.sqlite import BUSY_MILLISECONDS, enable_wal, translate_error
 from keryx.store.search import documents
@@ -208,7 +208,7 @@ def _compile_expr(expr: Expr) -> str:
             return _join_or(map(_compile_expr, items))
         case Term(words, mark):
             return _join_or([_quote_phrase(words)] * bool(words) + [f'marks:"{mark}"'] * bool(mark))
-        case Phrase(words):
+        case WordSequence(words):
             return _quote_phrase(words)
         case Prefix(words):
             return f"{_quote_phrase(words)} *"

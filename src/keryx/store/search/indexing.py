@@ -12,7 +12,7 @@ from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid, NotFound
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.messages import Message
-from keryx.core.search import And, Expr, Not, Or, Phrase
+from keryx.core.search import And, Expr, Not, Or, WordSequence
 from keryx.core.sessions import Session
 from keryx.store import change_feed, changes, inbox, messages, sessions
 from keryx.store.db import Engine, Params, Transaction
@@ -361,7 +361,7 @@ def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, 
     )
     for id_, message in load_messages(tx, [row[0] for row in sample]).items():
         words = documents.tokenize(documents.extract_text(message)).words[:_PHRASE_LENGTH]
-        query = IndexQuery([[documents.build_session_tag(message.session)]], Phrase(tuple(words)))
+        query = IndexQuery([[documents.build_session_tag(message.session)]], WordSequence(tuple(words)))
         if (
             words
             and (id_, _MISSING) not in found

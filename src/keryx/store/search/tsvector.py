@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 from keryx.core import codec
 from keryx.core.ids import SessionId
-from keryx.core.search import And, Expr, Not, Or, Phrase, Prefix, Term
+from keryx.core.search import And, Expr, Not, Or, Prefix, Term, WordSequence
 from keryx.store import inbox
 from keryx.store.db import NEVER_PREPARE, Database, Transaction
 from keryx.store.search.documents import IndexDocument
@@ -110,7 +110,7 @@ def _compile_expr(expr: Expr) -> str:
         case Term(words, mark):
             ways = [_quote_phrase(words)] if words else []
             return _join_or([*ways, _quote(f"={mark}")] if mark else ways)
-        case Phrase(words):
+        case WordSequence(words):
             return _quote_phrase(words)
         case Prefix(words):
             return _quote_phrase(words, ":*")

@@ -105,7 +105,9 @@ class EditorMethods:
         await request.respond(
             {"sessionId": id_, **session_options.build_settings(session.settings, self._context.choices)}
         )
-        await self._context.send_updates(id_, session_updates.build_commands_update())
+        await self._context.send_updates(
+            id_, session_updates.build_commands_update(self._context.hub.texts.speak())
+        )
         await session.warn_if_read_only()
 
     async def _load_session(self, request: IncomingRequest) -> None:
@@ -134,7 +136,9 @@ class EditorMethods:
         self._sessions[session.id] = session
         self._attach_workspace(session, servers)
         await request.respond(session_options.build_settings(session.settings, self._context.choices))
-        await self._context.send_updates(session.id, session_updates.build_commands_update())
+        await self._context.send_updates(
+            session.id, session_updates.build_commands_update(self._context.hub.texts.speak())
+        )
         await session.start_following(snapshot)
         await session.warn_if_read_only()
 
@@ -150,7 +154,9 @@ class EditorMethods:
         await request.respond(
             {"sessionId": fork.id, **session_options.build_settings(session.settings, context.choices)}
         )
-        await context.send_updates(fork.id, session_updates.build_commands_update())
+        await context.send_updates(
+            fork.id, session_updates.build_commands_update(self._context.hub.texts.speak())
+        )
         await session.start_following(snapshot)
         await session.warn_if_read_only()
 

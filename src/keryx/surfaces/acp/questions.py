@@ -55,7 +55,8 @@ class EditorQuestions:
         """Show a question as a notice. No turn waits for it; the user answers with a message."""
         if asked.id not in self._announced:
             self._announced.add(asked.id)
-            text = f"{format_question(asked.question)}\n\n{asked.note}"
+            texts = self._context.hub.texts.speak()
+            text = f"{format_question(asked.question, texts)}\n\n{texts.render(asked.note)}"
             notice = session_updates.build_person_notice(
                 text, asked.id, notices=self._context.capabilities.notices
             )

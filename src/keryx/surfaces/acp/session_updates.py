@@ -23,6 +23,7 @@ from keryx.core.messages import (
     ToolResult,
 )
 from keryx.core.sessions import Session, SessionSettings
+from keryx.core.texts import ENGLISH, Texts
 from keryx.core.usage import MILLION
 from keryx.engine import commands
 from keryx.jsonrpc import Json, build_text_block
@@ -167,7 +168,7 @@ class UpdateBuilder:
             elif text := _format_part(part):
                 yield from self._build_text_chunk(turn, draft, text, False, _build_meta(message))
         if message.mark:
-            words = f"({messages.MARK_TEXTS[message.mark]})"
+            words = f"({ENGLISH.say(f'mark.{message.mark.value}')})"
             yield build_chunk("agent_thought_chunk", words, f"{message.id}.mark", _build_meta(message))
         if not late:
             self._answer_counts[turn] += 1
@@ -314,14 +315,18 @@ def build_options_update(settings: SessionSettings, choices: ModelChoices) -> Js
     }
 
 
-def build_commands_update() -> Json:
+def build_commands_update(texts: Texts) -> Json:
     """List the slash commands that are useful in an editor."""
     return {
         "sessionUpdate": "available_commands_update",
         "availableCommands": [
-            {"name": c.name, "description": c.help, **({"input": {"hint": c.usage}} if c.usage else {})}
+            {
+                "name": c.name,
+                "description": c.describe(texts),
+                **({"input": {"hint": usage}} if (usage := c.format_usage(texts)) else {}),
+            }
             for c in commands.COMMANDS
-            if c.name not in _LANE_COMMANDS
+            if c.listed and c.name not in _LANE_COMMANDS
         ],
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keryx.core import ids
-from keryx.core.deliveries import LOCAL, REPEAT_MARK, Idempotency, Target
+from keryx.core.deliveries import LOCAL, Idempotency, Target
 from keryx.core.errors import NotSent
 from keryx.core.ports.adapter import (
     AdapterContext,
@@ -52,7 +52,7 @@ class LocalAdapter:
         file = part.attachment
         if file is None:
             name = f"{part.delivery}.md"
-            content = ((REPEAT_MARK if part.again else "") + part.text).encode("utf-8", "surrogatepass")
+            content = (part.mark + part.text).encode("utf-8", "surrogatepass")
         else:
             name = f"{part.delivery}.{part.number}.{_safe_name(file.name, 'file')[-100:]}"
             content = file.body

@@ -15,7 +15,7 @@ import anyio
 import httpx
 import msgspec
 
-from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
+from keryx.core.deliveries import Idempotency, Target
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
 from keryx.core.media import Attachment
@@ -111,6 +111,8 @@ class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
     alias: str = ""
     # Those that the user has.
     roles: tuple[str, ...] = ()
+    # Of the user, such as `de`.
+    language: str = ""
 
 
 def make(setup: AdapterSetup) -> "WebhookAdapter | None":
@@ -168,6 +170,7 @@ def parse(event: str, message: WebhookMessage, account: str = "") -> InboundEven
         bot=message.bot,
         message=event,
         roles=message.roles,
+        language=message.language or None,
     )
     if message.deletes:
         return InboundDeletion(event=event, source=source, message_event=message.deletes)
@@ -202,7 +205,7 @@ def build_body(part: OutgoingPart) -> bytes:
         "chat": target.chat,
         "thread": target.thread,
         "reply_to": target.reply_to,
-        "text": (REPEAT_MARK if part.again else "") + part.text,
+        "text": part.mark + part.text,
         "again": part.again,
         "delivery": part.delivery,
         "part": part.number,

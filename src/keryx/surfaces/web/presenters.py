@@ -18,6 +18,7 @@ from keryx.core.messages import Message, Part
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import SessionListItem
 from keryx.core.source import Source
+from keryx.core.texts import ENGLISH
 from keryx.core.turns import Turn
 from keryx.core.usage import UsageTotal
 from keryx.engine.hub.trace import MessageTrace
@@ -172,7 +173,7 @@ def question(question: AskedQuestion) -> schema.QuestionSchema:
             schema.OptionSchema(id=o.id, label=o.label, consent=o.consent) for o in question.question.options
         ],
         answer=question.answer,
-        note=question.note,
+        note=str(question.note),
         expires_at=question.expires_at,
     )
 
@@ -372,7 +373,7 @@ def _part(part: Part, cut: int | None) -> schema.PartSchema:
         case core.Reasoning(text):
             return schema.ReasoningSchema(text=text, html=html.render(text))
         case core.Notice(kind=kind):
-            return schema.NoticeSchema(text=compaction.describe_notice(part), kind=kind)
+            return schema.NoticeSchema(text=compaction.describe_notice(part, ENGLISH), kind=kind)
         case core.ToolCall(id_, name, input):
             return schema.ToolCallSchema(
                 id=id_,

@@ -12,6 +12,7 @@ from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId
 from keryx.core.ports.adapter import PlatformReach
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Texts, choose_language
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import request_schema, schema
 from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner
@@ -62,6 +63,16 @@ class ApiRequest:
     @property
     def viewer(self) -> Viewer:
         return self.caller.viewer
+
+    @property
+    def language(self) -> str | None:
+        """The language that the browser prefers."""
+        return choose_language(self.http.headers.get("accept-language", ""))
+
+    @property
+    def texts(self) -> Texts:
+        """The texts for people in the language of the viewer."""
+        return self.hub.texts.speak(self.language)
 
     @property
     def session_id(self) -> SessionId:

@@ -235,8 +235,9 @@ class Stopped(Schema, frozen=True, kw_only=True):
 
 
 class Undone(Schema, frozen=True, kw_only=True):
-    """`text` is the last question that was taken back, for editing."""
+    """`turns` is how many were taken back; `text` is the last question of them, for editing."""
 
+    turns: int
     text: str
 
 

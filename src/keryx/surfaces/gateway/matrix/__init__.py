@@ -159,10 +159,10 @@ class MatrixAdapter:
     async def _build_message(self, part: OutgoingPart) -> dict[str, Any]:
         if part.attachment is None:
             markup = part.markup if isinstance(part.markup, MatrixText) else None
-            return messages.build_text(markup or matrix_html.render_plain(part.text), again=part.again)
+            return messages.build_text(markup or matrix_html.render_plain(part.text), mark=part.mark)
         file = part.attachment
         mxc = await self._server.upload(file.name, file.mime, file.body)
-        return messages.build_file(file, mxc, again=part.again)
+        return messages.build_file(file, mxc, mark=part.mark)
 
     async def _check_exists(self, room: str, event: str) -> None:
         """Raise `MessageGone` for a deleted message: a homeserver accepts edits of it, but clients do not show them."""

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
-from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.deliveries import Target
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Parts, Text
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
@@ -301,14 +302,15 @@ def _get_server_name(user: str) -> str | None:
     return user.partition(":")[2] or None
 
 
-def build_text(part: MatrixText, *, again: bool = False) -> dict[str, Any]:
+def build_text(part: MatrixText, *, mark: str = "") -> dict[str, Any]:
     """Build a message without mentions."""
     html = part.formatted_body
-    if again:
-        html = f"<p>{REPEAT_MARK}{html[3:]}" if html.startswith("<p>") else f"<p>{REPEAT_MARK}</p>{html}"
+    if mark:
+        shown = escape(mark)
+        html = f"<p>{shown}{html[3:]}" if html.startswith("<p>") else f"<p>{shown}</p>{html}"
     return {
         "msgtype": "m.text",
-        "body": (REPEAT_MARK if again else "") + part.body,
+        "body": mark + part.body,
         "format": HTML_FORMAT,
         "formatted_body": html,
         "m.mentions": {},
@@ -320,11 +322,11 @@ def build_notice(text: str) -> dict[str, Any]:
     return {"msgtype": NOTICE, "body": text, "m.mentions": {}}
 
 
-def build_file(attachment: Attachment, mxc: str, *, again: bool = False) -> dict[str, Any]:
+def build_file(attachment: Attachment, mxc: str, *, mark: str = "") -> dict[str, Any]:
     """Build the message of an uploaded file."""
     return {
         "msgtype": _FILE_TYPES.get(attachment.mime.partition("/")[0], "m.file"),
-        "body": (REPEAT_MARK if again else "") + attachment.name,
+        "body": mark + attachment.name,
         "filename": attachment.name,
         "url": mxc,
         "info": {"mimetype": attachment.mime, "size": len(attachment.body)},

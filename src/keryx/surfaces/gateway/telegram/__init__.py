@@ -20,6 +20,7 @@ from keryx.core.ports.adapter import (
     AttachmentLimits,
     Capabilities,
     LengthUnit,
+    MenuItem,
     OutgoingPart,
     RenderedPart,
     Streaming,
@@ -211,12 +212,10 @@ class TelegramAdapter:
             bot = msgspec.convert(await api.call("getMe"), TelegramUser)
         except (TelegramApiError, msgspec.ValidationError):
             raise Forbidden(BAD_TOKEN) from None
-        menu = [
-            {"command": item.name.replace("-", "_"), "description": item.help[:_MAX_HELP_LENGTH]}
-            for item in context.menu[:_MAX_COMMANDS]
-        ]
         try:
-            await api.call("setMyCommands", commands=menu)
+            await api.call("setMyCommands", commands=_build_menu(context.menu))
+            for language, menu in context.menus.items():
+                await api.call("setMyCommands", commands=_build_menu(menu), language_code=language)
         except TelegramApiError as exc:
             log.warning("the menu of commands is not shown: %s", exc)
         names = frozenset(item.name for item in context.menu) | {"start"}
@@ -282,3 +281,10 @@ class TelegramAdapter:
 
 def _to_interval(per_second: float) -> timedelta:
     return timedelta(seconds=1 / per_second) if per_second > 0 else timedelta(0)
+
+
+def _build_menu(menu: Sequence[MenuItem]) -> list[dict[str, str]]:
+    return [
+        {"command": item.name.replace("-", "_"), "description": item.help[:_MAX_HELP_LENGTH]}
+        for item in menu[:_MAX_COMMANDS]
+    ]

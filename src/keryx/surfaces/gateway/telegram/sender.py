@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
@@ -21,7 +21,7 @@ from keryx.surfaces.gateway.telegram.bot_api import (
 )
 
 # Leaves room for the mark of a repetition.
-LIMIT = LengthLimit(telegram_entities.LIMIT.size - len(REPEAT_MARK), LengthUnit.UTF16)
+LIMIT = LengthLimit(telegram_entities.LIMIT.size - LONGEST_REPEAT_MARK, LengthUnit.UTF16)
 
 _DEFAULT_PAUSE_SECONDS = 5.0
 _UPLOAD_DOCUMENT = ("sendDocument", "document")
@@ -125,7 +125,7 @@ async def _send_text(api: TelegramApi, part: OutgoingPart, markup: TelegramText)
 
 async def _send_formatted(api: TelegramApi, part: OutgoingPart, markup: TelegramText) -> str:
     """Send a text with its entities. If Telegram refuses them, send the plain text."""
-    mark = REPEAT_MARK if part.again else ""
+    mark = part.mark
     entities = [
         msgspec.to_builtins(msgspec.structs.replace(entity, offset=entity.offset + len(mark)))
         for entity in markup.entities
@@ -175,7 +175,7 @@ async def _send_file(api: TelegramApi, part: OutgoingPart, attachment: Attachmen
     params = {
         **_build_chat_params(part.target),
         **_build_reply_params(part),
-        "caption": REPEAT_MARK.strip() if part.again else None,
+        "caption": part.mark.strip() or None,
     }
     try:
         found = await api.upload(method, field, attachment, **params)

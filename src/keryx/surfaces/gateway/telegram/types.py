@@ -27,6 +27,7 @@ class TelegramUser(msgspec.Struct, frozen=True, kw_only=True):
     first_name: str = ""
     last_name: str = ""
     username: str = ""
+    language_code: str = ""
 
     @property
     def name(self) -> str:

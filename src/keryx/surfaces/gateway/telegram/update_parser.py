@@ -149,6 +149,7 @@ def parse_reactions(update: ReactionUpdate, number: int, me: BotIdentity) -> tup
         user=str(actor.id) if actor else None,
         user_name=actor.name or None if actor else None,
         bot=update.user.is_bot if update.user else False,
+        language=update.user.language_code or None if update.user else None,
     )
     removed = [(r.name, True) for r in update.old_reaction if r not in update.new_reaction]
     added = [(r.name, False) for r in update.new_reaction if r not in update.old_reaction]
@@ -202,6 +203,7 @@ def _build_source(message: TelegramMessage, me: BotIdentity) -> Source:
         topic=topic.name if topic else None,
         bot=bot,
         message=str(message.message_id),
+        language=sender.language_code or None if sender else None,
     )
 
 
@@ -248,8 +250,8 @@ def _build_text(message: TelegramMessage, me: BotIdentity) -> str:
         command = _parse_command(text.lstrip())
     if command is None:
         return text or _describe_content(message)
-    # Telegram sends `/start` when a person opens the bot.
-    return "/help" if command.name == "start" else f"/{command.name}{command.rest}"
+    # Telegram sends `/start` when a person opens the bot, perhaps with the parameter of a link.
+    return "/start" if command.name == "start" else f"/{command.name}{command.rest}"
 
 
 def _parse_command(text: str) -> _BotCommand | None:

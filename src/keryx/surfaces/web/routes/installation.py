@@ -38,8 +38,15 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         deliveries=home.unsent,
         models=list(installation.models),
         commands=[
-            schema.Command(name=c.name, help=c.help, usage=c.usage, aliases=list(c.aliases), busy=c.busy)
+            schema.Command(
+                name=c.name,
+                help=c.describe(request.texts),
+                usage=c.format_usage(request.texts),
+                aliases=list(c.aliases),
+                busy=c.busy,
+            )
             for c in COMMANDS
+            if c.listed
         ],
         preferences=people.present_preferences(home.preferences),
         composer=await present_composer(request, home.composed),

@@ -133,6 +133,7 @@ async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) ->
             user=viewer.principal,
             message=key,
             profile=viewer.profile,
+            language=request.language,
         ),
         parts=tuple(parts),
         surface=SURFACE,

@@ -164,7 +164,8 @@ async def undelete(request: ApiRequest) -> schema.SessionSchema:
 
 @router.post("/api/sessions/{session}/undo", summary="Take the last turns back.")
 async def undo(request: ApiRequest, body: request_schema.UndoForm) -> schema.Undone:
-    return schema.Undone(text=await request.hub.undo(request.viewer, request.session_id, body.count))
+    undone = await request.hub.undo(request.viewer, request.session_id, body.count)
+    return schema.Undone(turns=undone.turns, text=undone.text)
 
 
 @router.post("/api/sessions/{session}/redo", summary="Bring back what the last undo took.")

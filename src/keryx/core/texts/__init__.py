@@ -1,0 +1,187 @@
+"""Texts for people, one catalogue per language. A template has named fields and plural forms: `{count:one message|# messages}`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from functools import cache
+from string import Formatter
+from typing import Any
+
+import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.texts import english, german
+
+DEFAULT_LANGUAGE = "en"
+LANGUAGES: Mapping[str, Mapping[str, str]] = {"en": english.TEXTS, "de": german.TEXTS}
+# How a language separates thousands and decimals.
+_SEPARATORS = {"en": (",", "."), "de": (".", ",")}
+_WEIGHTED = re.compile(r"\s*([A-Za-z*][A-Za-z0-9-]*)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?)\s*)?\Z")
+
+
+class Phrase(str):
+    """A text in English that can be rendered in another language."""
+
+    __slots__ = ("fields", "key")
+
+    key: str
+    fields: Mapping[str, Any]
+
+    def __new__(cls, key: str, **fields: Any) -> "Phrase":
+        text = super().__new__(cls, _build(DEFAULT_LANGUAGE).say(key, **fields))
+        text.key = key
+        text.fields = fields
+        return text
+
+    def store(self) -> "StoredPhrase":
+        return StoredPhrase(self.key, self.fields)
+
+
+class StoredPhrase(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A phrase in the database, to be rendered in the language of the reader."""
+
+    key: str
+    fields: Mapping[str, str] = {}
+
+
+class Texts:
+    """The texts of one language."""
+
+    def __init__(self, language: str, changed: Mapping[str, str] | None = None) -> None:
+        self.language = language
+        self._templates = {**LANGUAGES[language], **(changed or {})}
+        self._formatter = _TemplateFormatter(self)
+
+    def say(self, key: str, /, **fields: Any) -> str:
+        """Return the text of a key with its fields filled in."""
+        return self._formatter.vformat(self._templates[key], (), fields)
+
+    def has(self, key: str) -> bool:
+        return key in self._templates
+
+    def render(self, text: str | StoredPhrase) -> str:
+        """Return a phrase in this language, and any other text unchanged."""
+        return (
+            text
+            if isinstance(text, str) and not isinstance(text, Phrase)
+            else self.say(text.key, **text.fields)
+        )
+
+    def list_area(self, area: str) -> dict[str, str]:
+        """Return the templates of one area, such as `page`, by the rest of their key."""
+        prefix = f"{area}."
+        return {k.removeprefix(prefix): v for k, v in self._templates.items() if k.startswith(prefix)}
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts of an installation: the language of the settings, and the texts that an operator has changed."""
+
+    # Empty: the language of each person, as their platform tells it.
+    language: str = ""
+    # By language and key.
+    changes: Mapping[str, Mapping[str, str]] = {}
+
+    def speak(self, language: str | None = None) -> Texts:
+        """Return the texts in the language of the settings, or else in a person's language, or else in English."""
+        chosen = self.language or find_language(language or "") or DEFAULT_LANGUAGE
+        changed = self.changes.get(chosen)
+        return Texts(chosen, changed) if changed else _build(chosen)
+
+
+def find_language(tag: str) -> str | None:
+    """Return the catalogue for a language tag such as `de-AT`, `de_DE.UTF-8` or `en`, `None` if there is none."""
+    name = re.split(r"[-_.@]", tag.strip().lower(), maxsplit=1)[0]
+    return name if name in LANGUAGES else None
+
+
+def choose_language(accepted: str) -> str | None:
+    """Return the catalogue that an Accept-Language header prefers, `None` if it names none."""
+    weighted: list[tuple[float, str]] = []
+    for item in accepted.split(","):
+        match = _WEIGHTED.match(item)
+        name = find_language(match[1]) if match else None
+        if match and name:
+            weighted.append((float(match[2] or 1), name))
+    weight, name = max(weighted, key=lambda w: w[0], default=(0.0, None))
+    return name if weight else None
+
+
+def parse_changes(table: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Parse the `[texts]` table of the settings: keys for all languages, and a table for each language.
+
+    Raise `Invalid` for an unknown key and for fields that the text does not have."""
+    changes: dict[str, dict[str, str]] = {}
+    for name, value in table.items():
+        languages: Sequence[str] = (name,) if name in LANGUAGES else tuple(LANGUAGES)
+        entries = _flatten(value if name in LANGUAGES else {name: value})
+        for key, template in entries.items():
+            _check_change(key, template)
+            for language in languages:
+                changes.setdefault(language, {})[key] = template
+    return changes
+
+
+def list_fields(template: str) -> frozenset[str]:
+    """Return the names of the fields of a template. Raise `ValueError` if it is malformed."""
+    return frozenset(name for _, name, _, _ in Formatter().parse(template) if name is not None)
+
+
+def _check_change(key: str, template: Any) -> None:
+    known = english.TEXTS.get(key)
+    if known is None:
+        near = get_close_matches(key, english.TEXTS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ": the reference of texts lists all"
+        raise Invalid(f"texts.{key}: there is no such text{hint}")
+    if not isinstance(template, str):
+        raise Invalid(f"texts.{key}: write a text in quotes")
+    try:
+        fields = list_fields(template)
+    except ValueError as exc:
+        raise Invalid(f"texts.{key}: {exc}; write {{{{ and }}}} for braces") from exc
+    for field in sorted(fields - list_fields(known)):
+        near = get_close_matches(field, list_fields(known), n=1)
+        hint = f"did you mean {{{near[0]}}}?" if near else f"it has {_name_fields(known)}"
+        raise Invalid(f"texts.{key}: this text has no field {{{field}}}; {hint}")
+
+
+def _name_fields(template: str) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(list_fields(template))) or "none"
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {prefix.rstrip("."): value}
+    flat: dict[str, Any] = {}
+    for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+        flat |= _flatten(item, f"{prefix}{key}.")
+    return flat
+
+
+class _TemplateFormatter(Formatter):
+    """Formats fields for a language: phrases, plural forms, and numbers with separators."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, str):
+            return self._texts.render(value)
+        if "|" in format_spec:
+            one, many = format_spec.split("|", 1)
+            return (one if value == 1 else many).replace("#", self.format_field(value, ","))
+        text = format(value, format_spec)
+        if isinstance(value, datetime):
+            return text
+        thousands, decimals = _SEPARATORS[self._texts.language]
+        return text.translate({ord(","): thousands, ord("."): decimals})
+
+
+NO_CHANGES = Catalogue()
+# For programs and operators: the API, commands of the terminal, exports.
+ENGLISH = Texts(DEFAULT_LANGUAGE)
+
+
+@cache
+def _build(language: str) -> Texts:
+    return Texts(language)

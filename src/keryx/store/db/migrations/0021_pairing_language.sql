@@ -1,0 +1,1 @@
+alter table pairings add column language text;
