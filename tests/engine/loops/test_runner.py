@@ -506,7 +506,7 @@ async def test_a_pinned_turn_whose_worker_is_gone_is_closed_and_told(world: Worl
     await world.node.service.leases.sweep()
     turn = await world.settle(said)
     assert (turn.state, turn.attempts) == (TurnState.CANCELLED, 0)
-    assert "gone" in (await world.sent())[0]
+    assert "has ended" in (await world.sent())[0]
 
 
 async def test_a_terminal_runs_the_turns_of_its_session_and_no_others(begin: Begin) -> None:
