@@ -402,14 +402,11 @@ def _parse_spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str
     for key, value in values.items():
         hint = hints.get(key)
         if hint is timedelta:
-            span = durations.parse(value) if isinstance(value, str) else None
-            if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-                span = timedelta(seconds=value)
-            if span is None:
-                raise Invalid(f"{key} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")
-            out[key] = span
+            out[key] = _parse_span(key, value)
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
             out[key] = _parse_spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
+        elif hint == dict[str, timedelta] and isinstance(value, dict):
+            out[key] = {k: _parse_span(f"{key}.{k}", v) for k, v in cast(dict[str, Any], value).items()}
         elif hint == tuple[ToolServerConfig, ...] and isinstance(value, list):
             out[key] = [_parse_spans(v, ToolServerConfig) if isinstance(v, dict) else v for v in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         elif hint == dict[str, AgentConfig] and isinstance(value, dict):
@@ -417,6 +414,15 @@ def _parse_spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str
         else:
             out[key] = value
     return out
+
+
+def _parse_span(name: str, value: Any) -> timedelta:
+    span = durations.parse(value) if isinstance(value, str) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        span = timedelta(seconds=value)
+    if span is None:
+        raise Invalid(f"{name} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")
+    return span
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -183,6 +183,19 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
+class PruneRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which old sessions are archived or deleted. Pinned ones and those with open turns stay."""
+
+    # Without activity since then.
+    before: datetime
+    # Delete instead of archiving.
+    delete: bool = False
+    # Only of this surface; `None` for every surface but `except_surfaces`.
+    surface: str | None = None
+    except_surfaces: tuple[str, ...] = ()
+    owner: PrincipalId | None = None
+
+
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The session of an outside agent that continues one of ours."""
 

@@ -1,7 +1,7 @@
 """Every choice that the engine makes by setting, in one frozen value."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import msgspec
@@ -16,7 +16,7 @@ from keryx.core.lanes import LaneSharing
 from keryx.core.ports import adapter as adapter_port
 from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach
 from keryx.core.resets import ResetPolicies
-from keryx.core.sessions import Session
+from keryx.core.sessions import PruneRule, Session
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
 from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.core.turns import BusyMode, TurnLimits
@@ -40,6 +40,22 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     files: timedelta = timedelta(days=1)
     # Runs of jobs.
     runs: timedelta = timedelta(days=90)
+    # After how long without activity sessions are archived, and deleted, by surface; `*` for the other surfaces.
+    archive: dict[str, timedelta] = {}
+    sessions: dict[str, timedelta] = {}
+
+    def list_prune_rules(self, now: datetime) -> list[PruneRule]:
+        """Return the rules that are in force, those that delete first."""
+        return [
+            PruneRule(
+                before=now - age,
+                delete=delete,
+                surface=None if surface == "*" else surface,
+                except_surfaces=tuple(sorted(name for name in ages if name != "*")),
+            )
+            for delete, ages in ((True, self.sessions), (False, self.archive))
+            for surface, age in sorted(ages.items())
+        ]
 
 
 class MediaLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from keryx.core.sessions import (
     Activity,
     Binding,
     EndReason,
+    PruneRule,
     Session,
     SessionFilter,
     SessionListItem,
@@ -468,6 +469,31 @@ def list_page(
     last_session = found[-1].session
     text = f"{int(last_session.pinned)}:{to_micros(last_session.active_at)}:{last_session.id}"
     return found, base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def list_prunable(
+    tx: Transaction, rule: PruneRule, *, profile: ProfileId | None = None, limit: int = 100
+) -> list[Session]:
+    """The sessions that a rule takes, oldest first; of one profile, or of all."""
+    where = [
+        "s.deleted_at is null",
+        "s.pinned = 0",
+        "s.active_at < :before",
+        f"not {_HAS_RUNNING_TURN}",
+        f"not {_HAS_QUEUED_TURN}",
+    ]
+    params: dict[str, Any] = {"before": to_micros(rule.before), "limit": limit}
+    if not rule.delete:
+        where.append("s.archived = 0")
+    for value, name in ((profile, "profile"), (rule.surface, "surface"), (rule.owner, "owner")):
+        if value is not None:
+            params[name] = value
+            where.append(f"s.{name} = :{name}")
+    if rule.surface is None and rule.except_surfaces:
+        params["names"] = json.dumps(rule.except_surfaces)
+        where.append(f"not s.surface {tx.in_names}")
+    rows = tx.rows(f"{_SELECT} where {' and '.join(where)} order by s.active_at, s.id limit :limit", params)
+    return [_from_row(row) for row in rows]
 
 
 def get_many_with_activity(tx: Transaction, sessions: Iterable[SessionId]) -> list[SessionListItem]:

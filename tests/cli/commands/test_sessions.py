@@ -240,3 +240,32 @@ def test_the_directory_and_the_title_of_a_conversation_are_changed(keryx: Cli) -
     assert not keryx.json("sessions", "list")["sessions"][0]["session"].get("title")
     assert len(keryx.json("sessions", "list", "--owner", "operator")["sessions"]) == 1
     assert keryx("sessions", "list", "--owner", "telegram:4711").code == 3
+
+
+def test_old_conversations_are_shown_archived_and_deleted(keryx: Cli) -> None:
+    old, pinned = keryx.session("old talk"), keryx.session("pinned talk")
+    keryx.ok("sessions", "pin", pinned)
+    shown = keryx.ok("sessions", "prune", "--older-than", "0s", "--dry-run").out
+    assert "Archive 1 conversation:" in shown and "old talk" in shown and "pinned" not in shown
+    assert len(list_titles(keryx)) == 2
+    assert "--yes" in keryx("sessions", "prune", "--older-than", "0s").err
+    assert keryx.json("sessions", "prune", "--older-than", "0s", "--yes") == {"archived": 1, "deleted": 0}
+    assert list_titles(keryx) == ["pinned talk"] and list_titles(keryx, "--archived") == ["old talk"]
+    keryx.ok("sessions", "prune", "--older-than", "0s", "--surface", "web", "--delete", "--yes")
+    assert list_titles(keryx, "--archived") == ["old talk"]
+    keryx.ok("sessions", "prune", "--older-than", "0s", "--delete", "--yes")
+    assert list_titles(keryx, "--archived") == []
+    keryx.ok("sessions", "undelete", old)
+    assert "--older-than" in keryx("sessions", "prune").err
+
+
+def test_the_rules_of_keep_say_what_goes(keryx: Cli) -> None:
+    keryx.session("old talk")
+    keryx.home.mkdir(exist_ok=True)
+    (keryx.home / "keryx.toml").write_text('[keep.sessions]\ncli = "0s"\n[keep.archive]\n"*" = "30d"\n')
+    assert "Delete 1 conversation:" in keryx.ok("sessions", "prune", "--dry-run").out
+    (keryx.home / "keryx.toml").write_text('[keep.sessions]\nweb = "0s"\n')
+    assert keryx.json("sessions", "prune", "--yes") == {"archived": 0, "deleted": 0}
+    (keryx.home / "keryx.toml").write_text('[keep.sessions]\nweb = "soon"\n')
+    done = keryx("sessions", "prune")
+    assert done.code == 2 and "not a duration" in done.err

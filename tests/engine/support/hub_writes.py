@@ -22,7 +22,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import Adapter
 from keryx.core.questions import Consent, Question
-from keryx.core.sessions import EndReason, Session, SessionChange, SessionSettings
+from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, SessionSettings
 from keryx.core.turns import Turn
 from keryx.engine.export import ExportFormat, export
 from keryx.engine.hub import Hub
@@ -321,6 +321,11 @@ HUB_WRITES: Mapping[str, Preparation] = {
         )
     ),
     "delete": on_session(lambda hub, s: hub.delete(OPERATORS, s.id)),
+    "prune": on_session(
+        lambda hub, s: hub.prune(
+            OPERATORS, s.id, PruneRule(before=s.active_at + timedelta(hours=1), delete=True)
+        )
+    ),
     "undelete": undelete,
     "fork": on_session(lambda hub, s: hub.fork(OPERATORS, s.id, surface="web")),
     "branch": branch,

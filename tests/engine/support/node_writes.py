@@ -38,7 +38,7 @@ from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.sessions import Session
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Usage
-from keryx.engine.policy import Policy
+from keryx.engine.policy import Policy, Retention
 from keryx.engine.units.jobs import JobRequest
 from keryx.store import deliveries, jobs, platforms, questions, sessions, turns, workers
 from keryx.store.db import Transaction
@@ -287,7 +287,10 @@ IDLE = msgspec.structs.replace(
 )
 
 
-def old(table: str, made: Callable[[World], Awaitable[object]]) -> NodeWrite:
+OLD_GO = msgspec.structs.replace(AT_ONCE, keep=Retention(sessions={"*": 50 * DAY}))
+
+
+def old(table: str, made: Callable[[World], Awaitable[object]], *, policy: Policy = AT_ONCE) -> NodeWrite:
     """Something is made that is forgotten after a season."""
 
     def keys(tx: Transaction) -> set[str]:
@@ -300,7 +303,7 @@ def old(table: str, made: Callable[[World], Awaitable[object]]) -> NodeWrite:
         assert fresh_ones
         return Work(after(world, 100 * DAY), lambda tx: not keys(tx) & fresh_ones)
 
-    return NodeWrite(begin, step=HOUR.total_seconds())
+    return NodeWrite(begin, step=HOUR.total_seconds(), policy=policy)
 
 
 async def exchange(world: World) -> None:
@@ -476,6 +479,7 @@ SWEEP_WRITES: Mapping[str, NodeWrite] = {
     "runs.trim": old("job_runs", run),
     "lanes.drop": old("lanes", exchange),
     "session.erase": old("sessions", deleted),
+    "session.prune": old("sessions", exchange, policy=OLD_GO),
     "media.let_go": old("media_holders", file),
     "media.remove": old("media", file),
     "lane.expire": NodeWrite(expire, step=SWEEPS, policy=IDLE),

@@ -52,7 +52,7 @@ def build_web_app(app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = ())
         accounts=app.reachable_platforms,
         models=tuple(
             schema.ModelSchema(
-                name=m.name, host=m.host, context=m.context, images=m.images, default=m.name == default
+                name=m.name, host=m.host, context=m.context, images=bool(m.images), default=m.name == default
             )
             for m in models
         ),

@@ -1,12 +1,14 @@
 """`keryx sessions`: list, show, search and change conversations."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import msgspec
 from cyclopts import App, Parameter
 
+from keryx import config
 from keryx.cli import output, terminal
 from keryx.cli.commands.people import parse_person
 from keryx.cli.options import (
@@ -25,12 +27,22 @@ from keryx.cli.options import (
 from keryx.core.errors import Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId
 from keryx.core.messages import Message
-from keryx.core.sessions import Activity, EndReason, Session, SessionChange, SessionFilter, SessionListItem
+from keryx.core.sessions import (
+    Activity,
+    EndReason,
+    PruneRule,
+    Session,
+    SessionChange,
+    SessionFilter,
+    SessionListItem,
+)
 from keryx.core.texts import ENGLISH
 from keryx.engine.hub.views import MessageRange
 from keryx.store.search import SearchHit
 
 _PAGE_SIZE = 500
+_MAX_PRUNED = 100_000
+_MAX_SHOWN = 20
 
 app = App(name="sessions", help="List, read, search and change conversations.")
 
@@ -394,6 +406,59 @@ async def delete(
     )
 
 
+async def prune(
+    *,
+    older_than: Annotated[
+        str | None,
+        Parameter(help="Without a message for this long: 90d. Without it, the rules of `keep` count."),
+    ] = None,
+    surface: Annotated[str | None, Parameter(help="Only those that began here.")] = None,
+    owner: Annotated[
+        str | None, Parameter(help="Only those of this person: PLATFORM:ID, or operator.")
+    ] = None,
+    delete: Annotated[bool, FLAG, Parameter(help="Delete them instead of archiving them.")] = False,
+    dry_run: Annotated[bool, FLAG, Parameter(help="Only show what would go.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Archive or delete old conversations. Pinned ones, and those with something to do, stay.
+
+    Without options it shows what `keep.archive` and `keep.sessions` will take, and takes it now.
+
+        keryx sessions prune --older-than 90d --surface web --dry-run
+        keryx sessions prune --older-than 2y --delete
+    """
+    async with open_hub() as access:
+        if older_than:
+            person = await _find_owner(access, owner) if owner else None
+            rules = [PruneRule(before=parse_since(older_than), delete=delete, surface=surface, owner=person)]
+        else:
+            rules = config.read().keep.list_prune_rules(datetime.now(UTC))
+        if not rules:
+            raise Invalid("say which: --older-than 90d, or set keep.archive or keep.sessions in keryx.toml")
+        counts = {"archived": 0, "deleted": 0}
+        for rule in rules:
+            old = await access.hub.list_prunable(access.viewer, rule, limit=_MAX_PRUNED)
+            if not old:
+                continue
+            verb = "Delete" if rule.delete else "Archive"
+            if not json:
+                output.write(f"{verb} {output.format_count(len(old), 'conversation')}:")
+                for session in old[:_MAX_SHOWN]:
+                    output.write(output.sanitize(f"  {session.id}  {session.title}", one_line=True))
+                if len(old) > _MAX_SHOWN:
+                    output.write(f"  … and {len(old) - _MAX_SHOWN} more")
+            if not dry_run:
+                confirm(f"{verb} them?", yes)
+                for session in old:
+                    if await access.hub.prune(access.viewer, session.id, rule):
+                        counts["deleted" if rule.delete else "archived"] += 1
+    if dry_run:
+        report("Nothing was done.", json)
+    else:
+        output.write_result(f"{counts['archived']} archived, {counts['deleted']} deleted.", counts, json)
+
+
 async def undelete(
     session: Annotated[str, Parameter(help="The whole id of the session.")], /, *, json: Json = False
 ) -> None:
@@ -524,6 +589,7 @@ for name, command in {
     "unarchive": _build_switch("unarchive"),
     "delete": delete,
     "undelete": undelete,
+    "prune": prune,
     "end": _build_switch("end"),
     "reopen": _build_switch("reopen"),
     "move-to-project": move_to_project,

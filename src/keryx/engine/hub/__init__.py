@@ -13,7 +13,7 @@ from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
 from keryx.core.questions import AskedQuestion
-from keryx.core.sessions import Project, Session, SessionChange, TitleBy, Viewer
+from keryx.core.sessions import Project, PruneRule, Session, SessionChange, TitleBy, Viewer
 from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn
 from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
@@ -251,6 +251,20 @@ class Hub(HubPart):
         """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
         row = sessions.get(tx, session, viewer=viewer)
         control.delete(tx, row, grace=self._policy.keep.erase, erase=erase)
+
+    @read_unit("prunable")
+    def list_prunable(
+        self, tx: Transaction, viewer: Viewer, rule: PruneRule, *, limit: int = 100
+    ) -> list[Session]:
+        """Return the sessions that a rule would archive or delete, oldest first."""
+        own = msgspec.structs.replace(rule, owner=viewer.owner) if viewer.owner else rule
+        return sessions.list_prunable(tx, own, profile=viewer.profile, limit=limit)
+
+    @write_unit("prune")
+    def prune(self, tx: Transaction, viewer: Viewer, session: SessionId, rule: PruneRule) -> bool:
+        """Archive or delete a session by a rule. Return false if it was used meanwhile, and stays."""
+        row = sessions.get(tx, session, viewer=viewer)
+        return control.prune(tx, row.id, rule, grace=self._policy.keep.erase)
 
     @write_unit("undelete")
     def undelete(self, tx: Transaction, viewer: Viewer, session: SessionId) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from keryx.core.clock import Clock
@@ -10,7 +10,7 @@ from keryx.core.errors import KeryxError
 from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
 from keryx.engine.units import access as access_units
-from keryx.engine.units import receive
+from keryx.engine.units import control, receive
 from keryx.store import (
     access,
     changes,
@@ -106,10 +106,24 @@ class RetentionSweep:
         await self._database.write("codes.trim", access_units.trim_codes)
         await self._database.write("runs.trim", lambda tx: jobs.trim_runs(tx, before=now - keep.runs))
         await self._database.write("lanes.drop", lambda tx: lanes.delete_idle(tx, before=now - keep.lanes))
+        await self._prune_sessions(now)
         due = await self._database.read("sessions.due", sessions.list_due_for_erasure)
         for session in due:
             await self._database.write("session.erase", lambda tx, gone=session: sessions.erase(tx, gone))
         await self._remove_files()
+
+    async def _prune_sessions(self, now: datetime) -> None:
+        """Archive and delete old sessions as the settings say, each in its own transaction."""
+        grace = self._keep.erase
+        for rule in self._keep.list_prune_rules(now):
+            while old := await self._database.read(
+                "sessions.old", lambda tx, rule=rule: sessions.list_prunable(tx, rule)
+            ):
+                for session in old:
+                    await self._database.write(
+                        "session.prune",
+                        lambda tx, id_=session.id, rule=rule: control.prune(tx, id_, rule, grace=grace),
+                    )
 
     async def _remove_files(self) -> None:
         """Remove the files that no session shows, each in its own transaction."""

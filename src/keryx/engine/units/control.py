@@ -10,7 +10,7 @@ from keryx.core.lanes import Lane
 from keryx.core.messages import Mark, Message, Parts, Role
 from keryx.core.questions import QuestionState
 from keryx.core.resets import ResetReason
-from keryx.core.sessions import EndReason, Session, SessionChange, TitleBy, Viewer
+from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, TitleBy, Viewer
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.units import answers
 from keryx.store import lanes, messages, projects, questions, sessions, turns
@@ -156,6 +156,19 @@ def delete(tx: Transaction, session: Session, *, grace: timedelta, erase: bool =
         sessions.erase(tx, session)
     else:
         sessions.soft_delete(tx, session, grace=grace)
+
+
+def prune(tx: Transaction, session: SessionId, rule: PruneRule, *, grace: timedelta) -> bool:
+    """Archive or delete one session by a rule. Return false if it was used meanwhile, and stays."""
+    sessions.lock(tx, session)
+    current = sessions.get(tx, session)
+    if current.active_at >= rule.before or current.pinned or turns.has_open(tx, session):
+        return False
+    if rule.delete:
+        delete(tx, current, grace=grace)
+    else:
+        sessions.set_archived(tx, current, True)
+    return True
 
 
 def set_ended(tx: Transaction, session: Session, reason: EndReason | None) -> None:
