@@ -130,6 +130,7 @@ class ThreadedAdapterContext:
         self.closed = False
         self.cursor = context.cursor
         self.menu = context.menu
+        self.menus = context.menus
         self.receive = self._bind(context.receive)
         self.init_cursor = self._bind(context.init_cursor)
         self.load_state = self._bind(context.load_state)
