@@ -116,13 +116,14 @@ _UNITS = {
 }
 
 
-def _repeat(unit: str) -> Callable[[int], str]:
+def repeat(unit: str) -> Callable[[int], str]:
+    """Return a maker of texts that consist of one unit."""
     return lambda size: (unit * (size // len(unit) + 1))[:size]
 
 
 def _around(before: str, unit: str, after: str) -> Callable[[int], str]:
     """Return a maker of texts with one beginning and one end."""
-    return lambda size: before + _repeat(unit)(max(0, size - len(before) - len(after))) + after
+    return lambda size: before + repeat(unit)(max(0, size - len(before) - len(after))) + after
 
 
 def _nest(opening: str, closing: str) -> Callable[[int], str]:
@@ -188,7 +189,7 @@ _MADE: dict[str, Callable[[int], str]] = {
     "a long mention": _around("@", "a", ""),
 }
 TEXTS: Mapping[str, Callable[[int], str]] = {
-    **{name: _repeat(unit) for name, unit in _UNITS.items()},
+    **{name: repeat(unit) for name, unit in _UNITS.items()},
     **_MADE,
 }
 """Makers of texts by name. Each takes the number of characters and returns about as many."""
@@ -200,24 +201,24 @@ CODE: Mapping[str, Callable[[int], str]] = {
     "rego": _around('"', "\\", ""),
     "smithy": _around('"', "\\", ""),
     "chapel": _around('"', "\\", ""),
-    "autohotkey": _repeat("\n"),
-    "rst": _repeat("* a\n"),
-    "python": _repeat("'''\\"),
-    "javascript": _repeat("`${"),
-    "json": _repeat('{"'),
-    "html": _repeat("<a b='"),
-    "css": _repeat("a-a{"),
-    "sql": _repeat("'--"),
-    "rust": _repeat("'a1e"),
-    "yaml": _repeat("- a: &"),
-    "toml": _repeat('[a."'),
-    "perl": _repeat("qq{"),
-    "ruby": _repeat("%q(<<A"),
-    "lua": _repeat("--[[]"),
-    "markdown": _repeat("[`<!--"),
-    "console": _repeat("a@b "),
-    "makefile": _repeat("$(a"),
-    "c++": _repeat('R"a(/*'),
+    "autohotkey": repeat("\n"),
+    "rst": repeat("* a\n"),
+    "python": repeat("'''\\"),
+    "javascript": repeat("`${"),
+    "json": repeat('{"'),
+    "html": repeat("<a b='"),
+    "css": repeat("a-a{"),
+    "sql": repeat("'--"),
+    "rust": repeat("'a1e"),
+    "yaml": repeat("- a: &"),
+    "toml": repeat('[a."'),
+    "perl": repeat("qq{"),
+    "ruby": repeat("%q(<<A"),
+    "lua": repeat("--[[]"),
+    "markdown": repeat("[`<!--"),
+    "console": repeat("a@b "),
+    "makefile": repeat("$(a"),
+    "c++": repeat('R"a(/*'),
 }
 
 

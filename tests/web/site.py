@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,6 +174,13 @@ class Listener:
                 for event in reversed(self.events):
                     if event.data["type"] == type_ and _matches(event.data, fields):
                         return event.data
+                await self._changed.wait()
+
+    async def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Wait until the events that came fulfil a condition."""
+        async with asyncio.timeout(SECONDS):
+            while not reached():
+                self._changed.clear()
                 await self._changed.wait()
 
     async def wait_closed(self, *, within: float) -> bool:

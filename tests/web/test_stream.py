@@ -340,3 +340,37 @@ async def test_a_failure_cuts_streams_and_skips_nothing(begin: Begin, database: 
             await listener.wait_for("turn", turn__id=turn.id, turn__state="done")
     ids = [e["message"]["id"] for e in listener.of_type("message")]
     assert len(ids) == len(set(ids)) == 4
+
+
+def marked_up(listener: Listener) -> bool:
+    return any("<ul>" in event["message"]["parts"][0]["html"] for event in listener.of_type("message"))
+
+
+async def test_a_long_message_is_sent_at_once_and_again_with_its_markup(world: World, site: Site) -> None:
+    """Rendering it takes longer than a stream waits."""
+    listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+    text = "- a **b**\n" * 9_000
+    async with listener.connect():
+        receipt = await world.say(text, chat="1")
+        await listener.wait_for("message", message__seq=1, message__session=receipt.session)
+        await world.ask("hello", chat="2")
+        await listener.wait_until(lambda: marked_up(listener))
+    sent = [
+        event["message"]["parts"][0]
+        for event in listener.of_type("message")
+        if event["message"]["session"] == receipt.session and event["message"]["seq"] == 1
+    ]
+    assert [part["html"][:5] for part in sent] == ["<pre ", "<ul><"]
+    assert sent[0]["text"] == sent[1]["text"] == text
+
+
+async def test_a_reader_that_comes_back_gets_the_markup_that_it_missed(world: World, site: Site) -> None:
+    listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+    watcher = Listener(site.app, listener.cursor)
+    async with watcher.connect():
+        async with listener.connect():
+            receipt = await world.say("- a **b**\n" * 9_000, chat="1")
+            await listener.wait_for("message", message__session=receipt.session, message__seq=1)
+        await watcher.wait_until(lambda: marked_up(watcher))
+        async with listener.connect():
+            await listener.wait_until(lambda: marked_up(listener))

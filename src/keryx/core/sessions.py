@@ -22,8 +22,9 @@ LONGEST_TITLE = 100
 UNTITLED = "Untitled"
 _LONGEST_DERIVED = 60
 _TITLE_SCAN_LIMIT = 4_000
+_TITLE_ROW_LIMIT = 600
 _NUMBERED_TITLE = re.compile(r"(.*\S) #([1-9][0-9]{0,8})\Z", re.DOTALL)
-_CODE_FENCE = re.compile(r"^\s*(```|~~~).*$", re.MULTILINE)
+_CODE_FENCE = re.compile(r"^[ \t]*+(```|~~~).*$", re.MULTILINE)
 _MARKDOWN_LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*\)")
 _LINE_PREFIX = re.compile(r"^\s*(?:>+\s*|(?:#+|[-*+]|[0-9]{1,3}[.)]|\[[ xX]\])(?:\s+|\Z))+")
 _EMPHASIS = re.compile(
@@ -250,7 +251,7 @@ def clean_title(text: str) -> str:
 def derive_title(text: str) -> str:
     """Return the first sentence of a message without Markdown, or `UNTITLED` if there is none."""
     for row in _CODE_FENCE.sub("", text[:_TITLE_SCAN_LIMIT]).splitlines():
-        row = _MARKDOWN_LINK.sub(r"\1", _LINE_PREFIX.sub("", row))
+        row = _MARKDOWN_LINK.sub(r"\1", _LINE_PREFIX.sub("", row[:_TITLE_ROW_LIMIT]))
         plain = core_text.to_single_line(_EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", row)))
         sentence = _FIRST_SENTENCE.match(plain)
         title = sentence.group() if sentence else plain

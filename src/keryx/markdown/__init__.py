@@ -16,6 +16,8 @@ from markdown_it.token import Token
 from keryx.core.text import LINE_SEPARATORS, replace_for_page
 from keryx.markdown import tree
 
+# A longer text is shown as it is, without markup.
+MAX_CHARS = 100_000
 # Levels of quotes and lists (a list counts as two). Deeper nesting stays as text.
 MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
@@ -57,12 +59,27 @@ def parse(markdown: str) -> tree.DocumentNode:
 def parse_blocks(markdown: str) -> Iterator[tuple[int, tree.Block]]:
     """Yield the top-level blocks of a text, each with the number of the line on which it begins."""
     group: list[Token] = []
-    for token in _PARSER.parse(clean_text(markdown)):
+    text = clean_text(markdown)
+    if len(text) > MAX_CHARS:
+        yield from _build_plain_blocks(text)
+        return
+    for token in _PARSER.parse(text):
         group.append(token)
         if token.level == 0 and token.nesting <= 0:
             assert group[0].map is not None
             yield group[0].map[0], next(_parse_blocks(iter(group), ""))
             group = []
+
+
+def _build_plain_blocks(text: str) -> Iterator[tuple[int, tree.Block]]:
+    """Yield a paragraph for each run of lines between empty ones."""
+    paragraph: list[tree.Inline] = []
+    for number, line in enumerate([*text.split("\n"), ""]):
+        if line.strip():
+            paragraph += [tree.BreakNode(), tree.TextNode(line)] if paragraph else [tree.TextNode(line)]
+        elif paragraph:
+            yield number - (len(paragraph) + 1) // 2, tree.ParagraphNode(tuple(paragraph))
+            paragraph = []
 
 
 def _build_parser() -> MarkdownIt:

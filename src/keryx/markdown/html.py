@@ -8,12 +8,10 @@ from html import escape
 import nh3
 
 from keryx.core.text import replace_for_page
-from keryx.markdown import highlight, parse_blocks, tree
+from keryx.markdown import MAX_CHARS, highlight, parse_blocks, tree
 from keryx.markdown.highlight import CodeTokenKind
 from keryx.markdown.html_writer import HtmlWriter
 
-# A longer text is shown as it is.
-MAX_CHARS = 300_000
 # In one text. The code after these is shown without colours.
 _MAX_COLOURED_CHARS = 50_000
 _CACHE_SIZE = 4_096
@@ -43,7 +41,7 @@ def render_blocks(text: str, *, colours: bool = True) -> list[str]:
 def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str]]:
     """Yield the HTML of each top-level block with the number of the line on which the block begins."""
     if len(text) > MAX_CHARS:
-        yield 0, f'<pre class="plain">{escape_text(text)}</pre>'
+        yield 0, render_plain(text)
     elif _NO_MARKUP.match(text) and not _LIST_OR_CODE.match(text):
         if shown := text.strip(" \t"):
             yield 0, f"<p>{escape_text(shown)}</p>"
@@ -60,6 +58,11 @@ def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str
                 link_rel="noopener noreferrer nofollow",
             )
             yield line, html + end
+
+
+def render_plain(text: str) -> str:
+    """Return the HTML of a text that is shown as it is, without markup."""
+    return f'<pre class="plain">{escape_text(text)}</pre>'
 
 
 def escape_text(text: str) -> str:

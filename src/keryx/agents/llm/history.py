@@ -188,7 +188,7 @@ def _build_reasoning(parts: Sequence[Part], model: Model) -> Json:
     for thought in thoughts:
         try:
             stored = msgspec.json.decode(thought.opaque, type=_OpaqueReasoning)
-        except (msgspec.MsgspecError, UnicodeEncodeError):
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
             continue
         if stored.model == model.id:
             fields["reasoning_details"] = stored.reasoning_details

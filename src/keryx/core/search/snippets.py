@@ -1,6 +1,7 @@
 """Result snippets: the passage of a text that shows why a query matches."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
@@ -96,13 +97,15 @@ def _choose_window(text: str, hits: list[tuple[int, int, _Atom]], width: int) ->
     between words if there is a blank nearby."""
     first = last = low = 0
     score = (0, 0)
-    for high, (_, end, _) in enumerate(hits):
+    inside: Counter[_Atom] = Counter()
+    for high, (_, end, atom) in enumerate(hits):
+        inside[atom] += 1
         while hits[low][0] < end - width and low < high:
+            inside[hits[low][2]] -= 1
             low += 1
-        inside = hits[low : high + 1]
-        worth = (len({atom for *_, atom in inside}), len(inside))
+        worth = (sum(count > 0 for count in inside.values()), high + 1 - low)
         if worth > score:
-            first, last, score = hits[low][0], max(e for _, e, _ in inside), worth
+            first, last, score = hits[low][0], max(e for _, e, _ in hits[low : high + 1]), worth
     begin = max(0, min(first - (width - (last - first)) // 2, len(text) - width, first))
     end = min(len(text), begin + width)
     if begin > 0 and (blank := _find_blank(text, begin, min(begin + _SLACK, first))) is not None:

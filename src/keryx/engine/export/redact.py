@@ -19,7 +19,7 @@ _SECRET = re.compile(
     | \b(?:gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|xapp-|npm_|hf_|pypi-|gsk_|shpat_|dop_v1_)[A-Za-z0-9_-]{10,}
     | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
     | \bAIza[0-9A-Za-z_-]{30,}
-    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?
+    | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?
     | \b[0-9]{6,12}:[A-Za-z0-9_-]{30,}
     | (?<=://)[^\s/@:"]*:[^\s/@"]+(?=@)
     | (?i:(?<=bearer\ )|(?<=basic\ ))[A-Za-z0-9._~+/=-]{12,}

@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
 import msgspec
@@ -32,13 +33,27 @@ from keryx.engine.hub.views import (
     UnsentMessage,
 )
 from keryx.engine.units.usage import SpendingReport
-from keryx.markdown import html
+from keryx.markdown import MAX_CHARS, html
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
 _MAX_TOOL_CHARS = 4_000
+_MAX_TEXT_CHARS = 300_000
+# Markup of this length takes a few milliseconds at most, so the event loop may render it.
+_QUICK_CHARS = 400
 _MAX_INPUT_LINE_CHARS = 120
 _MAX_SUMMARY_CHARS = 2_000
+
+
+class RenderBudget:
+    """Renders the texts of one response in one thread. When its processor time is used up, it returns further texts
+    without markup, so that a conversation full of long texts opens, too."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self._end = time.thread_time() + seconds
+
+    def render(self, text: str) -> str:
+        return html.render(text) if time.thread_time() < self._end else html.render_plain(text)
 
 
 def session(listed: SessionListItem, *, read: int | None = None) -> schema.SessionSchema:
@@ -83,7 +98,17 @@ def session_page(page: SessionListPage) -> schema.SessionPage:
     )
 
 
-def message(message: Message, *, full: bool = False) -> schema.MessageSchema:
+def is_quick(message: Message) -> bool:
+    """Return whether the HTML of a message is made so quickly that the event loop may do it."""
+    return (
+        sum(len(part.text) for part in message.parts if isinstance(part, core.Text | core.Reasoning))
+        <= _QUICK_CHARS
+    )
+
+
+def message(
+    message: Message, *, full: bool = False, render: Callable[[str], str] = html.render
+) -> schema.MessageSchema:
     """Present a message with its HTML. Long text, tool input and output are truncated unless `full`."""
     return schema.MessageSchema(
         id=message.id,
@@ -91,7 +116,7 @@ def message(message: Message, *, full: bool = False) -> schema.MessageSchema:
         seq=message.seq,
         role=message.role,
         at=message.at,
-        parts=[_part(p, None if full else _MAX_TOOL_CHARS) for p in message.parts],
+        parts=[_part(p, None if full else _MAX_TOOL_CHARS, render) for p in message.parts],
         turn=message.turn,
         epoch=message.epoch,
         author=message.author,
@@ -122,14 +147,14 @@ def turn(turn: Turn) -> schema.TurnSchema:
     )
 
 
-def queued_turn(queued: Turn, input: Message) -> schema.Waiting:
-    return schema.Waiting(turn=turn(queued), message=message(input))
+def queued_turn(queued: Turn, input: Message, *, render: Callable[[str], str]) -> schema.Waiting:
+    return schema.Waiting(turn=turn(queued), message=message(input, render=render))
 
 
 def draft(running: Turn, pieces: list[DraftChunk]) -> schema.Draft:
     """Present the draft of a turn, split into blocks as the stream splits it."""
     parts: list[schema.DraftPart] = []
-    for step in IncrementalRenderer().add(pieces):
+    for step in IncrementalRenderer(MAX_CHARS).add(pieces):
         parts.append(
             schema.DraftPart(
                 thought=step.thought,
@@ -178,12 +203,12 @@ def question(question: AskedQuestion) -> schema.QuestionSchema:
     )
 
 
-def epoch(epoch: Epoch) -> schema.EpochSchema:
+def epoch(epoch: Epoch, *, render: Callable[[str], str]) -> schema.EpochSchema:
     return schema.EpochSchema(
         number=epoch.number,
         first_seq=epoch.first_seq,
         summary=epoch.summary,
-        html=html.render(epoch.summary),
+        html=render(epoch.summary),
         created_at=epoch.created_at,
     )
 
@@ -245,7 +270,7 @@ def board_row(active: ActiveTurn) -> schema.Running:
     )
 
 
-def branch(entry: LineageEntry) -> schema.Branch:
+def branch(entry: LineageEntry, *, render: Callable[[str], str]) -> schema.Branch:
     value = entry.listed.session
     return schema.Branch(
         id=value.id,
@@ -260,7 +285,8 @@ def branch(entry: LineageEntry) -> schema.Branch:
         ended_at=value.ended_at,
         end_reason=value.end_reason,
         epochs=[
-            epoch(msgspec.structs.replace(e, summary=e.summary[:_MAX_SUMMARY_CHARS])) for e in entry.epochs
+            epoch(msgspec.structs.replace(e, summary=e.summary[:_MAX_SUMMARY_CHARS]), render=render)
+            for e in entry.epochs
         ],
         after=entry.after,
         why=entry.why,
@@ -365,13 +391,13 @@ def _decode_id(id_: str) -> str:
         raise NotFound(f"there is nothing called {id_[:80]!r}: ask for the list, which has the ids") from exc
 
 
-def _part(part: Part, cut: int | None) -> schema.PartSchema:
+def _part(part: Part, cut: int | None, render: Callable[[str], str]) -> schema.PartSchema:
     match part:
         case core.Text(text):
-            visible = text if cut is None else text[: html.MAX_CHARS]
-            return schema.TextSchema(text=visible, html=html.render(visible), cut=len(visible) < len(text))
+            visible = text if cut is None else text[:_MAX_TEXT_CHARS]
+            return schema.TextSchema(text=visible, html=render(visible), cut=len(visible) < len(text))
         case core.Reasoning(text):
-            return schema.ReasoningSchema(text=text, html=html.render(text))
+            return schema.ReasoningSchema(text=text, html=render(text))
         case core.Notice(kind=kind):
             return schema.NoticeSchema(text=compaction.describe_notice(part, ENGLISH), kind=kind)
         case core.ToolCall(id_, name, input):

@@ -1,8 +1,11 @@
 """API requests: the value that handlers get, the parsing of query and body, and the services that all requests share."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
+import anyio
+import anyio.to_thread
 import msgspec
 from starlette.requests import Request
 
@@ -14,11 +17,13 @@ from keryx.core.ports.adapter import PlatformReach
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Texts, choose_language
 from keryx.engine.hub import Hub
-from keryx.surfaces.web import request_schema, schema
+from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner
 from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.responses import BodyTooLarge
 from keryx.surfaces.web.stream import Broadcast
+
+T = TypeVar("T")
 
 MAX_BODY_BYTES = 8 << 20
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
@@ -46,6 +51,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     broadcast: Broadcast
     installation: Installation
     secure_cookies: bool
+    # For the threads that render texts: few, so that they leave processor time to everything else.
+    renders: anyio.CapacityLimiter
 
 
 class ApiRequest:
@@ -87,6 +94,13 @@ class ApiRequest:
         if not _IDEMPOTENCY_KEY.match(key):
             raise Invalid("the header Idempotency-Key takes up to 100 letters, digits and the signs _ . ~ -")
         return key
+
+    async def render(self, build: Callable[[Callable[[str], str]], T]) -> T:
+        """Return what `build` returns in a thread. It gets a function that renders texts within the budget of one
+        response."""
+        return await anyio.to_thread.run_sync(
+            lambda: build(presenters.RenderBudget().render), limiter=self.services.renders
+        )
 
     def path_param(self, name: str) -> str:
         return str(self.http.path_params[name])

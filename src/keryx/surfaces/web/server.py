@@ -24,6 +24,8 @@ from keryx.surfaces.web.routes import build_routes
 from keryx.surfaces.web.static_files import StaticFiles
 from keryx.surfaces.web.stream import Broadcast
 
+_RENDER_THREADS = 2
+
 
 class WebApp:
     """The web surface. `lifespan` yields the ASGI app and runs the task that feeds its streams."""
@@ -43,7 +45,8 @@ class WebApp:
         extra_routes: Sequence[BaseRoute] = (),
     ) -> None:
         cookies = CookieSigner(key)
-        self._broadcast = Broadcast(hub)
+        renders = anyio.CapacityLimiter(_RENDER_THREADS)
+        self._broadcast = Broadcast(hub, renders)
         self._authenticator = Authenticator(operator, hub.sign_ins, cookies, token=token, password=password)
         self._services = Services(
             hub=hub,
@@ -54,6 +57,7 @@ class WebApp:
             broadcast=self._broadcast,
             installation=installation,
             secure_cookies=secure,
+            renders=renders,
         )
         self._hosts = hosts
         self._extra_routes = extra_routes

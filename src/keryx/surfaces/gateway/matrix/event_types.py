@@ -140,7 +140,7 @@ def parse_event(raw: msgspec.Raw) -> MatrixEvent | None:
     """Return the event, or `None` if it is malformed."""
     try:
         return msgspec.json.decode(raw, type=MatrixEvent)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 
 
@@ -156,19 +156,19 @@ def parse_state(event: MatrixEvent) -> RoomState:
     """Return the content of a state event, empty if it is malformed."""
     try:
         return msgspec.json.decode(event.content, type=RoomState)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return RoomState()
 
 
 def parse_creation(event: MatrixEvent) -> RoomCreation:
     try:
         return msgspec.json.decode(event.content, type=RoomCreation)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return RoomCreation()
 
 
 def parse_unsigned(event: MatrixEvent) -> UnsignedData:
     try:
         return msgspec.json.decode(event.unsigned, type=UnsignedData)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return UnsignedData()

@@ -107,7 +107,7 @@ def translate_send_error(answer: httpx.Response) -> SendError:
 def parse_error_body(answer: httpx.Response) -> MatrixErrorBody:
     try:
         body = msgspec.json.decode(answer.content, type=MatrixErrorBody, strict=False)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         body = MatrixErrorBody()
     wait = parse_retry_after(answer.headers, now=datetime.now(UTC)) or timedelta(0)
     return msgspec.structs.replace(body, status=answer.status_code, retry_after=wait.total_seconds())
@@ -284,7 +284,7 @@ class Homeserver:
             raise translate_send_error(answer)
         try:
             return msgspec.json.decode(answer.content, type=_UploadResponse).content_uri
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, RecursionError) as exc:
             raise NotSent("the homeserver's answer to an upload cannot be read") from exc
 
     async def send(self, room: str, transaction: str, content: Mapping[str, Any]) -> str:
@@ -301,7 +301,7 @@ class Homeserver:
             raise translate_send_error(answer)
         try:
             return msgspec.json.decode(answer.content, type=_SendResponse).event_id
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, RecursionError) as exc:
             raise Uncertain("the homeserver's answer cannot be read") from exc
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
@@ -362,7 +362,7 @@ async def discover_url(text: str) -> str:
         raise HomeserverUnavailable(
             f"{url} cannot be reached ({_describe_error(exc)}): write the domain of your homeserver, or its whole address"
         ) from exc
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         known = None
     return normalize_url(known.homeserver.base_url) if known else url
 
@@ -370,7 +370,7 @@ async def discover_url(text: str) -> str:
 def _decode_response(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeError) as exc:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
         raise HomeserverUnavailable("the homeserver's answer cannot be read: is its address right?") from exc
 
 

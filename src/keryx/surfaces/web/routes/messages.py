@@ -1,8 +1,7 @@
 """Routes of messages, of the turns that answer them, and of the questions that turns ask."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import anyio.to_thread
 import msgspec
 
 from keryx.core import ids
@@ -19,21 +18,22 @@ from keryx.surfaces.web.request import ApiRequest
 router = ApiRouter()
 
 SURFACE = "web"
-_THREAD_CHARS = 20_000
 
 
 @router.get("/api/sessions/{session}/messages", summary="A window of messages.", etag=True)
 async def messages(request: ApiRequest, query: request_schema.WindowQuery) -> schema.MessageWindow:
     window = await request.hub.page(request.viewer, request.session_id, parse_window(query))
     return schema.MessageWindow(
-        messages=await render_messages(window.messages), earlier=window.earlier, later=window.later
+        messages=await request.render(lambda render: present_messages(window.messages, render)),
+        earlier=window.earlier,
+        later=window.later,
     )
 
 
 @router.get("/api/messages/{message}", summary="One message with nothing cut.", etag=True)
 async def message(request: ApiRequest) -> schema.MessageSchema:
     value = await request.hub.views.message(request.viewer, *parse_id(request.path_param("message")))
-    return (await render_messages([value], full=True))[0]
+    return await request.render(lambda render: presenters.message(value, full=True, render=render))
 
 
 @router.post(
@@ -73,7 +73,11 @@ async def stop(request: ApiRequest, body: request_schema.StopForm) -> schema.Sto
 @router.get("/api/sessions/{session}/queue", summary="What waits in a conversation.")
 async def queue(request: ApiRequest) -> schema.Queue:
     waiting = await request.hub.views.queue(request.viewer, request.session_id)
-    return schema.Queue(waiting=[presenters.queued_turn(*pair) for pair in waiting])
+    return await request.render(
+        lambda render: schema.Queue(
+            waiting=[presenters.queued_turn(*pair, render=render) for pair in waiting]
+        )
+    )
 
 
 @router.delete("/api/turns/{turn}", summary="Take one waiting turn out of the queue.")
@@ -104,14 +108,9 @@ async def answer(request: ApiRequest, body: request_schema.AnswerForm) -> schema
     )
 
 
-async def render_messages(messages: Sequence[Message], *, full: bool = False) -> list[schema.MessageSchema]:
-    """Return messages with their HTML. Long ones are rendered in a thread, to keep the event loop free."""
-
-    def render() -> list[schema.MessageSchema]:
-        return [presenters.message(m, full=full) for m in messages]
-
-    long = sum(len(m.text) for m in messages) > _THREAD_CHARS
-    return await anyio.to_thread.run_sync(render) if long else render()
+def present_messages(messages: Sequence[Message], render: Callable[[str], str]) -> list[schema.MessageSchema]:
+    """Return messages with their HTML. The last ones are rendered first, because they are seen first."""
+    return [presenters.message(m, render=render) for m in reversed(messages)][::-1]
 
 
 async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:

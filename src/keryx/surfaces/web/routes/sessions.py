@@ -1,5 +1,7 @@
 """Routes of sessions: list, search, open, begin, change, delete, undo and fork them, and keep unsent text."""
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import UNSET
 
@@ -94,23 +96,32 @@ async def read_snapshot(
 ) -> schema.Snapshot:
     """Return a conversation with a window of messages, from one read."""
     snapshot = await request.hub.open(request.viewer, id_, messages.parse_window(query))
-    return schema.Snapshot(
-        session=presenters.session(
-            SessionListItem(session=snapshot.session, activity=snapshot.activity), read=snapshot.read
-        ),
-        messages=await messages.render_messages(snapshot.messages),
-        cursor=snapshot.cursor,
-        earlier=snapshot.earlier,
-        later=snapshot.later,
-        running=presenters.turn(snapshot.running) if snapshot.running else None,
-        draft=presenters.draft(snapshot.running, snapshot.draft) if snapshot.running else None,
-        queue=[presenters.queued_turn(*pair) for pair in zip(snapshot.queue, snapshot.inputs, strict=True)],
-        deliveries=[presenters.delivery(d) for d in snapshot.deliveries],
-        epochs=[presenters.epoch(e) for e in reversed(snapshot.epochs)],
-        questions=[presenters.question(q) for q in snapshot.questions],
-        composer=await present_composer(request, snapshot.unsent),
-        lanes=[presenters.lane(lane, title=snapshot.session.title) for lane in snapshot.lanes],
-    )
+    composer = await present_composer(request, snapshot.unsent)
+
+    def present(render: Callable[[str], str]) -> schema.Snapshot:
+        running = snapshot.running
+        return schema.Snapshot(
+            session=presenters.session(
+                SessionListItem(session=snapshot.session, activity=snapshot.activity), read=snapshot.read
+            ),
+            draft=presenters.draft(running, snapshot.draft) if running else None,
+            messages=messages.present_messages(snapshot.messages, render),
+            cursor=snapshot.cursor,
+            earlier=snapshot.earlier,
+            later=snapshot.later,
+            running=presenters.turn(running) if running else None,
+            queue=[
+                presenters.queued_turn(*pair, render=render)
+                for pair in zip(snapshot.queue, snapshot.inputs, strict=True)
+            ],
+            deliveries=[presenters.delivery(d) for d in snapshot.deliveries],
+            epochs=[presenters.epoch(e, render=render) for e in reversed(snapshot.epochs)],
+            questions=[presenters.question(q) for q in snapshot.questions],
+            composer=composer,
+            lanes=[presenters.lane(lane, title=snapshot.session.title) for lane in snapshot.lanes],
+        )
+
+    return await request.render(present)
 
 
 @router.post(
@@ -208,7 +219,9 @@ async def fork(request: ApiRequest, body: request_schema.ForkForm) -> schema.For
 @router.get("/api/sessions/{session}/lineage", summary="The forks, epochs and resets of a conversation.")
 async def lineage(request: ApiRequest) -> schema.Lineage:
     branches = await request.hub.views.lineage(request.viewer, request.session_id)
-    return schema.Lineage(branches=[presenters.branch(b) for b in branches])
+    return await request.render(
+        lambda render: schema.Lineage(branches=[presenters.branch(b, render=render) for b in branches])
+    )
 
 
 @router.put("/api/sessions/{session}/read", summary="Say how far the viewer has read.")

@@ -20,6 +20,7 @@ export function conversation(root, app, id, seq) {
   let loading = "";
   let reading = 0;
   let newest = 0;
+  let announced = 0;
   let left = false;
   const shown = new Set();
   const unfolded = new Set();
@@ -332,7 +333,8 @@ export function conversation(root, app, id, seq) {
   }
 
   function heard(event) {
-    if (event.type === "message" && event.message.session === id && event.message.role === "assistant" && !event.message.mark) {
+    if (event.type === "message" && event.message.session === id && event.message.role === "assistant" && !event.message.mark && event.message.seq > announced) {
+      announced = event.message.seq;
       app.announce(`Answer: ${cut(said(event.message), 240)}`);
     }
   }

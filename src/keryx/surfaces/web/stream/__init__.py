@@ -1,19 +1,26 @@
-"""Reads and encodes each change once for all streams of the process. A ring buffer holds the last batches; a stream that falls out of it is closed and resumes from the store by its cursor."""
+"""Reads and encodes each change once for all streams of the process. A ring buffer holds the last batches; a stream that falls out of it is closed and resumes from the store by its cursor.
+
+No stream waits for a long text: a message that is not rendered soon is sent without markup, and once more when it has its HTML."""
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import anyio
 import anyio.to_thread
 import msgspec
+from anyio.abc import TaskGroup
 
-from keryx.core.changes import Change
+from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.errors import KeryxError
 from keryx.core.ids import Cursor
+from keryx.core.messages import Message
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
-from keryx.surfaces.web.stream.encoder import ChangeEncoder, EncodedEvent, count_chars
+from keryx.engine.hub.views import ChangeDetails
+from keryx.surfaces.web import presenters, schema
+from keryx.surfaces.web.stream import events
+from keryx.surfaces.web.stream.encoder import REVISED, ChangeEncoder, EncodedEvent, encode_change
 from keryx.timing import WakeSignal
 
 log = logging.getLogger(__name__)
@@ -21,7 +28,10 @@ log = logging.getLogger(__name__)
 _MAX_BATCHES = 1_000
 _MAX_RING_BYTES = 32 << 20
 _MAX_CHUNK_BYTES = 256 << 10
-_THREAD_CHARS = 8_000
+# Fewer characters of drafts are rendered in a few milliseconds.
+_THREAD_CHARS = 400
+_RENDER_WAIT_SECONDS = 0.1
+_MAX_LATE_MESSAGES = 200
 _RETRY_SECONDS = 1.0
 
 
@@ -57,11 +67,24 @@ class RingPosition(msgspec.Struct, frozen=True):
     after: int = -1
 
 
+class _LateMessage:
+    """A long message on its way: if it is rendered after it was sent, it is sent again."""
+
+    def __init__(self, change: Change, message: Message) -> None:
+        self.change = change
+        self.message = message
+        self.rendered: schema.MessageSchema | None = None
+        self.sent = False
+        self.done = anyio.Event()
+
+
 class Broadcast:
     """Feeds all streams. `run` must run in a task of its own."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, renders: anyio.CapacityLimiter) -> None:
         self._hub = hub
+        self._renders = renders
+        self._late: dict[str, _LateMessage] = {}
         self._encoder = ChangeEncoder()
         self._ring: deque[EventBatch] = deque()
         self._first = 0
@@ -69,24 +92,26 @@ class Broadcast:
         self._positions: dict[Cursor, RingPosition] = {}
         self._signal = WakeSignal()
         self._followers = 0
+        self._draft_renders = anyio.CapacityLimiter(1)
         self._has_followers = anyio.Event()
         self.closed = False
 
     async def run(self) -> None:
         """Publish changes until cancelled. On an error every stream is disconnected; it resumes from the store by its
         cursor, so no change is lost."""
-        while True:
-            pause = _RETRY_SECONDS
-            try:
-                await self._has_followers.wait()
-                await self._publish_while_followed()
-                pause = 0
-            except KeryxError as exc:
-                log.warning("disconnected all streams: %s", exc)
-            except Exception:
-                log.exception("disconnected all streams: could not publish a change")
-            self._disconnect_all()
-            await anyio.sleep(pause)
+        async with anyio.create_task_group() as group:
+            while True:
+                pause = _RETRY_SECONDS
+                try:
+                    await self._has_followers.wait()
+                    await self._publish_while_followed(group)
+                    pause = 0
+                except KeryxError as exc:
+                    log.warning("disconnected all streams: %s", exc)
+                except Exception:
+                    log.exception("disconnected all streams: could not publish a change")
+                self._disconnect_all()
+                await anyio.sleep(pause)
 
     def close(self) -> None:
         """End every stream now. Browsers reconnect when the server is back."""
@@ -154,14 +179,14 @@ class Broadcast:
         changes, details, drafts = await self._hub.views.read_changes(cursor)
         if not changes:
             return cursor, b""
-        events = await _encode_off_loop(
-            changes, lambda: ChangeEncoder().encode_batch(changes, details, drafts)
+        encoded = await anyio.to_thread.run_sync(
+            _encode_stored, changes, details, drafts, limiter=self._renders
         )
         last = changes[-1].cursor
-        body = b"".join(t.body for t in events if t.visible_to(viewer))
+        body = b"".join(t.body for t in encoded if t.visible_to(viewer))
         return last, body + encode_cursor(last) if body else b""
 
-    async def _publish_while_followed(self) -> None:
+    async def _publish_while_followed(self, group: TaskGroup) -> None:
         """Wake the streams that wait for a position, then publish changes while any stream follows."""
         cursor = await self._hub.head_cursor()
         self._positions[cursor] = RingPosition(self._next)
@@ -170,14 +195,73 @@ class Broadcast:
             if not self._followers:
                 self._has_followers = anyio.Event()
                 return
-            await self._publish(changes)
+            await self._publish(changes, group)
 
-    async def _publish(self, changes: Sequence[Change]) -> None:
+    async def _publish(self, changes: Sequence[Change], group: TaskGroup) -> None:
         unknown = self._encoder.find_unknown_drafts(changes)
         details, drafts = await self._hub.views.load_details(changes, drafts=unknown)
-        events = await _encode_off_loop(changes, lambda: self._encoder.encode_batch(changes, details, drafts))
-        self._append_batch(changes, events)
+        late = await self._render_messages(changes, group)
+        messages: dict[str, schema.MessageSchema] = {m.message.id: m.rendered for m in late if m.rendered}
+        encoder = self._encoder
+        if encoder.count_chars(changes, drafts) > _THREAD_CHARS:
+            encoded = await anyio.to_thread.run_sync(
+                encoder.encode_batch, changes, details, drafts, messages, limiter=self._draft_renders
+            )
+        else:
+            encoded = encoder.encode_batch(changes, details, drafts, messages)
+        self._append_batch(changes, encoded)
+        for one in late:
+            if one.message.id in messages:
+                self._late.pop(one.message.id, None)
+            else:
+                one.sent = True
+                self._send_late(one)
         self._signal.signal()
+
+    async def _render_messages(self, changes: Sequence[Change], group: TaskGroup) -> list[_LateMessage]:
+        """Begin to render the long messages of a batch, and return them after a short time, rendered or not."""
+        self._forget_replaced(changes)
+        late = {c.message.id: _LateMessage(c, c.message) for c in changes if _is_long(c) and c.message}
+        if not late or len(self._late) + len(late) > _MAX_LATE_MESSAGES:
+            return []
+        self._late |= late
+        with anyio.move_on_after(_RENDER_WAIT_SECONDS):
+            for one in late.values():
+                group.start_soon(self._render_late, one)
+            for one in late.values():
+                await one.done.wait()
+        return list(late.values())
+
+    async def _render_late(self, late: _LateMessage) -> None:
+        try:
+            late.rendered = await anyio.to_thread.run_sync(
+                lambda: presenters.message(late.message), abandon_on_cancel=True, limiter=self._renders
+            )
+        except Exception:
+            log.exception("message %s cannot be rendered: it is shown without markup", late.message.id)
+            self._late.pop(late.message.id, None)
+        late.done.set()
+        self._send_late(late)
+
+    def _send_late(self, late: _LateMessage) -> None:
+        """Send a message again with its HTML, if it was sent without, and has not changed since."""
+        if not late.sent or late.rendered is None or self._late.get(late.message.id) is not late:
+            return
+        del self._late[late.message.id]
+        event = encode_change(late.change, 0, events.MessageEvent(message=late.rendered), mark=False)
+        cursors = self._ring[-1].cursors[-1:]
+        self._append(EventBatch(cursors=cursors, events=[event], size=len(event.body), cache={}))
+        self._signal.signal()
+
+    def _forget_replaced(self, changes: Sequence[Change]) -> None:
+        """Forget messages that a batch changes: the streams get them, or load them again."""
+        if not self._late:
+            return
+        revised = {c.session for c in changes if c.kind is ChangeKind.SESSION_GONE or c.note == REVISED}
+        for change in changes:
+            if change.message:
+                self._late.pop(change.message.id, None)
+        self._late = {id_: late for id_, late in self._late.items() if late.message.session not in revised}
 
     def _disconnect_all(self) -> None:
         """Empty the ring, so that every stream resumes from the store."""
@@ -185,18 +269,22 @@ class Broadcast:
         self._ring.clear()
         self._positions.clear()
         self._ring_bytes = 0
+        self._late.clear()
         self._encoder = ChangeEncoder()
         self._signal.signal()
 
-    def _append_batch(self, changes: Sequence[Change], events: list[EncodedEvent]) -> None:
+    def _append_batch(self, changes: Sequence[Change], encoded: list[EncodedEvent]) -> None:
         number = self._next
         for index, change in enumerate(changes):
             self._positions[change.cursor] = RingPosition(number, index)
         self._positions[changes[-1].cursor] = RingPosition(number + 1)
-        size = sum(len(t.body) for t in events)
+        size = sum(len(t.body) for t in encoded)
         cursors = [change.cursor for change in changes]
-        self._ring.append(EventBatch(cursors=cursors, events=events, size=size, cache={}))
-        self._ring_bytes += size
+        self._append(EventBatch(cursors=cursors, events=encoded, size=size, cache={}))
+
+    def _append(self, batch: EventBatch) -> None:
+        self._ring.append(batch)
+        self._ring_bytes += batch.size
         while len(self._ring) > 1 and (len(self._ring) > _MAX_BATCHES or self._ring_bytes > _MAX_RING_BYTES):
             dropped = self._ring.popleft()
             self._first += 1
@@ -210,8 +298,16 @@ def encode_cursor(cursor: Cursor) -> bytes:
     return f"id: {cursor}\n\n".encode()
 
 
-async def _encode_off_loop(
-    changes: Sequence[Change], work: Callable[[], list[EncodedEvent]]
+def _is_long(change: Change) -> bool:
+    return change.message is not None and not presenters.is_quick(change.message)
+
+
+def _encode_stored(
+    changes: Sequence[Change], details: ChangeDetails, drafts: Mapping[str, list[DraftChunk]]
 ) -> list[EncodedEvent]:
-    """Run `work`, in a thread if the changes contain much text, to keep the event loop free."""
-    return await anyio.to_thread.run_sync(work) if count_chars(changes) > _THREAD_CHARS else work()
+    """Encode changes for one stream, with the HTML of their messages within the budget of one response."""
+    budget = presenters.RenderBudget()
+    messages: dict[str, schema.MessageSchema] = {
+        c.message.id: presenters.message(c.message, render=budget.render) for c in changes if c.message
+    }
+    return ChangeEncoder().encode_batch(changes, details, drafts, messages)

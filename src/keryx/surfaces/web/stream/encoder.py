@@ -1,5 +1,6 @@
 """Encodes batches of changes as server-sent events, each once."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -8,16 +9,19 @@ from keryx.core import codec
 from keryx.core.cache import LruCache
 from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.ids import Cursor
-from keryx.core.messages import Mark, Role
+from keryx.core.messages import Mark, Message, Role
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.views import ChangeDetails
-from keryx.surfaces.web import presenters
+from keryx.markdown import html
+from keryx.surfaces.web import presenters, schema
 from keryx.surfaces.web.stream import events
 from keryx.surfaces.web.stream.events import Event
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
 REVISED = "revised"
 _MAX_DRAFTS = 1_000
+# Processor time for the drafts of one batch. Further ones are sent as text, and with blocks when more of them comes.
+_DRAFT_SECONDS = 0.05
 _SESSION_KINDS = frozenset({ChangeKind.SESSION, ChangeKind.MESSAGE, ChangeKind.TURN})
 
 
@@ -47,11 +51,24 @@ class ChangeEncoder:
         first_pieces = {c.turn: c.piece for c in reversed(list(batch)) if c.turn and c.piece}
         return {turn for turn, first in first_pieces.items() if turn not in self._drafts and first.n > 1}
 
+    def count_chars(self, batch: Iterable[Change], drafts: Mapping[str, list[DraftChunk]]) -> int:
+        """Return how many characters of drafts `encode_batch` renders at most."""
+        texts = {c.turn: c.piece.text for c in batch if c.turn and c.piece}
+        known = (draft.open_chars for turn in texts if (draft := self._drafts.get(turn)))
+        return (
+            sum(known) + sum(map(len, texts.values())) + sum(len(c.text) for d in drafts.values() for c in d)
+        )
+
     def encode_batch(
-        self, batch: Sequence[Change], details: ChangeDetails, drafts: Mapping[str, list[DraftChunk]]
+        self,
+        batch: Sequence[Change],
+        details: ChangeDetails,
+        drafts: Mapping[str, list[DraftChunk]],
+        messages: Mapping[str, schema.MessageSchema],
     ) -> list[EncodedEvent]:
         """Return the events of a batch in the order of its changes. Several changes of one thing give one event with its
-        current state; a session comes before the messages and turns in it."""
+        current state; a session comes before the messages and turns in it. `messages` are those with HTML; any other
+        long one has its text without markup."""
         slots: list[list[EncodedEvent]] = [[] for _ in batch]
         last = {_subject_key(change): index for index, change in enumerate(batch)}
         # The sessions that the batch changes, with the index of the last change of each.
@@ -64,20 +81,24 @@ class ChangeEncoder:
                 listed = details.sessions[session]
                 if listed.session.deleted_at is None:
                     event = events.SessionEvent(session=presenters.session(listed))
-                    slots[index].append(_encode_change(change, sessions[session], event, mark=False))
+                    slots[index].append(encode_change(change, sessions[session], event, mark=False))
                 del sessions[session]
             if change.kind is ChangeKind.DRAFT:
                 continue
-            if last[_subject_key(change)] == index and (event := _build_event(change, details)) is not None:
-                slots[index].append(_encode_change(change, index, event))
+            if (
+                last[_subject_key(change)] == index
+                and (event := _build_event(change, details, messages)) is not None
+            ):
+                slots[index].append(encode_change(change, index, event))
         self._reset_replaced_drafts(batch)
+        end = time.thread_time() + _DRAFT_SECONDS
         for run in _group_pieces_by_turn(batch):
-            slots[run[-1][0]].extend(self._encode_draft(run, drafts))
+            slots[run[-1][0]].extend(self._encode_draft(run, drafts, render=time.thread_time() < end))
         self._drop_finished_drafts(batch, details)
         return [event for slot in slots for event in slot]
 
     def _encode_draft(
-        self, run: list[tuple[int, Change]], drafts: Mapping[str, list[DraftChunk]]
+        self, run: list[tuple[int, Change]], drafts: Mapping[str, list[DraftChunk]], *, render: bool
     ) -> Iterable[EncodedEvent]:
         """Yield the additions to the draft of one turn. Only the last has the cursor: a reader that disconnects between
         them gets all of them again."""
@@ -90,7 +111,7 @@ class ChangeEncoder:
             growing = IncrementalRenderer()
             self._drafts.put(turn, growing)
         pieces = whole if whole is not None else [c.piece for _, c in run if c.piece]
-        steps = growing.add(pieces)
+        steps = growing.add(pieces, render=render)
         for number, step in enumerate(steps):
             event = events.DraftEvent(
                 session=change.session or "",
@@ -104,7 +125,7 @@ class ChangeEncoder:
                 blocks=step.blocks,
                 media=presenters.media(step.media) if step.media else None,
             )
-            yield _encode_change(change, index, event, mark=number == len(steps) - 1)
+            yield encode_change(change, index, event, mark=number == len(steps) - 1)
 
     def _reset_replaced_drafts(self, batch: Sequence[Change]) -> None:
         """Reset drafts that became messages. Pieces before such a message are not sent, so this may happen first."""
@@ -127,14 +148,7 @@ def encode_event(event: Event, cursor: Cursor | None) -> bytes:
     return f"{mark}data: {codec.dumps(event)}\n\n".encode()
 
 
-def count_chars(batch: Iterable[Change]) -> int:
-    """Return roughly how many characters are to be rendered."""
-    return sum(len(c.message.text) for c in batch if c.message) + sum(
-        len(c.piece.text) for c in batch if c.piece
-    )
-
-
-def _encode_change(change: Change, index: int, event: Event, *, mark: bool = True) -> EncodedEvent:
+def encode_change(change: Change, index: int, event: Event, *, mark: bool = True) -> EncodedEvent:
     return EncodedEvent(
         index=index,
         profile=change.profile,
@@ -173,7 +187,9 @@ def replaces_draft(change: Change) -> bool:
     )
 
 
-def _build_event(change: Change, details: ChangeDetails) -> Event | None:
+def _build_event(
+    change: Change, details: ChangeDetails, messages: Mapping[str, schema.MessageSchema]
+) -> Event | None:
     """Build the event of a change, apart from the event of its session."""
     match change.kind:
         case ChangeKind.SESSION:
@@ -181,7 +197,7 @@ def _build_event(change: Change, details: ChangeDetails) -> Event | None:
         case ChangeKind.SESSION_GONE:
             return events.GoneEvent(session=change.subject)
         case ChangeKind.MESSAGE:
-            return events.MessageEvent(message=presenters.message(change.message)) if change.message else None
+            return _build_message_event(change.message, messages) if change.message else None
         case ChangeKind.TURN | ChangeKind.CANCEL:
             turn = details.turns.get(change.turn) if change.turn else None
             return events.TurnEvent(turn=presenters.turn(turn)) if turn else None
@@ -208,3 +224,8 @@ def _build_event(change: Change, details: ChangeDetails) -> Event | None:
             return events.ReadEvent(session=change.subject, seq=int(change.note))
         case ChangeKind.DRAFT:
             return None
+
+
+def _build_message_event(message: Message, known: Mapping[str, schema.MessageSchema]) -> events.MessageEvent:
+    render = html.render if presenters.is_quick(message) else html.render_plain
+    return events.MessageEvent(message=known.get(message.id) or presenters.message(message, render=render))

@@ -1,4 +1,4 @@
-"""Renders a growing answer as HTML, block by block. Closed blocks are rendered once; a long open block is rendered again only when it has grown by a share of its length."""
+"""Renders a growing answer as HTML, block by block. Closed blocks are rendered once; a long open block is rendered again only when it has grown by a share of its length, and a very long one stays text."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -11,8 +11,7 @@ from keryx.markdown import clean_text, html
 
 _SHORT_CHARS = 2_000
 _GROWTH_DIVISOR = 8
-_LONG_CHARS = 20_000
-_LONG_GROWTH_DIVISOR = 2
+_MAX_OPEN_CHARS = 8_000
 
 
 class RenderStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,22 +32,29 @@ class RenderStep(msgspec.Struct, frozen=True, kw_only=True):
 class _OpenPart:
     """A run of text or of reasoning. Only its last blocks, which may still change, are kept as text."""
 
-    def __init__(self, thought: bool) -> None:
+    def __init__(self, thought: bool, max_chars: int) -> None:
         self.thought = thought
+        self._max_chars = max_chars
         self._closed_blocks = 0
         self._open_text = ""
         self._rendered_chars = 0
 
-    def append(self, text: str) -> tuple[int, list[str] | None]:
-        """Return how many blocks stay and the blocks that follow them, or None if rendering is not due yet."""
+    def append(self, text: str, *, render: bool) -> tuple[int, list[str] | None]:
+        """Return how many blocks stay and the blocks that follow them, or None if rendering is not due yet or not wanted."""
         self._open_text += clean_text(text.replace("\r", ""))
-        return self._render() if self._render_due else (self._closed_blocks, None)
+        return self._render() if render and self._render_due else (self._closed_blocks, None)
+
+    @property
+    def open_chars(self) -> int:
+        """The length of the text that the next rendering takes; 0 if it is not rendered any more."""
+        return len(self._open_text) if len(self._open_text) <= self._max_chars else 0
 
     @property
     def _render_due(self) -> bool:
         size = len(self._open_text)
-        share = _LONG_GROWTH_DIVISOR if size > _LONG_CHARS else _GROWTH_DIVISOR
-        return size <= _SHORT_CHARS or (size - self._rendered_chars) * share >= size
+        if size > self._max_chars:
+            return False
+        return size <= _SHORT_CHARS or (size - self._rendered_chars) * _GROWTH_DIVISOR >= size
 
     def _render(self) -> tuple[int, list[str]]:
         keep = self._closed_blocks
@@ -65,7 +71,8 @@ class _OpenPart:
 class IncrementalRenderer:
     """The draft of one turn. Chunks that were added before are ignored."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_open_chars: int = _MAX_OPEN_CHARS) -> None:
+        self._max_open_chars = max_open_chars
         self._parts: list[_OpenPart | None] = []
         self.last_number = 0
 
@@ -77,13 +84,19 @@ class IncrementalRenderer:
         """Start a new draft: the last one has become a message."""
         self._parts.clear()
 
-    def add(self, chunks: Iterable[DraftChunk]) -> list[RenderStep]:
-        """Add chunks in order; return one step for each run of text or reasoning, and for each picture or file."""
+    @property
+    def open_chars(self) -> int:
+        """The length of the text that the next rendering takes."""
+        return self._parts[-1].open_chars if self._parts and self._parts[-1] else 0
+
+    def add(self, chunks: Iterable[DraftChunk], *, render: bool = True) -> list[RenderStep]:
+        """Add chunks in order; return one step for each run of text or reasoning, and for each picture or file. Without
+        `render` the steps have no blocks yet."""
         new = [chunk for chunk in chunks if chunk.n > self.last_number]
         runs = groupby(new, key=lambda chunk: (chunk.thought, chunk.n if chunk.media else 0))
-        return [self._render_group(list(run)) for _, run in runs]
+        return [self._render_group(list(run), render) for _, run in runs]
 
-    def _render_group(self, group: list[DraftChunk]) -> RenderStep:
+    def _render_group(self, group: list[DraftChunk], render: bool) -> RenderStep:
         first, self.last_number = group[0], group[-1].n
         if first.media is not None:
             self._parts.append(None)
@@ -92,9 +105,9 @@ class IncrementalRenderer:
         text = "".join(chunk.text for chunk in group)
         current = self._parts[-1] if self._parts else None
         if current is None or current.thought != first.thought:
-            current = _OpenPart(first.thought)
+            current = _OpenPart(first.thought, self._max_open_chars)
             self._parts.append(current)
-        keep, made = current.append(text)
+        keep, made = current.append(text, render=render)
         part = len(self._parts) - 1
         return RenderStep(
             n=self.last_number, part=part, thought=first.thought, text=text, keep=keep, blocks=made

@@ -1,0 +1,161 @@
+"""Every parser of foreign text over the corpus: a budget of processor time for each kilobyte, and a time that grows about as the text does."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from tests.hostile import budget, corpus
+
+from keryx import markdown
+from keryx.core import codec, durations, media, messages, prompt, schedules, search, sessions, text
+from keryx.core.changes import DraftChunk
+from keryx.core.errors import Invalid, KeryxError
+from keryx.core.search import snippets, tokens
+from keryx.engine.commands import command_table
+from keryx.engine.export import html_document
+from keryx.engine.export.redact import Redactor
+from keryx.markdown import html, matrix_html, plain, split, telegram_entities
+from keryx.store.search import documents
+from keryx.surfaces.gateway.matrix import event_types
+from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+QUERY = search.parse('word a b "c d" x*')
+
+
+def refusing(parse: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a parser that may refuse a text."""
+
+    def work(given: str) -> object:
+        try:
+            return parse(given)
+        except KeryxError:
+            return None
+
+    return work
+
+
+def parse_schedule(given: str) -> object:
+    return schedules.parse(given, zone="UTC", now=NOW)
+
+
+MARKUP: dict[str, Callable[[str], object]] = {
+    "the tree": markdown.parse,
+    "the page": html.render_blocks,
+    "an exported page": html_document.render_markdown,
+    "a draft": lambda given: IncrementalRenderer(markdown.MAX_CHARS).add([DraftChunk(1, given)]),
+    "plain text": lambda given: plain.render(markdown.parse(given)),
+    "Telegram": telegram_entities.render_parts,
+    "Matrix": matrix_html.render_parts,
+}
+OTHERS: dict[str, Callable[[str], object]] = {
+    "search tokens": tokens.tokenize,
+    "search queries": search.parse,
+    "folding": tokens.fold,
+    "indexed JSON": documents._flatten_json,  # pyright: ignore[reportPrivateUsage]
+    "a single line": text.to_single_line,
+    "truncation": lambda given: text.truncate(given, len(given) - 1),
+    "unwritable characters": text.replace_unwritable,
+    "terminal characters": text.replace_for_terminal,
+    "column width": split.measure_width,
+    "visible text": split.has_visible_text,
+    "derived titles": sessions.derive_title,
+    "titles": refusing(sessions.clean_title),
+    "numbered titles": sessions.split_title_number,
+    "quotes in a prompt": prompt.quote,
+    "speakers": prompt.format_speaker,
+    "telephone numbers": lambda given: prompt.redact_phones(given, b"salt"),
+    "slash commands": lambda given: command_table.parse(messages.text_parts(given)),
+    "plans": messages.parse_plan,
+    "file names": media.clean_name,
+    "types of files": lambda given: media.detect_mime(given, given.encode("utf-8", "replace")),
+    "schedules": refusing(parse_schedule),
+    "intervals": refusing(lambda given: parse_schedule(f"every {given}")),
+    "cron fields": refusing(lambda given: parse_schedule(f"* {given} * * *")),
+    "durations": durations.parse,
+    "JSON": refusing(lambda given: codec.loads(given, object)),
+    "redaction": lambda given: Redactor().text(given),
+}
+SECRETS = ("eyJ-", "-----BEGIN A", "://a:", "sk-", "password", "aA0/", "123456:", "1 2", "/home/a", "a@b.")
+
+
+def highlight(given: str) -> object:
+    return snippets.highlight(given, QUERY)
+
+
+@pytest.mark.parametrize("renderer", MARKUP)
+def test_markup_takes_a_time_that_grows_with_its_length(renderer: str) -> None:
+    slow = budget.find_slow(MARKUP[renderer], corpus.TEXTS.items(), milliseconds_per_kilobyte=60)
+    assert slow == []
+
+
+@pytest.mark.parametrize("parser", OTHERS)
+def test_any_text_takes_a_time_that_grows_with_its_length(parser: str) -> None:
+    assert budget.find_slow(OTHERS[parser], corpus.TEXTS.items(), milliseconds_per_kilobyte=20) == []
+
+
+def test_a_snippet_takes_a_time_that_grows_with_the_text() -> None:
+    sizes = (snippets.SCAN_LIMIT // 8, snippets.SCAN_LIMIT)
+    assert budget.find_slow(highlight, corpus.TEXTS.items(), milliseconds_per_kilobyte=60, sizes=sizes) == []
+
+
+def test_redaction_takes_a_time_that_grows_with_the_text() -> None:
+    makers = [(unit, corpus.repeat(unit)) for unit in SECRETS]
+    assert budget.find_slow(OTHERS["redaction"], makers, milliseconds_per_kilobyte=20) == []
+
+
+@pytest.mark.parametrize("renderer", MARKUP)
+def test_a_very_long_line_has_no_markup(renderer: str) -> None:
+    """The marks that take the longest otherwise."""
+    makers = [(name, corpus.TEXTS[name]) for name in ("stars", "nested images", "a long word", "bullets")]
+    slow = budget.find_slow(MARKUP[renderer], makers, milliseconds_per_kilobyte=10, sizes=(110_000, 330_000))
+    assert slow == []
+
+
+NESTED = (
+    "[" * 100_000,
+    "[" * 100_000 + "]" * 100_000,
+    '{"a":' * 100_000,
+    '{"a":' * 100_000 + "1" + "}" * 100_000,
+)
+NUMBERS = ("9" * 100_000, "-" + "9" * 100_000, "1e" + "9" * 100_000)
+
+
+@pytest.mark.parametrize("document", [*NESTED, *NUMBERS], ids=lambda given: str(given)[:6])
+@pytest.mark.parametrize("kind", [object, dict, list])
+def test_json_that_is_too_deep_or_has_too_long_numbers_is_an_error(document: str, kind: type[object]) -> None:
+    for given in (document, f'{{"a": {document}}}', f'["\\ud800", {document}]'):
+        with pytest.raises(Invalid):
+            codec.loads(given, kind)
+
+
+@pytest.mark.parametrize("document", NESTED[1::2], ids=["lists", "objects"])
+def test_an_event_of_matrix_that_is_too_deep_is_malformed(document: str) -> None:
+    """An error would end the listener, and come again with the same event."""
+    head = '"type": "m.room.message", "event_id": "$a", "sender": "@a:b", "origin_server_ts": 1'
+    assert event_types.parse_event(msgspec.Raw(f'{{{head}, "content": {document}}}'.encode())) is None
+    event = event_types.parse_event(msgspec.Raw(f"{{{head}}}".encode()))
+    assert event is not None
+    raw = msgspec.Raw(f'{{"other": {document}}}'.encode())
+    deep = msgspec.structs.replace(event, content=raw, unsigned=raw)
+    assert event_types.parse_content(deep) is None
+    assert event_types.parse_state(deep) == event_types.RoomState()
+    assert event_types.parse_creation(deep) == event_types.RoomCreation()
+    assert event_types.parse_unsigned(deep) == event_types.UnsignedData()
+
+
+@pytest.mark.parametrize("given", ["0 0 31 2 *", "0 0 30 2 *", "* * 31 4,6,9,11 *"])
+def test_a_cron_schedule_that_never_comes_is_refused(given: str) -> None:
+    with pytest.raises(Invalid, match="never comes"):
+        parse_schedule(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["9999999999h", "every 999999 years", "9" * 5_000 + "h", "in 999999 weeks", "9999-12-31T23:59-23:59"],
+)
+def test_a_time_out_of_range_is_refused(given: str) -> None:
+    assert durations.parse(given) is None
+    with pytest.raises(Invalid):
+        parse_schedule(given)
