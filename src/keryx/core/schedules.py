@@ -181,7 +181,7 @@ def _load_cron(expression: str) -> tuple[CronSim, list[time], bool]:
     fields = _CRON_ALIASES.get(expression, expression).split()
     try:
         known = CronSim(" ".join(fields), datetime(2000, 1, 1, tzinfo=UTC))
-    except CronSimError as exc:
+    except (CronSimError, ValueError) as exc:
         raise Invalid(
             Phrase(
                 "schedule.no_cron",

@@ -37,7 +37,7 @@ ROLE_TTL_SECONDS = 30.0
 _ROLE_TIMEOUT_SECONDS = 10.0
 _MAX_CACHED = 10_000
 # Longer texts are rendered in a worker thread, in characters.
-_MAX_INLINE_RENDER = 4_000
+_MAX_INLINE_RENDER = 400
 
 _detached: set[asyncio.Task[None]] = set()
 
