@@ -3,14 +3,17 @@
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests import left_out
 from tests.fakes.platform import Platform
 from tests.faults.node import Node
+from tests.faults.sync_scenario import MESSAGES
 
 from keryx.core.deliveries import REPEAT_MARK
 
@@ -84,6 +87,78 @@ def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(tmp_path: Path,
         assert platform.wait_for(lambda: platform.shown[-1].text == "two", 60)
     # The end may come before it is stored that the first answer has arrived: then that is repeated, with the mark.
     assert [s.text for s in platform.shown if s.text != f"{REPEAT_MARK}one"] == ["one", "two"]
+
+
+@dataclass(frozen=True)
+class ScenarioRun:
+    code: int
+    acknowledged: list[str]
+    log: str
+    # The name of each file that was synced, in order.
+    synced: list[str]
+
+
+def run_scenario(library: Path, home: Path, *, failing: int = 0) -> ScenarioRun:
+    """Run the scenario; one of its syncs may fail, and only that one."""
+    home.mkdir()
+    trace = home.with_suffix(".trace")
+    environ = {"LD_PRELOAD": str(library), "SYNC_TRACE": str(trace), "SYNC_FAULT_AT": str(failing)}
+    done = _run_scenario(home, "write", **environ)
+    synced = [Path(line[1:]).name for line in trace.read_text().splitlines()]
+    return ScenarioRun(done.returncode, done.stdout.split(), done.stderr, synced)
+
+
+def _run_scenario(home: Path, what: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.faults.sync_scenario", str(home), what],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def check_failed_sync(library: Path, home: Path, failing: int) -> int:
+    """Let this sync fail and check that the store ends the process, and that the index is built again. Return the exit
+    code."""
+    run = run_scenario(library, home, failing=failing)
+    name = run.synced[failing - 1]
+    context = f"sync {failing}, of {name}: {run.code} {run.log}"
+    if name.startswith("keryx-search"):
+        assert run.code == 0 and "built again" in run.log, context
+    elif name.startswith("keryx"):
+        assert run.code == 74 and "refused to sync" in run.log, context
+    else:
+        assert run.code in (0, 74), context
+    if run.code == 0:
+        assert len(run.acknowledged) == MESSAGES, context
+    kept = _run_scenario(home, "read")
+    assert kept.returncode == 0, (context, kept.stderr)
+    assert kept.stdout.split()[: len(run.acknowledged)] == run.acknowledged, context
+    return run.code
+
+
+def test_one_failed_sync_of_each_file_ends_the_process_or_discards_the_index(
+    tmp_path: Path, sync_fault: Path
+) -> None:
+    """At the making of the store, at a checkpoint, and at the end."""
+    synced = run_scenario(sync_fault, tmp_path / "whole").synced
+    count = len(synced)
+    stores = [n for n in range(1, count + 1) if synced[n - 1] == "keryx.db"]
+    logs = [n for n in range(1, count + 1) if synced[n - 1] == "keryx.db-wal"]
+    index = [n for n in range(1, count + 1) if synced[n - 1].startswith("keryx-search")]
+    for n in {*stores, logs[0], logs[-1], index[0], index[-1]}:
+        check_failed_sync(sync_fault, tmp_path / str(n), n)
+
+
+@pytest.mark.faults
+def test_every_sync_that_fails_once_ends_the_process_or_discards_the_index(
+    tmp_path: Path, sync_fault: Path
+) -> None:
+    synced = run_scenario(sync_fault, tmp_path / "whole").synced
+    codes = [check_failed_sync(sync_fault, tmp_path / str(n), n) for n in range(1, len(synced) + 1)]
+    # SQLite syncs the folder too and ignores failures. That of the store before its first commit counts.
+    assert [code for code, name in zip(codes, synced, strict=True) if name == "whole"].count(74) == 1
 
 
 def _fill(path: Path) -> None:

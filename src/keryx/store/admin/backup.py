@@ -4,7 +4,6 @@
 
 import asyncio
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
@@ -20,7 +19,7 @@ from keryx.core.errors import Conflict, Invalid, KeryxError, StoreBroken
 from keryx.core.records import Progress, ignore_progress
 from keryx.store.admin import copy as store_copy
 from keryx.store.admin.verify import MAX_PROBLEMS, StoreProblem
-from keryx.store.db import Database, Engine, migrate
+from keryx.store.db import Database, Engine, migrate, sqlite
 from keryx.store.db.sqlite import APPLICATION_ID, BUSY_MILLISECONDS, SqliteDatabase, translate_error
 from keryx.store.search.fts5 import get_index_path
 
@@ -104,12 +103,11 @@ def hash_file(path: Path, *, progress: Progress = ignore_progress) -> str:
 
 def fsync(path: Path) -> None:
     """Sync a file and its directory entry to disk."""
-    for name in (path, path.parent):
-        handle = os.open(name, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    try:
+        sqlite.fsync(path)
+        sqlite.fsync(path.parent)
+    except OSError as exc:
+        raise StoreBroken(f"the disk refused to sync {path} ({exc.strerror}): check the disk") from exc
 
 
 def _check_absent(path: Path) -> None:

@@ -3,6 +3,7 @@
 """The SQLite database: one writer thread with group commit that also detects commits of other processes, and a few reader threads."""
 
 import asyncio
+import errno
 import logging
 import os
 import queue
@@ -48,6 +49,8 @@ READER_CACHE_KILOBYTES = 1000
 POLL_SECONDS = 0.02
 BUSY_MILLISECONDS = 15_000
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+# When a commit leaves so many pages in the write-ahead log, they are moved to the file.
+_CHECKPOINT_PAGES = 2000
 _FSYNC_FAILURES = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
 
 
@@ -112,7 +115,7 @@ class SqliteDatabase:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
-        self._writer = await asyncio.to_thread(open_store, self.path)
+        self._writer = await asyncio.to_thread(open_store, self.path, self._fatal)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()
         return self
@@ -137,8 +140,13 @@ class SqliteDatabase:
     def _close(self) -> None:
         self._thread.join()
         self._readers.close()
-        for connection in [*self._connections, self._writer]:
+        for connection in self._connections:
             connection.close()
+        try:
+            checkpoint(self._writer)
+        except apsw.Error as exc:
+            _exit_on_failed_sync(exc, self.path, self._fatal)
+        self._writer.close()
 
     def _read(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
@@ -199,7 +207,7 @@ class SqliteDatabase:
             if not self._writer.get_autocommit():
                 self._writer.execute("commit")
         except apsw.Error as exc:
-            self._exit_on_failed_fsync(exc)
+            _exit_on_failed_sync(exc, self.path, self._fatal)
             if not self._writer.get_autocommit():
                 self._writer.execute("rollback")
             for unit in batch:
@@ -217,7 +225,7 @@ class SqliteDatabase:
         try:
             unit.result = unit.work(tx)
         except Exception as exc:
-            if isinstance(exc, apsw.Error) and self._writer.get_autocommit():
+            if isinstance(exc, apsw.Error) and (self._writer.get_autocommit() or _is_failed_sync(exc)):
                 raise
             unit.error = translate_error(exc) if isinstance(exc, apsw.Error) else exc
             self._writer.execute("rollback" if alone else "rollback to unit")
@@ -231,13 +239,6 @@ class SqliteDatabase:
             unit.resolve()
         if noted:
             self.wake.signal()
-
-    def _exit_on_failed_fsync(self, exc: apsw.Error) -> None:
-        """End the process: after a failed sync the state of the disk is unknown, and the next sync may succeed wrongly."""
-        if getattr(exc, "extendedresult", 0) in _FSYNC_FAILURES:
-            self._fatal(
-                f"the disk refused to sync {self.path}: {exc}. Keryx ends, so that nothing unsafe is acknowledged"
-            )
 
 
 def connect(path: Path) -> apsw.Connection:
@@ -266,11 +267,44 @@ def enable_wal(connection: apsw.Connection) -> None:
             time.sleep(0.005)
 
 
-def open_store(path: Path) -> apsw.Connection:
+def checkpoint_after_commits(connection: apsw.Connection, pages: int) -> None:
+    """Checkpoint after each commit that leaves so many pages in the write-ahead log, and let the commit fail if the disk
+    refuses to sync. SQLite does it by itself, but ignores that."""
+
+    def checkpoint_if_long(connection: apsw.Connection, name: str, count: int) -> int:
+        if count >= pages:
+            checkpoint(connection)
+        return apsw.SQLITE_OK
+
+    connection.set_wal_hook(checkpoint_if_long)
+
+
+def checkpoint(connection: apsw.Connection) -> None:
+    """Move the pages of the write-ahead log to the file, as far as readers allow. Raise an error only if the disk refuses
+    to sync: after any other one, the log still has the pages for the next checkpoint."""
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    except apsw.Error as exc:
+        if _is_failed_sync(exc):
+            raise
+        log.debug("a checkpoint has to wait: %s", exc)
+
+
+def fsync(path: Path) -> None:
+    """Sync a file or a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.Connection:
     """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = connect(path)
+        checkpoint_after_commits(connection, _CHECKPOINT_PAGES)
         objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
         if objects and connection.pragma("application_id") != APPLICATION_ID:
             connection.close()
@@ -279,6 +313,7 @@ def open_store(path: Path) -> apsw.Connection:
             )
         enable_wal(connection)
         connection.execute("begin immediate")
+        _sync_folder(path, fatal or _exit_process)
         try:
             migrate.apply(SqliteTransaction(connection, datetime.now(UTC)))
             connection.pragma("application_id", APPLICATION_ID)
@@ -286,8 +321,8 @@ def open_store(path: Path) -> apsw.Connection:
             connection.execute("rollback")
             raise
         connection.execute("commit")
-        connection.execute("pragma wal_autocheckpoint = 2000")
     except apsw.Error as exc:
+        _exit_on_failed_sync(exc, path, fatal or _exit_process)
         raise translate_error(exc, path) from exc
     except OSError as exc:
         reason = "it is a file" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
@@ -319,6 +354,30 @@ def translate_error(exc: apsw.Error, path: Path | None = None) -> KeryxError:
             return StoreBroken(f"reading or writing {where} failed ({exc}): check the disk")
         case _:
             return StoreBroken(f"{where} refused a statement: {exc}")
+
+
+def _sync_folder(path: Path, fatal: Callable[[str], None]) -> None:
+    """Make the names of the store's files durable before the first commit. SQLite tries the same, but ignores a failure."""
+    try:
+        fsync(path.parent)
+    except OSError as exc:
+        # Other codes say that the file system cannot sync a folder, or that it may not be opened.
+        if exc.errno == errno.EIO:
+            _end(f"{path.parent}: {exc.strerror}", fatal)
+
+
+def _exit_on_failed_sync(exc: apsw.Error, path: Path, fatal: Callable[[str], None]) -> None:
+    if _is_failed_sync(exc):
+        _end(f"{path}: {exc}", fatal)
+
+
+def _end(what: str, fatal: Callable[[str], None]) -> None:
+    """End the process: after a failed sync the state of the disk is unknown, and the next sync may succeed wrongly."""
+    fatal(f"the disk refused to sync {what}. Keryx ends, so that nothing unsafe is acknowledged")
+
+
+def _is_failed_sync(exc: apsw.Error) -> bool:
+    return getattr(exc, "extendedresult", 0) in _FSYNC_FAILURES
 
 
 def _exit_process(reason: str) -> None:

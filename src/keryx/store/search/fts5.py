@@ -3,6 +3,7 @@
 """The search backend of SQLite: FTS5 in a second file beside the store, which can be deleted without loss."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -15,10 +16,18 @@ from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.search import And, Expr, Not, Or, Prefix, Term, WordSequence
 from keryx.store.db import Transaction
-from keryx.store.db.sqlite import BUSY_MILLISECONDS, enable_wal, translate_error
+from keryx.store.db.sqlite import (
+    BUSY_MILLISECONDS,
+    checkpoint,
+    checkpoint_after_commits,
+    enable_wal,
+    translate_error,
+)
 from keryx.store.search import documents
 from keryx.store.search.documents import IndexDocument
 from keryx.store.search.indexing import IndexBatch, IndexDamaged, IndexPage, IndexQuery, list_terms
+
+log = logging.getLogger(__name__)
 
 # Tokens come ready-made: only blanks part them, so every other printable character belongs to one.
 _SCHEMA = """
@@ -35,6 +44,7 @@ create table state (one integer primary key check (one = 1), value text not null
 """
 _REPAIRABLE_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, apsw.FormatError)
 _TYPICAL_LENGTH = 100
+_CHECKPOINT_PAGES = 1000
 
 
 def get_index_path(store: Path) -> Path:
@@ -106,7 +116,7 @@ class Fts5Backend:
 
     def reset(self) -> None:
         """Empty the file in place, as other processes may have it open."""
-        self.close()
+        self._close_connections()
         try:
             connection = apsw.Connection(str(self._path))
             connection.set_busy_timeout(BUSY_MILLISECONDS)
@@ -117,6 +127,16 @@ class Fts5Backend:
             raise StoreBroken(f"{self._path} is damaged ({exc}): delete it, search builds it again") from exc
 
     def close(self) -> None:
+        """Close the file. If the disk refuses to sync it, it is emptied, to be filled again by the next search."""
+        try:
+            if self._idle:
+                checkpoint(self._idle[-1][0])
+        except apsw.Error as exc:
+            log.warning("the disk refused to sync the search index, which is built again: %s", exc)
+            self.reset()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
         while self._idle:
             self._idle.pop()[0].close()
 
@@ -251,6 +271,7 @@ def _open_index(path: Path) -> apsw.Connection:
     try:
         connection.set_busy_timeout(BUSY_MILLISECONDS)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # as in the store: nothing is compiled twice
+        checkpoint_after_commits(connection, _CHECKPOINT_PAGES)
         enable_wal(connection)
         connection.execute("pragma synchronous = normal")
         connection.execute("pragma temp_store = memory")
