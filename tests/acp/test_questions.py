@@ -141,7 +141,7 @@ def left(start: Start, *, kill: bool) -> str:
     return session
 
 
-GONE = "The editor that asked is gone. The answer counts for the next try."
+GONE = "The editor that asked has ended. The answer counts for the next try."
 
 
 @pytest.mark.parametrize("kill", [True, False])

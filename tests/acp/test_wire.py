@@ -137,6 +137,7 @@ def test_any_version_is_answered_with_ours(start: Start) -> None:
         "fork",
         "close",
         "delete",
+        "additionalDirectories",
     }
 
 
