@@ -154,7 +154,7 @@ def _open_stream(agent: Agent, context: TurnContext, focus: str | None) -> Async
 
 
 async def _say(text: str) -> AsyncGenerator[AgentEvent, None]:
-    yield TextDelta(text)
+    yield TextDelta(str(text))
 
 
 AgentChooser = Callable[[TurnInput], Agent]
