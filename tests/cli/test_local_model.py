@@ -73,7 +73,7 @@ def test_a_terminal_that_is_killed_in_mid_answer_comes_back_with_it_and_asks_aga
         terminal.kill()
     with keryx.terminal("chat", "--continue") as terminal:
         terminal.see("[interrupted")
-        terminal.see("taken up again. Ctrl-C stops it.\n")
+        terminal.see("goes on after an interruption. Ctrl-C stops it.\n")
         terminal.see(" ")
         terminal.type("\x03")
         terminal.see("[stopped]")

@@ -111,5 +111,5 @@ def test_a_question_is_answered_by_its_button_even_after_a_kill(keryx: Cli, tele
         assert telegram.wait_for(lambda: "Asking. Answered: deny" in telegram.texts()[-1], 60)
     assert telegram.bubbles[0].text.endswith("→ Deny") and telegram.bubbles[0].edits == 1
     foreign, mine, late = telegram.toasts
-    assert foreign.startswith("Only the person who asked") and mine.startswith("Deny: ")
+    assert foreign.startswith("Only the person who asked") and mine.startswith("Denied")
     assert "is closed" in late

@@ -43,7 +43,7 @@ async def test_a_question_is_found_by_its_key_and_comes_back_as_it_was_put(store
 async def test_only_an_open_question_can_be_closed(store: Store) -> None:
     asked = await store.write(put, await store.write(a_running_turn))
     await store.at(START_TIME).write(questions.close, asked, QuestionState.ANSWERED, answer="allow", by=ANN)
-    with pytest.raises(Conflict, match="closed already"):
+    with pytest.raises(Conflict, match="is closed"):
         await store.at(START_TIME).write(questions.close, asked, QuestionState.EXPIRED)
     closed = await store.read(questions.get, asked.id)
     assert (closed.state, closed.answer, closed.answered_by) == (QuestionState.ANSWERED, "allow", ANN)

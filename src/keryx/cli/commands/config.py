@@ -68,7 +68,7 @@ MEANINGS = {
     "keep.erase": "After how long a deleted session is erased.",
     "keep.files": "After how long a file is removed that no session shows.",
     "keep.runs": "How long is remembered what became of scheduled prompts.",
-    "keep.archive": 'After how long without a message conversations are archived, by the surface on which they began: a table such as `web = "90d"`; `"*"` is for the others. Pinned ones stay.',
+    "keep.archive": "After how long without a message conversations are archived: a table of durations by the surface on which they began (cli, gateway, web, acp, api, job), `*` for the others. Pinned ones stay.",
     "keep.sessions": "After how long without a message conversations are deleted, written alike. Deleted ones are erased after `keep.erase`; `keryx sessions prune` shows beforehand what would go.",
     "notices.restart": "Home channels are told when Keryx has started again.",
     "notices.resets": "A chat is told when it starts a new conversation by itself.",
