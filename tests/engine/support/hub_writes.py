@@ -17,7 +17,7 @@ from keryx import config
 from keryx.app import App
 from keryx.core import ids
 from keryx.core.deliveries import DeliveryState, Target
-from keryx.core.ids import DEFAULT_PROFILE, WorkerId
+from keryx.core.ids import DEFAULT_PROFILE, SessionId, WorkerId
 from keryx.core.media import Attachment
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import Adapter
@@ -379,6 +379,9 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "people.alias": alias,
     "people.erase": erase,
     "cursor.begin": anywhere(lambda hub, name: hub.init_cursor(name, "1")),
+    "session.reserve": anywhere(
+        lambda hub, name: hub.reserve_session(OPERATORS, SessionId(name), cwd="", settings=SessionSettings())
+    ),
     "cursor.set": anywhere(lambda hub, name: hub.set_platform_cursor(name, "1")),
     "listener.claim": claim_listener,
     "import": import_,

@@ -35,7 +35,7 @@ from keryx.core.ports.adapter import (
 from keryx.core.ports.agent import Agent, TurnContext
 from keryx.core.questions import Question, QuestionState
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
-from keryx.core.sessions import Session
+from keryx.core.sessions import Session, SessionSettings
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Usage
 from keryx.engine.policy import Policy, Retention
@@ -311,6 +311,10 @@ async def exchange(world: World) -> None:
     await world.until(answered(receipt))
 
 
+async def reserved(world: World) -> None:
+    await world.hub.reserve_session(ANNS, SessionId(fresh()), cwd="", settings=SessionSettings())
+
+
 async def gate(world: World) -> None:
     await world.write(platforms.close_gate, fresh(), until=world.clock.now() + HOUR, reason="rate")
 
@@ -474,6 +478,7 @@ SWEEP_WRITES: Mapping[str, NodeWrite] = {
     "feed.trim": old("changes", exchange),
     "gates.trim": old("gates", gate),
     "previews.trim": old("previews", preview),
+    "reserved.trim": old("cursors", reserved),
     "sign_ins.trim": old("sign_ins", lambda world: world.hub.sign_ins.create(ANNS, browser="Firefox")),
     "codes.trim": old("pairings", lambda world: setup(world).person(CLOSED)),
     "runs.trim": old("job_runs", run),
