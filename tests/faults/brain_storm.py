@@ -29,7 +29,7 @@ CHATS = 6
 PER_SECOND = 2
 SET_ASIDE = "This message was tried"
 MARKER = "— Older messages were summarized"
-AFRESH = "Started a new conversation because the last conversation was stopped"
+AFRESH = "Started a new conversation because the last one was stopped"
 _SERVER = Path(__file__).parents[1] / "agents" / "tool_server.py"
 _SAID = re.compile(r"chat-\d+ says \d+")
 # What the model does for a message before it answers, step by step: `look` may be repeated, `post` may not.
