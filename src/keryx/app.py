@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from keryx import agent_registry
+from keryx import agent_registry, logs
 from keryx.agents.editor_tools import EditorTools
 from keryx.bootstrap import BaseApp
 from keryx.config import Settings
@@ -50,6 +50,7 @@ class App(BaseApp):
             agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, editor_tools) as agents,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
+            logs.set_salt(self._salt)
             service = Service(
                 self.database,
                 self.clock,

@@ -1,15 +1,12 @@
 """Opens settings, store, adapters and hub for one command, and configures logging. Loads no agent, so that short commands start fast."""
 
 import logging
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-import msgspec
-
-from keryx import config
+from keryx import config, logs
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.clock import Clock
@@ -156,24 +153,4 @@ def configure_logging(settings: Settings) -> None:
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
         raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _JsonFormatter() if settings.log_format is LogFormat.JSON else logging.Formatter(_TEXT_FORMAT)
-    )
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-
-_TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry).decode()
+    logs.configure(level, as_json=settings.log_format is LogFormat.JSON)
