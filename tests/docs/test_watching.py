@@ -36,7 +36,9 @@ def check(expressions: list[str]) -> set[str]:
         names = set(_NAME.findall(expression))
         assert names <= SERIES, (expression, names - SERIES)
         for name, selector in _SELECTOR.findall(expression):
-            assert {pair.split("=")[0].rstrip("!") for pair in selector.split(",")} <= LABELS[name], expression
+            assert {pair.split("=")[0].rstrip("!") for pair in selector.split(",")} <= LABELS[name], (
+                expression
+            )
         for group in _GROUPED.findall(expression):
             assert all({label.strip() for label in group.split(",")} <= LABELS[n] for n in names), expression
         used |= names

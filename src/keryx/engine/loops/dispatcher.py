@@ -147,6 +147,7 @@ class Dispatcher:
         reports.begin_delivery(delivery)
         try:
             await self._send_parts(claimed)
+            await reports.trace_delivery(self._database, delivery, worker=self._worker)
         except LeaseLost as exc:
             log.warning("%s", exc)
         except Exception:

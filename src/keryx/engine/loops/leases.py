@@ -97,6 +97,7 @@ class Leases:
             )
             for turn, state in recovered or ():
                 reports.report_recovered(turn, state, now)
+                await reports.trace_turn(self._database, turn.id)
         orphans = await self._database.read("leases.orphans", workers.list_orphaned_turns)
         for turn in orphans:
             await self._write_if_current("turn.orphan", partial(turn_writes.close_orphan, turn=turn))

@@ -1,4 +1,4 @@
-"""Counts and logs the steps of a message: received, answered, delivered. No message text and no raw id of a chat gets into them."""
+"""Counts, logs and traces the steps of a message: received, answered, delivered. No message text and no raw id of a chat gets into them."""
 
 import logging
 from collections.abc import Sequence
@@ -6,15 +6,19 @@ from datetime import datetime
 
 import msgspec
 
-from keryx import logs, metrics
+from keryx import logs, metrics, tracing
 from keryx.core.deliveries import Delivery, DeliveryState
+from keryx.core.errors import KeryxError
+from keryx.core.ids import TurnId, WorkerId
 from keryx.core.ports.adapter import InboundEvent, Receipt
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, UsageEvent
 from keryx.core.turns import Turn, TurnState
 from keryx.core.usage import MILLION, Tokens, Usage
 from keryx.engine.loops.mailbox import AgentExit, CancelRequest, HandBack, TurnEnd, TurnTimeout
+from keryx.engine.units import spans
 from keryx.engine.units.deliveries import SendOutcome
 from keryx.engine.units.turn_writes import RecordableEvent, TurnProgress
+from keryx.store.db import Database
 
 log = logging.getLogger(__name__)
 _NOTHING = TurnProgress()
@@ -132,6 +136,25 @@ def report_delivery(delivery: Delivery, step: SendOutcome, now: datetime) -> Non
         "delivered" if step.state is DeliveryState.SENT else "not delivered",
         extra=logs.fields(outcome=outcome, seconds=seconds),
     )
+
+
+async def trace_turn(database: Database, turn: TurnId) -> None:
+    """Export the steps of a turn that has ended. A failure is logged only: traces never stop the work."""
+    if tracing.is_enabled():
+        await _export(database, lambda tx: spans.list_for_turn(tx, turn))
+
+
+async def trace_delivery(database: Database, delivery: Delivery, *, worker: WorkerId) -> None:
+    """Export a delivery that has ended, with the steps of its turn if the process that ran it is gone."""
+    if tracing.is_enabled() and delivery.turn:
+        await _export(database, lambda tx: spans.list_for_delivery(tx, delivery.id, worker=worker))
+
+
+async def _export(database: Database, work: spans.ListSpans) -> None:
+    try:
+        tracing.export(await database.read("trace", work))
+    except KeryxError as exc:
+        log.warning("cannot trace now: %s", exc)
 
 
 def _describe_end(end: TurnEnd) -> str:

@@ -170,6 +170,7 @@ class Runner:
             untitled = await self._driver.drive(turn, mailbox, group)
             if untitled and not self._draining:
                 group.start_soon(driver.request_title, self._database, untitled, turn)
+            await reports.trace_turn(self._database, turn.id)
         except LeaseLost as exc:
             log.warning("%s: its further output is not stored", exc)
         except Exception:
