@@ -93,15 +93,39 @@ def test_an_answer_typed_as_a_prompt_counts(start: Start) -> None:
     assert zed.texts(session).endswith("Answered: deny")
 
 
-def test_a_client_that_refuses_or_dismisses_leaves_the_question_open(start: Start, home: Path) -> None:
+def test_a_client_that_dismisses_a_question_is_told_how_to_answer_it(start: Start, home: Path) -> None:
     zed = start()
     zed.answers["session/request_permission"] = lambda _: {"outcome": {"outcome": "cancelled"}}
     session = zed.new()
     id_ = zed.say(session, "!ask rm")
     asked(zed)
-    Cli(home).until("rm", "questions", "list", "--json")
+    (waiting,) = Cli(home).json("questions", "list")["questions"]
+    zed.wait(lambda _: "still open" in zed.texts(session, "agent_thought_chunk"))
+    told = zed.texts(session, "agent_thought_chunk")
+    assert f"keryx questions answer {waiting['id']}" in told and "Answer 1, 2 or 3" in told
+    assert zed.prompt(session, "1") == "end_turn"
+    assert zed.result(id_) == {"stopReason": "end_turn"}
+
+
+def test_a_question_that_a_client_refuses_is_told_at_once_and_one_that_is_cancelled_is_not(
+    start: Start,
+) -> None:
+    zed = start()
+    session = zed.new()
+    id_ = zed.say(session, "!ask rm")
+    asked(zed)
+    request = next(m for m in zed.seen if m.get("method") == "session/request_permission")
+    zed.send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "no such method"}})
+    zed.wait(lambda _: "did not show this question" in zed.texts(session, "agent_thought_chunk"))
     zed.notify("session/cancel", sessionId=session)
     assert zed.result(id_) == {"stopReason": "cancelled"}
+    zed.answers["session/request_permission"] = lambda _: {"outcome": {"outcome": "cancelled"}}
+    since = zed.mark()
+    id_ = zed.say(session, "!ask rm")
+    zed.notify("session/cancel", sessionId=session)
+    assert zed.result(id_) == {"stopReason": "cancelled"}
+    assert zed.prompt(session, "hello") == "end_turn"
+    assert "still open" not in zed.texts(session, "agent_thought_chunk", since=since)
 
 
 def left(start: Start, *, kill: bool) -> str:
@@ -117,7 +141,7 @@ def left(start: Start, *, kill: bool) -> str:
     return session
 
 
-GONE = "The editor that asked is gone. The answer counts for the next try."
+GONE = "The editor that asked has ended. The answer counts for the next try."
 
 
 @pytest.mark.parametrize("kill", [True, False])

@@ -197,3 +197,22 @@ def test_an_answer_that_did_not_end_well_says_so_in_words_live_and_in_a_replay()
             assert text["content"]["text"] == "A begin"
             assert sign["content"]["text"].startswith(words)
             assert sign["sessionUpdate"] == "agent_thought_chunk"
+
+
+def test_the_terminal_that_runs_a_command_is_shown_in_its_call_whichever_comes_first() -> None:
+    call = a_message(2, Role.ASSISTANT, ToolCall("c", "run_in_terminal", '{"command": "make"}'))
+    done = a_message(3, Role.TOOL, ToolResult("c", "run_in_terminal", "made"))
+    shown = [{"type": "terminal", "terminalId": "t1"}]
+    late = UpdateBuilder()
+    (sent,) = late.build_message(call)
+    (update,) = late.show_terminal("make", "t1")
+    assert "content" not in sent and (update["toolCallId"], update["content"]) == ("c", shown)
+    early = UpdateBuilder()
+    assert list(early.show_terminal("make", "t1")) == []
+    (sent,) = early.build_message(call)
+    assert sent["content"] == shown
+    for updates in (late, early):
+        (result,) = updates.build_message(done)
+        assert result["content"] == shown and result["rawOutput"] == {"output": "made"}
+    (replayed,) = UpdateBuilder().replay([call, done], None)
+    assert replayed["content"][0]["content"]["text"] == "made", "a terminal does not outlive its connection"

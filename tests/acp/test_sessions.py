@@ -341,3 +341,43 @@ def test_an_editor_that_reads_nothing_holds_up_nobody_and_can_still_leave(start:
     deaf.stdin.close()
     assert deaf.wait(10) == 0
     deaf.stdout.close()
+
+
+def test_a_session_that_was_given_out_can_be_loaded_by_another_process_after_a_kill(
+    start: Start, keryx: Cli
+) -> None:
+    zed = start()
+    session = zed.new("/tmp")
+    zed.call("session/set_mode", sessionId=session, modeId="auto")
+    zed.kill()
+    acpx = start()
+    assert options(acpx.load(session))["mode"] == "auto"
+    assert acpx.call("session/list")["sessions"] == [] and keryx.json("sessions", "list")["sessions"] == []
+    assert acpx.prompt(session, "hello") == "end_turn"
+    assert options(acpx.load(session))["mode"] == "auto"
+    assert [s["sessionId"] for s in acpx.call("session/list")["sessions"]] == [session]
+    keryx.ok("verify")
+
+
+def test_two_processes_may_open_a_session_before_its_first_prompt(start: Start) -> None:
+    zed, vim = start(), start()
+    session = zed.new()
+    vim.call("session/resume", sessionId=session, cwd="/tmp", mcpServers=[])
+    assert vim.prompt(session, "from vim") == "end_turn"
+    zed.load(session)
+    assert zed.texts(session, "user_message_chunk") == "from vim"
+    assert zed.prompt(session, "from zed") == "end_turn"
+    with pytest.raises(Refused) as refused:
+        vim.load("01jd0abcdefghjkmnp")
+    assert refused.value.code == -32002
+
+
+def test_compact_answers_in_words_where_the_agent_compacts_itself(start: Start) -> None:
+    zed = start()
+    session = zed.new()
+    zed.prompt(session, "hello")
+    since = zed.mark()
+    assert zed.prompt(session, "/compact") == "end_turn"
+    assert zed.texts(session, since=since) == (
+        "This agent manages its context itself, so /compact has nothing to do here."
+    )

@@ -183,8 +183,28 @@ def test_the_folder_of_the_editor_is_where_a_turn_works(home: Path, folder: Path
 def test_a_path_out_of_the_folder_is_refused_by_dots_and_by_links(folder: Path, tmp_path: Path) -> None:
     (folder / "link").symlink_to(tmp_path)
     (folder / "inside").symlink_to(folder / "a")
-    assert resolve_within(str(folder), "a/./b/../c") == str(folder / "a" / "c")
-    assert resolve_within(str(folder), str(folder / "inside")) == str(folder / "inside")
+    assert resolve_within([str(folder)], "a/./b/../c") == str(folder / "a" / "c")
+    assert resolve_within([str(folder)], str(folder / "inside")) == str(folder / "inside")
     for path in ("..", "/etc/passwd", "a/../../x", "link/secret"):
         with pytest.raises(ToolFailed, match="outside"):
-            resolve_within(str(folder), path)
+            resolve_within([str(folder)], path)
+
+
+def test_the_other_folders_of_a_session_can_be_used_too(home: Path, folder: Path, tmp_path: Path) -> None:
+    other, third = tmp_path / "other", tmp_path / "third"
+    script = (
+        calls(("c1", "read_text_file", json.dumps({"path": str(other / "b.txt")}))),
+        calls(("c2", "read_text_file", json.dumps({"path": str(third / "c.txt")}))),
+        answer("Done."),
+    )
+    with thinking(home, *script, capabilities=ALL) as (zed, endpoint):
+        zed.answers["fs/read_text_file"] = lambda _: {"content": "what is in b"}
+        more = {"additionalDirectories": [str(other)]}
+        with pytest.raises(Refused, match="absolute"):
+            zed.call("session/new", cwd=str(folder), mcpServers=[], additionalDirectories=["other"])
+        session = zed.call("session/new", cwd=str(folder), mcpServers=[], **more)["sessionId"]
+        assert zed.prompt(session, "look around") == "end_turn"
+        read, refused = results(endpoint)
+        assert read == "what is in b" and "outside of" in refused
+        called = next(u for u in zed.updates(session) if u["sessionUpdate"] == "tool_call")
+        assert called["name"] == "read_text_file"

@@ -372,7 +372,9 @@ def test_a_picture_is_kept_with_its_message(start: Start) -> None:
     }
     assert zed.texts(session) == "what is this"
     zed.load(session)
-    assert zed.texts(session, "user_message_chunk") == "[image dot.png]what is this"
+    picture, text = [u["content"] for u in zed.updates(session) if u["sessionUpdate"] == "user_message_chunk"]
+    assert picture == {"type": "image", "mimeType": "image/png", "data": body}
+    assert text == {"type": "text", "text": "what is this"}
 
 
 def test_a_prompt_that_steers_the_running_turn_is_answered_with_it(start: Start) -> None:

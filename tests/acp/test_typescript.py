@@ -122,7 +122,7 @@ def test_after_a_kill_the_replay_shows_what_was_seen_in_order_and_once(told: Tol
         "!ask rm -rf build",
         "after an idle cancel",
         "slow 60 one two three",
-        "this waits",
+        "this waits\n\n(withdrawn before it was answered)",
         "!deaf 60",
         "slow 60 first second",
         "slow 0.3 un deux",

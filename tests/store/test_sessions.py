@@ -27,7 +27,16 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, Cursor, PrincipalId, ProfileId, SessionId
 from keryx.core.messages import Role, Text, text_parts
-from keryx.core.sessions import Activity, EndReason, Session, SessionFilter, SessionSettings, TitleBy, Viewer
+from keryx.core.sessions import (
+    Activity,
+    EndReason,
+    ReservedSession,
+    Session,
+    SessionFilter,
+    SessionSettings,
+    TitleBy,
+    Viewer,
+)
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
 from keryx.store import change_feed, changes, deliveries, messages, projects, sessions, turns
@@ -446,3 +455,17 @@ async def test_deliveries_of_others_stay_when_a_session_is_erased(store: Store) 
     await store.write(a_delivery, session=gone)
     await store.at(START_TIME).write(sessions.erase, gone)
     assert [d.id for d in await store.read(deliveries.list_recent, ANNS)] == [kept.id]
+
+
+async def test_a_reserved_session_is_its_owners_until_it_is_stored_or_forgotten(store: Store) -> None:
+    reserved = ReservedSession(profile=DEFAULT_PROFILE, owner=PrincipalId("ann"), cwd="/tmp")
+    mine, theirs = (Viewer(DEFAULT_PROFILE, PrincipalId(name)) for name in ("ann", "bob"))
+    one, two = SessionId("01jd0abcdefghjkmnp"), SessionId("01jd0abcdefghjkmnq")
+    await store.at(START_TIME).write(sessions.reserve, one, reserved)
+    await store.at(START_TIME + timedelta(days=3)).write(sessions.reserve, two, reserved)
+    assert await store.read(sessions.find_reserved, one, mine) == reserved
+    assert await store.read(sessions.find_reserved, one, theirs) is None
+    await store.write(sessions.trim_reserved, before=START_TIME + timedelta(days=1))
+    assert await store.read(sessions.find_reserved, one, mine) is None
+    await store.write(sessions.unreserve, two)
+    assert await store.read(sessions.find_reserved, two, mine) is None

@@ -44,10 +44,13 @@ class ClosableToolbox(Toolbox, Protocol):
 class _SessionTools:
     """What the editor provides to one session. Its servers are connected when a turn first needs them."""
 
-    def __init__(self, workspace: Workspace, servers: Sequence[EditorToolServer], cwd: str) -> None:
+    def __init__(
+        self, workspace: Workspace, servers: Sequence[EditorToolServer], cwd: str, folders: Sequence[str]
+    ) -> None:
         self.workspace = workspace
         self.servers = tuple(servers)
         self.cwd = cwd
+        self.folders = (cwd, *folders)
         self.tools: list[ClosableToolbox] | None = None
         self.warning = ""
 
@@ -62,10 +65,16 @@ class EditorTools:
         self._logs = Path()
 
     def attach(
-        self, session: SessionId, workspace: Workspace, servers: Sequence[EditorToolServer], *, cwd: str
+        self,
+        session: SessionId,
+        workspace: Workspace,
+        servers: Sequence[EditorToolServer],
+        *,
+        cwd: str,
+        folders: Sequence[str] = (),
     ) -> None:
         before = self._by_session.get(session)
-        session_tools = self._by_session[session] = _SessionTools(workspace, servers, cwd)
+        session_tools = self._by_session[session] = _SessionTools(workspace, servers, cwd, folders)
         if before and (before.servers, before.cwd) == (session_tools.servers, cwd):
             session_tools.tools, session_tools.warning = before.tools, before.warning
         elif before:
@@ -111,7 +120,9 @@ class EditorTools:
             raise ToolFailed("The editor has closed this conversation, and its tools are gone.")
         if name in WORKSPACE_TOOLS:
             return ToolOutput(
-                await call_workspace_tool(session_tools.workspace, name, arguments, cwd=session_tools.cwd)
+                await call_workspace_tool(
+                    session_tools.workspace, name, arguments, folders=session_tools.folders
+                )
             )
         for tools in self._ensure_connected(session_tools):
             if name in {spec.name for spec in await tools.specs(context)}:
@@ -187,21 +198,22 @@ def build_workspace_specs(workspace: Workspace) -> list[ToolSpec]:
 
 
 async def call_workspace_tool(
-    workspace: Workspace, name: str, arguments: Mapping[str, Any], *, cwd: str
+    workspace: Workspace, name: str, arguments: Mapping[str, Any], *, folders: Sequence[str]
 ) -> str:
+    """Run a tool. Paths are relative to the first folder, and must be in one of them."""
     try:
         match name:
             case "read_text_file":
                 reading = msgspec.convert(arguments, _ReadArguments)
                 return await workspace.read(
-                    resolve_within(cwd, reading.path), line=reading.line, limit=reading.limit
+                    resolve_within(folders, reading.path), line=reading.line, limit=reading.limit
                 )
             case "write_text_file":
                 writing = msgspec.convert(arguments, _WriteArguments)
-                await workspace.write(resolve_within(cwd, writing.path), writing.content)
+                await workspace.write(resolve_within(folders, writing.path), writing.content)
                 return f"Wrote {len(writing.content)} characters."
             case _:
-                return await workspace.run(msgspec.convert(arguments, _RunArguments).command, cwd=cwd)
+                return await workspace.run(msgspec.convert(arguments, _RunArguments).command, cwd=folders[0])
     except msgspec.ValidationError as exc:
         raise ToolFailed(f"The arguments are not right: {exc}.") from exc
     except ToolFailed:
@@ -210,12 +222,13 @@ async def call_workspace_tool(
         raise ToolFailed(f"{exc}.") from exc
 
 
-def resolve_within(folder: str, path: str) -> str:
-    """Return the absolute path. Raise `ToolFailed` if it leads out of the folder, by dots or by links."""
-    root = Path(folder).resolve()
-    wanted = Path(os.path.normpath(root / path))
-    if not wanted.resolve().is_relative_to(root):
-        raise ToolFailed(f"{path!r} is outside of {folder}: only files in there can be used.")
+def resolve_within(folders: Sequence[str], path: str) -> str:
+    """Return the absolute path, relative to the first folder. Raise `ToolFailed` if it leads out of all folders, by dots or by
+    links."""
+    roots = [Path(folder).resolve() for folder in folders]
+    wanted = Path(os.path.normpath(roots[0] / path))
+    if not any(wanted.resolve().is_relative_to(root) for root in roots):
+        raise ToolFailed(f"{path!r} is outside of {', '.join(folders)}: only files in there can be used.")
     return str(wanted)
 
 

@@ -197,6 +197,15 @@ class PruneRule(msgspec.Struct, frozen=True, kw_only=True):
     owner: PrincipalId | None = None
 
 
+class ReservedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session whose id was given out before its first message. It is not listed, and can be opened."""
+
+    profile: ProfileId
+    owner: PrincipalId
+    cwd: str = ""
+    settings: SessionSettings = SessionSettings()
+
+
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The session of an outside agent that continues one of ours."""
 

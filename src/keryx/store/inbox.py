@@ -57,3 +57,11 @@ def set_state(tx: Transaction, name: str, value: str) -> None:
         set_cursor(tx, name, value)
     else:
         tx.run("delete from cursors where name = :name", {"name": name})
+
+
+def trim_states(tx: Transaction, prefix: str, *, before: datetime) -> None:
+    """Remove the states whose names begin with `prefix` and that were stored before a time."""
+    tx.run(
+        "delete from cursors where substr(name, 1, :length) = :prefix and moved_at < :before",
+        {"length": len(prefix), "prefix": prefix, "before": to_micros(before)},
+    )

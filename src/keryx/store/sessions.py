@@ -20,6 +20,7 @@ from keryx.core.sessions import (
     Binding,
     EndReason,
     PruneRule,
+    ReservedSession,
     Session,
     SessionFilter,
     SessionListItem,
@@ -30,10 +31,11 @@ from keryx.core.sessions import (
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.core.usage import Tokens
-from keryx.store import changes, media
+from keryx.store import changes, inbox, media
 from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
 
+_RESERVED_PREFIX = "reserved/"
 _ROWS = RowMapper(Session, table="s", without={"tokens"})
 _TOKENS = RowMapper(Tokens, columns={name: f"s.tokens_{name}" for name in Tokens.__struct_fields__})
 _COLUMNS = f"{_ROWS.columns}, {_TOKENS.columns}"
@@ -557,6 +559,27 @@ def _decode_page_cursor(after: str | None) -> tuple[int, int, str]:
         return int(pinned), int(active_at), ids.parse_reference(last)
     except (ValueError, binascii.Error, Invalid) as exc:
         raise Invalid(f"{after[:80]!r} is not a page cursor: use one that Keryx gave you") from exc
+
+
+def reserve(tx: Transaction, session: SessionId, reserved: ReservedSession) -> None:
+    """Keep what is known of a session before its first message; the last call counts."""
+    inbox.set_state(tx, f"{_RESERVED_PREFIX}{session}", codec.dumps(reserved))
+
+
+def find_reserved(tx: Transaction, session: SessionId, viewer: Viewer) -> ReservedSession | None:
+    """A session that was reserved and has no message yet, unless it is not the viewer's."""
+    value = inbox.get_cursor(tx, f"{_RESERVED_PREFIX}{session}")
+    found = None if value is None else codec.loads(value, ReservedSession)
+    return found if found and viewer.sees(found.profile, found.owner) else None
+
+
+def unreserve(tx: Transaction, session: SessionId) -> None:
+    inbox.set_state(tx, f"{_RESERVED_PREFIX}{session}", "")
+
+
+def trim_reserved(tx: Transaction, *, before: datetime) -> None:
+    """Forget the reserved sessions that nobody has opened or changed since a time."""
+    inbox.trim_states(tx, _RESERVED_PREFIX, before=before)
 
 
 def save_binding(tx: Transaction, session: SessionId, binding: Binding) -> None:

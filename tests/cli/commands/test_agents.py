@@ -58,6 +58,12 @@ def test_a_login_that_is_missing_is_told_with_what_to_run(set_up: Cli) -> None:
     assert done.code == 1 and "bad=login login" in done.out.replace("\n", "")
 
 
+def test_a_check_waits_as_long_as_it_is_told_to(set_up: Cli) -> None:
+    assert set_up("agents", "check", "player", "--timeout", "60").code == 0
+    assert "did not answer within 0.001 s" in set_up("agents", "check", "player", "--timeout", "0.001").out
+    assert "--timeout 0 is too short" in set_up("agents", "check", "player", "--timeout", "0").err
+
+
 def test_a_program_that_is_missing_is_told(set_up: Cli) -> None:
     done = set_up("agents", "check", "gone")
     assert done.code == 1 and "there is no program '/no/such/program'" in done.out

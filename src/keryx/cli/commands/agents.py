@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from keryx import config
-from keryx.agents.acp.probe import ProbeResult, probe
+from keryx.agents.acp.probe import PROBE_SECONDS, ProbeResult, probe
 from keryx.agents.agent_config import AgentKind
 from keryx.cli import output
 from keryx.cli.options import Json
@@ -76,7 +76,10 @@ def list_(*, json: Json = False) -> None:
 
 @app.command
 async def check(
-    name: Annotated[str, Parameter(help="The name of an agent of the kind acp.")], *, json: Json = False
+    name: Annotated[str, Parameter(help="The name of an agent of the kind acp.")],
+    *,
+    timeout: Annotated[float, Parameter(help="How many seconds to wait for the agent.")] = PROBE_SECONDS,
+    json: Json = False,
 ) -> int:
     """Start an agent and show what it can do: its version, abilities, logins, models and modes. The exit code is 1 if
     it does not work. Nothing is asked of a model.
@@ -84,8 +87,10 @@ async def check(
     For example:
 
         keryx agents check claude
-        keryx agents check claude --json
+        keryx agents check claude --timeout 60
     """
+    if timeout <= 0:
+        raise Invalid(f"--timeout {timeout:g} is too short: give a number of seconds above 0")
     settings = config.read()
     if name not in settings.agent_names:
         raise NotFound(f"there is no agent {name!r}: `keryx agents list` shows them")
@@ -93,7 +98,7 @@ async def check(
     if chosen is None or chosen.kind is not AgentKind.ACP:
         raise Invalid(f"{name!r} is part of Keryx: only agents of the kind acp can be checked")
     with TemporaryDirectory() as folder:
-        found = await probe(name, chosen, folder=Path(folder))
+        found = await probe(name, chosen, folder=Path(folder), seconds=timeout)
     if json:
         output.write_json(found)
     else:

@@ -55,9 +55,16 @@ class WorkspaceRegistry(Protocol):
     """The workspaces of sessions, for agents to use."""
 
     def attach(
-        self, session: SessionId, workspace: Workspace, servers: Sequence[EditorToolServer], *, cwd: str
+        self,
+        session: SessionId,
+        workspace: Workspace,
+        servers: Sequence[EditorToolServer],
+        *,
+        cwd: str,
+        folders: Sequence[str] = (),
     ) -> None:
-        """Set the workspace and the tool servers of a session, replacing earlier ones."""
+        """Set the workspace and the tool servers of a session, replacing earlier ones. `folders` are those beside `cwd`
+        whose files may be used."""
         ...
 
     def detach(self, session: SessionId) -> None: ...

@@ -14,7 +14,16 @@ from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
 from keryx.core.questions import AskedQuestion
-from keryx.core.sessions import Project, PruneRule, Session, SessionChange, TitleBy, Viewer
+from keryx.core.sessions import (
+    Project,
+    PruneRule,
+    ReservedSession,
+    Session,
+    SessionChange,
+    SessionSettings,
+    TitleBy,
+    Viewer,
+)
 from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn
 from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
@@ -245,6 +254,23 @@ class Hub(HubPart):
     @read_unit("session")
     def session(self, tx: Transaction, viewer: Viewer, session: SessionId) -> Session:
         return sessions.get(tx, session, viewer=viewer)
+
+    @write_unit("session.reserve")
+    def reserve_session(
+        self, tx: Transaction, viewer: Viewer, session: SessionId, *, cwd: str, settings: SessionSettings
+    ) -> None:
+        """Give out the id of a session that begins with its first message. Until then it can be opened by
+        `find_reserved`, in any process, for 7 days."""
+        if not sessions.exists(tx, session):
+            reserved = ReservedSession(
+                profile=viewer.profile, owner=viewer.principal, cwd=cwd, settings=settings
+            )
+            sessions.reserve(tx, session, reserved)
+
+    @read_unit("session.reserved")
+    def find_reserved(self, tx: Transaction, viewer: Viewer, session: SessionId) -> ReservedSession | None:
+        """Return a session that was given out and has no message yet."""
+        return None if sessions.exists(tx, session) else sessions.find_reserved(tx, session, viewer)
 
     @write_unit("change")
     def change(self, tx: Transaction, viewer: Viewer, session: SessionId, change: SessionChange) -> None:

@@ -33,6 +33,7 @@ from keryx.core.ports.agent import (
     Compactor,
     FileEvent,
     NoticeEvent,
+    TextDelta,
     Titler,
     ToolCallEvent,
     ToolResultEvent,
@@ -151,7 +152,11 @@ def _open_stream(agent: Agent, context: TurnContext, focus: str | None) -> Async
         return agent.run(context)
     if isinstance(agent, Compactor):
         return agent.compact(context, focus)
-    raise AgentFailed(Phrase("turn.nothing_to_compact"))
+    return _say(Phrase("turn.nothing_to_compact"))
+
+
+async def _say(text: str) -> AsyncGenerator[AgentEvent, None]:
+    yield TextDelta(str(text))
 
 
 AgentChooser = Callable[[TurnInput], Agent]

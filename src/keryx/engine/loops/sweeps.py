@@ -27,6 +27,7 @@ from keryx.store.sessions import SessionEndHook
 
 log = logging.getLogger(__name__)
 _HOOK_RETRY_DELAY = timedelta(minutes=5)
+_KEEP_RESERVED = timedelta(days=7)
 
 SessionFinalizer = Callable[[Session, str], Awaitable[None]]
 
@@ -104,6 +105,9 @@ class RetentionSweep:
         )
         await self._database.write("sign_ins.trim", access.trim_sign_ins)
         await self._database.write("codes.trim", access_units.trim_codes)
+        await self._database.write(
+            "reserved.trim", lambda tx: sessions.trim_reserved(tx, before=now - _KEEP_RESERVED)
+        )
         await self._database.write("runs.trim", lambda tx: jobs.trim_runs(tx, before=now - keep.runs))
         await self._database.write("lanes.drop", lambda tx: lanes.delete_idle(tx, before=now - keep.lanes))
         await self._prune_sessions(now)

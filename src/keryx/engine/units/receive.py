@@ -188,6 +188,8 @@ def _find_named_session(tx: Transaction, inbound: InboundMessage, viewer: Viewer
 
 
 def _create_session(tx: Transaction, inbound: InboundMessage, owner: Viewer) -> SessionId:
+    if inbound.session:
+        sessions.unreserve(tx, inbound.session)
     return sessions.create(
         tx,
         id=inbound.session,

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from keryx.core import compaction as core_compaction
 from keryx.core import messages as core_messages
 from keryx.core import sessions, turns
 from keryx.core.access import NO_RULES, AccessRules
@@ -258,7 +259,8 @@ def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
     turns_store.lock(tx, turn)
     _append_draft(tx, turn, None, _append_steps(tx, turn, events))
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    compacted = compaction.find_focus(entries[0]) is not None
+    asked = compaction.find_focus(entries[0]) is not None
+    compacted = asked and any(core_compaction.is_epoch_notice(m.parts) for m in entries)
     answer = answers.TurnAnswer(compaction.render_result(tx, turn)) if compacted else answers.collect(entries)
     if not answers.is_silent(turn, answer):
         if answer.text or answer.media:

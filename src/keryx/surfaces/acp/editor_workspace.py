@@ -1,6 +1,6 @@
 """The files and the terminal of the editor for the turns of one session, and the MCP servers that the editor passes."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -21,8 +21,15 @@ _RELEASE_SECONDS = 2.0
 class EditorWorkspace:
     """Uses only the capabilities that the editor has offered."""
 
-    def __init__(self, context: EditorContext, session: SessionId) -> None:
+    def __init__(
+        self,
+        context: EditorContext,
+        session: SessionId,
+        *,
+        show_terminal: Callable[[str, str], Awaitable[None]],
+    ) -> None:
         self._context = context
+        self._show_terminal = show_terminal
         self._session = session
         self.can_read = context.capabilities.read_file
         self.can_write = context.capabilities.write_file
@@ -44,6 +51,7 @@ class EditorWorkspace:
 
     async def run(self, command: str, *, cwd: str) -> str:
         async with self._open_terminal(command, cwd) as terminal:
+            await self._show_terminal(command, as_text(terminal.get("terminalId")))
             with anyio.move_on_after(COMMAND_TIMEOUT_SECONDS) as limit:
                 await self._request(
                     "terminal/wait_for_exit", terminal, seconds=COMMAND_TIMEOUT_SECONDS + FILE_TIMEOUT_SECONDS

@@ -86,7 +86,10 @@ class EditorMethods:
                 "loadSession": True,
                 "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
                 "mcpCapabilities": {"http": True, "sse": False},
-                "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
+                "sessionCapabilities": {
+                    **{name: {} for name in ("list", "resume", "fork", "close", "delete")},
+                    "additionalDirectories": {},
+                },
             },
             "authMethods": self._login.list_methods(),
         }
@@ -101,7 +104,8 @@ class EditorMethods:
         id_ = SessionId(ids.new(self._context.now()))
         session = self._sessions[id_] = OpenSession(self._context, id_, settings=SessionSettings())
         await session.set_folder(cwd)
-        self._attach_workspace(session, servers)
+        await session.reserve()
+        self._attach_workspace(session, servers, params.folders)
         await request.respond(
             {"sessionId": id_, **session_options.build_settings(session.settings, self._context.choices)}
         )
@@ -121,12 +125,12 @@ class EditorMethods:
     ) -> None:
         """Open a stored session. One that is open already stays as it is, unless it is to be replayed."""
         cwd, servers = params.normalized_cwd, _parse_servers(params)
-        session = self._sessions.get(params.session_id)
+        session = await self._find_open_session(params.session_id)
         if session and not (session.stored and replay):
             if session.stored:
                 await self._context.hub.session(self._context.viewer, session.id)
             await session.set_folder(cwd)
-            self._attach_workspace(session, servers)
+            self._attach_workspace(session, servers, params.folders)
             await request.respond(session_options.build_settings(session.settings, self._context.choices))
             await session.warn_if_read_only()
             return
@@ -134,13 +138,26 @@ class EditorMethods:
         await session.set_folder(cwd)
         snapshot = await session.load(replay=replay)
         self._sessions[session.id] = session
-        self._attach_workspace(session, servers)
+        self._attach_workspace(session, servers, params.folders)
         await request.respond(session_options.build_settings(session.settings, self._context.choices))
         await self._context.send_updates(
             session.id, session_updates.build_commands_update(self._context.hub.texts.speak())
         )
         await session.start_following(snapshot)
         await session.warn_if_read_only()
+
+    async def _find_open_session(self, id_: SessionId) -> OpenSession | None:
+        """Return a session that is open here, or one without a message that any process has given out. What another process
+        has stored meanwhile is opened anew."""
+        session = self._sessions.get(id_)
+        if session and session.stored:
+            return session
+        reserved = await self._context.hub.find_reserved(self._context.viewer, id_)
+        if reserved is None:
+            return None
+        if session is None:
+            session = self._sessions[id_] = OpenSession(self._context, id_, settings=reserved.settings)
+        return session
 
     async def _fork_session(self, request: IncomingRequest) -> None:
         params = parse_params(request.params, LoadSessionParams)
@@ -150,7 +167,7 @@ class EditorMethods:
         await session.set_folder(cwd)
         snapshot = await session.load(replay=False)
         self._sessions[fork.id] = session
-        self._attach_workspace(session, servers)
+        self._attach_workspace(session, servers, params.folders)
         await request.respond(
             {"sessionId": fork.id, **session_options.build_settings(session.settings, context.choices)}
         )
@@ -227,9 +244,11 @@ class EditorMethods:
         if params.config_id == session_options.MODE:
             await self._context.send_updates(params.session_id, session_updates.build_mode_update(settings))
 
-    def _attach_workspace(self, session: OpenSession, servers: list[EditorToolServer]) -> None:
-        workspace = EditorWorkspace(self._context, session.id)
-        self._context.workspaces.attach(session.id, workspace, servers, cwd=session.cwd)
+    def _attach_workspace(
+        self, session: OpenSession, servers: list[EditorToolServer], folders: tuple[str, ...]
+    ) -> None:
+        workspace = EditorWorkspace(self._context, session.id, show_terminal=session.show_terminal)
+        self._context.workspaces.attach(session.id, workspace, servers, cwd=session.cwd, folders=folders)
 
     async def _close_open_session(self, id_: SessionId) -> bool:
         """Close a session if it is open, and return whether it was."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 
@@ -13,6 +14,7 @@ from keryx.core import compaction, ids
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import Conflict, CursorExpired, KeryxError, NotFound, Retryable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId
+from keryx.core.media import Attachment
 from keryx.core.messages import Message, Notice, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, SessionSettings
@@ -112,6 +114,16 @@ class OpenSession:
         self.cwd = folder
         self._folder_missing = not await anyio.Path(folder).is_dir()
 
+    async def reserve(self) -> None:
+        """Make a session without a message known to every process, with its folder and settings."""
+        await self._context.hub.reserve_session(
+            self._context.viewer, self.id, cwd=self.cwd, settings=self.settings
+        )
+
+    async def show_terminal(self, command: str, terminal: str) -> None:
+        """Show a terminal of the editor in the tool call whose command it runs."""
+        await self._send_updates(self._updates.show_terminal(command, terminal))
+
     async def warn_if_read_only(self) -> None:
         """Send a notice if this session is read-only."""
         if self._folder_missing:
@@ -149,6 +161,8 @@ class OpenSession:
             self._info = msgspec.structs.replace(self._info, settings=settings)
             if self.stored:
                 await context.hub.configure(context.viewer, self.id, settings)
+            else:
+                await self.reserve()
         return settings
 
     async def _replay(self, snapshot: SessionSnapshot, *, send: bool) -> None:
@@ -157,7 +171,7 @@ class OpenSession:
         updates = chain(self._updates.replay(snapshot.messages, running), draft)
         while batch := list(islice(updates, _REPLAY_BATCH)):
             if send:
-                await self._context.send_updates(self.id, *batch)
+                await self._send_updates(batch)
             await anyio.lowlevel.checkpoint()  # Other tasks run during a long replay.
 
     async def _finish_ended_prompts(self, snapshot: SessionSnapshot) -> None:
@@ -331,4 +345,13 @@ class OpenSession:
         )
 
     async def _send_updates(self, updates: Iterable[Json]) -> None:
-        await self._context.send_updates(self.id, *updates)
+        await self._context.send_updates(self.id, *[await self._embed_media(update) for update in updates])
+
+    async def _embed_media(self, update: Json) -> Json:
+        media = session_updates.find_media(update)
+        if media is None:
+            return update
+        attachment: Attachment | None = None
+        with suppress(NotFound):  # The update names the file instead.
+            attachment = await self._context.hub.media.fetch_for_session(self.id, media)
+        return session_updates.embed(update, attachment)

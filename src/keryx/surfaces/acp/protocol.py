@@ -34,6 +34,12 @@ class AuthenticateParams(Params, frozen=True, kw_only=True):
 class NewSessionParams(Params, frozen=True, kw_only=True):
     cwd: str
     mcp_servers: tuple[Json, ...] | None = ()
+    additional_directories: tuple[str, ...] | None = ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders beside `cwd` that the session may use."""
+        return tuple(normalize_folder(path) for path in self.additional_directories or ())
 
     @property
     def normalized_cwd(self) -> str:
@@ -83,7 +89,7 @@ def parse_params(values: Json, kind: type[T]) -> T:
 def normalize_folder(path: str) -> str:
     """Return a working directory as it is stored and compared: absolute, without dots and double slashes."""
     if not os.path.isabs(path) or "\0" in path:
-        raise Invalid(f"cwd = {path[:200]!r} is not an absolute path")
+        raise Invalid(f"{path[:200]!r} is not an absolute path")
     normal = os.path.normpath(path)
     return normal[1:] if normal.startswith("//") else normal
 

@@ -6,7 +6,8 @@ import anyio
 
 from keryx.core.errors import Conflict, KeryxError, Unavailable
 from keryx.core.ids import QuestionId, SessionId
-from keryx.core.questions import AskedQuestion, Consent, format_question
+from keryx.core.questions import AskedQuestion, Consent, QuestionState, format_question
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import CONSENT_KINDS, Json, RpcError, as_object, build_text_block
 from keryx.surfaces.acp import session_updates, tool_calls
 from keryx.surfaces.acp.context import EditorContext
@@ -15,6 +16,7 @@ from keryx.surfaces.acp.session_updates import UpdateBuilder
 log = logging.getLogger(__name__)
 
 _ANSWER_FIELD = "answer"
+_CANCEL_SECONDS = 0.5
 
 
 class EditorQuestions:
@@ -37,7 +39,7 @@ class EditorQuestions:
     async def show(self, asked: AskedQuestion) -> None:
         """Show a question of a turn of this editor, if the editor is able to. One that no turn waits for is only announced."""
         if asked.left:
-            await self._announce(asked)
+            await self._announce(asked, asked.note)
             return
         turn = await self._context.hub.turn(self._context.viewer, asked.turn)
         if turn.pin != self._context.pin or asked.id in self._open:
@@ -45,18 +47,20 @@ class EditorQuestions:
         if asked.question.options or self._context.capabilities.form:
             scope = self._open[asked.id] = anyio.CancelScope()
             self._context.group.start_soon(self._ask_editor, asked, scope)
+        else:
+            await self._announce(asked, Phrase("question.not_shown", id=asked.id))
 
     def close(self) -> None:
         """Withdraw all questions from the editor; they stay open on other surfaces."""
         for question in list(self._open):
             self._withdraw(question)
 
-    async def _announce(self, asked: AskedQuestion) -> None:
-        """Show a question as a notice. No turn waits for it; the user answers with a message."""
+    async def _announce(self, asked: AskedQuestion, note: str) -> None:
+        """Show a question as a notice, once. The user answers with a message, or on another surface."""
         if asked.id not in self._announced:
             self._announced.add(asked.id)
             texts = self._context.hub.texts.speak()
-            text = f"{format_question(asked.question, texts)}\n\n{texts.render(asked.note)}"
+            text = f"{format_question(asked.question, texts)}\n\n{texts.render(note)}"
             notice = session_updates.build_person_notice(
                 text, asked.id, notices=self._context.capabilities.notices
             )
@@ -73,12 +77,24 @@ class EditorQuestions:
                 answer = await self._request_answer(asked)
                 if answer is not None:
                     await self._context.hub.questions.answer(self._context.viewer, asked.id, answer)
+                elif await self._is_still_asked(asked):
+                    await self._announce(asked, Phrase("question.still_open", id=asked.id))
             except Conflict:
                 log.info("question %s was answered elsewhere first", asked.id)
             except (RpcError, KeryxError) as exc:
                 log.warning("question %s waits for another surface: %s", asked.id, exc)
+                reason = str(exc).rstrip(".")
+                await self._announce(asked, Phrase("question.refused", id=asked.id, reason=reason))
             finally:
                 self._open.pop(asked.id, None)
+
+    async def _is_still_asked(self, asked: AskedQuestion) -> bool:
+        """Return whether the question waits although its dialog was closed. An editor closes it as well when it cancels the
+        turn, which takes a moment."""
+        await self._context.clock.sleep(_CANCEL_SECONDS)
+        current = await self._context.hub.questions.get(self._context.viewer, asked.id)
+        turn = await self._context.hub.turn(self._context.viewer, asked.turn)
+        return current.state is QuestionState.OPEN and not turn.state.finished and not turn.cancelling
 
     async def _request_answer(self, asked: AskedQuestion) -> str | None:
         """Return the choice of the user; `None` if they closed the dialog, so that the question stays open."""

@@ -1,5 +1,6 @@
 """Builds the session/update notifications of a session: messages, drafts, tool calls and plans, each shown once, and its title, settings, usage and commands."""
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,6 +9,7 @@ import msgspec
 from keryx.core import compaction, messages, sessions
 from keryx.core.changes import DraftChunk
 from keryx.core.ids import TurnId
+from keryx.core.media import Attachment, Media
 from keryx.core.messages import (
     Audio,
     File,
@@ -26,7 +28,7 @@ from keryx.core.sessions import Session, SessionSettings
 from keryx.core.texts import ENGLISH, Texts
 from keryx.core.usage import MILLION
 from keryx.engine import commands
-from keryx.jsonrpc import Json, build_text_block
+from keryx.jsonrpc import Json, as_object, build_text_block
 from keryx.surfaces.acp import session_options, tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices
@@ -35,6 +37,8 @@ COMPACTED_HEADING = (
     "What was said before was compacted here. You still see all of it; the model goes on from this summary:"
 )
 _COMPACTION_STATUSES = {compaction.DONE_KIND: "completed", compaction.FAILED_KIND: "failed"}
+MAX_EMBEDDED_BYTES = 5_000_000
+_MEDIA_FIELD = "media"
 # Prices are in dollars by convention: the settings name no currency.
 _CURRENCY = "USD"
 _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
@@ -54,6 +58,10 @@ class UpdateBuilder:
         self._drafts: dict[TurnId, _DraftProgress] = {}
         self._call_ids: dict[str, str] = {}
         self._used_ids: set[str] = set()
+        # Live calls by their command, and terminals that run a command whose call was not sent yet.
+        self._command_calls: dict[str, str] = {}
+        self._early_terminals: dict[str, str] = {}
+        self._terminals: dict[str, str] = {}
 
     def replay(self, messages: Sequence[Message], running: TurnId | None) -> Iterator[Json]:
         """Yield the updates of a whole conversation, with the final state of tool calls. Undone messages are skipped."""
@@ -81,9 +89,7 @@ class UpdateBuilder:
         for chunk in chunks:
             if chunk.media:
                 draft.file_count += 1
-                yield from self._build_text_chunk(
-                    turn, draft, _format_part(chunk.media), False, {}, count=False
-                )
+                yield from self._build_part_chunk(turn, draft, chunk.media, {})
             else:
                 yield from self._build_text_chunk(turn, draft, chunk.text, chunk.thought, {})
 
@@ -95,7 +101,8 @@ class UpdateBuilder:
             case Role.TOOL:
                 for part in message.parts:
                     if isinstance(part, ToolResult):
-                        yield tool_calls.build_result(part, self.find_call_id(part.id))
+                        id_ = self.find_call_id(part.id)
+                        yield {**tool_calls.build_result(part, id_), **self._build_terminal(id_)}
             case Role.USER | Role.NOTICE:
                 yield from self._build_message_chunks(message, live=True)
 
@@ -105,6 +112,20 @@ class UpdateBuilder:
             if isinstance(part, ToolCall) and part.id in self._call_ids:
                 yield tool_calls.build_call_update(part, self.find_call_id(part.id))
 
+    def show_terminal(self, command: str, terminal: str) -> Iterator[Json]:
+        """Yield the update that shows a terminal of the editor in the call whose command it runs. If the call was not sent
+        yet, it will contain the terminal."""
+        id_ = self._command_calls.get(command)
+        if id_ is None:
+            self._early_terminals[command] = terminal
+            return
+        self._terminals[id_] = terminal
+        yield {"sessionUpdate": "tool_call_update", "toolCallId": id_, **self._build_terminal(id_)}
+
+    def _build_terminal(self, id_: str) -> Json:
+        terminal = self._terminals.get(id_)
+        return {"content": [{"type": "terminal", "terminalId": terminal}]} if terminal else {}
+
     def find_call_id(self, id_: str) -> str:
         """Return the id under which the newest call with this id was sent."""
         return self._call_ids.get(id_, id_)
@@ -113,9 +134,9 @@ class UpdateBuilder:
         for part in message.parts:
             if isinstance(part, Notice):
                 yield self._build_notice(part, message, live=live)
-            elif text := _format_part(part):
+            elif content := _build_content(part):
                 kind = "user_message_chunk" if message.role is Role.USER else "agent_thought_chunk"
-                yield build_chunk(kind, text, str(message.id), _build_meta(message))
+                yield build_chunk(kind, content, str(message.id), _build_meta(message))
         if message.mark is Mark.WITHDRAWN:
             text = f"\n\n({WITHDRAWN_TEXT})"
             yield build_chunk("user_message_chunk", text, str(message.id), _build_meta(message))
@@ -165,8 +186,8 @@ class UpdateBuilder:
                 yield self._build_tool_call(part, message, results, running)
             elif files:
                 files -= 1
-            elif text := _format_part(part):
-                yield from self._build_text_chunk(turn, draft, text, False, _build_meta(message))
+            else:
+                yield from self._build_part_chunk(turn, draft, part, _build_meta(message))
         if message.mark:
             words = f"({ENGLISH.say(f'mark.{message.mark.value}')})"
             yield build_chunk("agent_thought_chunk", words, f"{message.id}.mark", _build_meta(message))
@@ -184,29 +205,36 @@ class UpdateBuilder:
         self._used_ids.add(id_)
         self._call_ids[call.id] = id_
         if results is None:
-            return tool_calls.build_call(call, id_)
+            command = str(tool_calls.parse_arguments(call.input).get("command", ""))
+            self._command_calls[command] = id_
+            if terminal := self._early_terminals.pop(command, None):
+                self._terminals[id_] = terminal
+            return {**tool_calls.build_call(call, id_), **self._build_terminal(id_)}
         result = results.get((message.seq, call.id))
         is_running = running is not None and message.turn == running
         return tool_calls.build_finished_call(call, result, id_, running=is_running)
 
-    def _build_text_chunk(
-        self,
-        turn: TurnId,
-        draft: "_DraftProgress",
-        text: str,
-        thought: bool,
-        meta: Json,
-        *,
-        count: bool = True,
+    def _build_part_chunk(
+        self, turn: TurnId, draft: "_DraftProgress", part: Part, meta: Json
     ) -> Iterator[Json]:
-        draft.length += len(text) if count else 0
-        if not text:
-            return
+        if content := _build_content(part):
+            yield self._build_content_chunk(turn, draft, content, False, meta)
+
+    def _build_text_chunk(
+        self, turn: TurnId, draft: "_DraftProgress", text: str, thought: bool, meta: Json
+    ) -> Iterator[Json]:
+        draft.length += len(text)
+        if text:
+            yield self._build_content_chunk(turn, draft, text, thought, meta)
+
+    def _build_content_chunk(
+        self, turn: TurnId, draft: "_DraftProgress", content: str | Json, thought: bool, meta: Json
+    ) -> Json:
         if draft.thought is not thought:
             draft.thought = thought
             draft.section += 1
         name = draft.id or f"{turn}.{self._answer_counts[turn] + 1}"
-        yield build_chunk(_CHUNK_KINDS[thought], text, f"{name}.{draft.section}", meta)
+        return build_chunk(_CHUNK_KINDS[thought], content, f"{name}.{draft.section}", meta)
 
 
 class _DraftProgress:
@@ -232,8 +260,10 @@ def _has_plan(message: Message) -> bool:
     return any(isinstance(p, Notice) and p.kind == messages.PLAN_KIND for p in message.parts)
 
 
-def build_chunk(kind: str, text: str, id_: str, meta: Json) -> Json:
-    chunk: Json = {"sessionUpdate": kind, "content": build_text_block(text), "messageId": id_}
+def build_chunk(kind: str, content: str | Json, id_: str, meta: Json) -> Json:
+    """Build a chunk of a message: a text, or another content block."""
+    block = build_text_block(content) if isinstance(content, str) else content
+    chunk: Json = {"sessionUpdate": kind, "content": block, "messageId": id_}
     return {**chunk, "_meta": {"keryx": meta}} if meta else chunk
 
 
@@ -245,15 +275,46 @@ def _build_meta(message: Message) -> Json:
     return {**meta, "observed": True} if message.observed else meta
 
 
-def _format_part(part: Part) -> str:
-    """Return a part as text; empty if it is not shown."""
+def _build_content(part: Part) -> str | Json:
+    """Return a part as text, or as a block for `embed`; empty if it is not shown."""
     match part:
         case Text(text):
             return text
-        case Image() | File() | Audio():
-            return f"[{type(part).__name__.lower()} {part.name or part.mime or 'unnamed'}]"
+        case Image() | Audio():
+            kind = "image" if isinstance(part, Image) else "audio"
+            return {
+                "type": kind,
+                "mimeType": part.mime,
+                "data": "",
+                _MEDIA_FIELD: part.media,
+                "name": _name(part),
+            }
+        case File():
+            return _name(part)
         case _:
             return ""
+
+
+def _name(part: Media) -> str:
+    return f"[{type(part).__name__.lower()} {part.name or part.mime or 'unnamed'}]"
+
+
+def find_media(update: Json) -> str | None:
+    """Return the file whose bytes an update lacks."""
+    return as_object(update.get("content")).get(_MEDIA_FIELD)
+
+
+def embed(update: Json, attachment: Attachment | None) -> Json:
+    """Return an update with the bytes of its file; with the name of the file if it is gone or too large."""
+    content: Json = update["content"]
+    if attachment is None or len(attachment.body) > MAX_EMBEDDED_BYTES:
+        return {**update, "content": build_text_block(content["name"])}
+    block = {
+        "type": content["type"],
+        "mimeType": content["mimeType"] or attachment.mime,
+        "data": base64.b64encode(attachment.body).decode(),
+    }
+    return {**update, "content": block}
 
 
 class EditorSessionInfo(msgspec.Struct, frozen=True):

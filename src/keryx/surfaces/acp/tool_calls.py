@@ -38,6 +38,7 @@ def build_call(call: ToolCall, id_: str, *, status: str = "in_progress") -> Json
         "sessionUpdate": "tool_call",
         "toolCallId": id_,
         "title": format_title(call.name, call.input),
+        "name": call.name,
         "kind": find_kind(call.name),
         "status": status,
         "rawInput": parse_raw_input(call.input),
@@ -48,7 +49,7 @@ def build_call(call: ToolCall, id_: str, *, status: str = "in_progress") -> Json
 
 def build_call_update(call: ToolCall, id_: str) -> Json:
     """Build the update for a call whose name or input has changed. Its status stays."""
-    fields = ("toolCallId", "title", "kind", "rawInput", "locations")
+    fields = ("toolCallId", "title", "name", "kind", "rawInput", "locations")
     update = {k: v for k, v in build_call(call, id_).items() if k in fields}
     return {"sessionUpdate": "tool_call_update", **update}
 
