@@ -251,7 +251,7 @@ def test_a_killed_turn_is_closed_with_a_mark_and_not_run_elsewhere(start: Start)
     (answer,) = {u["messageId"] for u in shown if u["sessionUpdate"] == "agent_message_chunk"}
     marks: list[Json] = [u.get("_meta", {}) for u in shown if u.get("messageId") == answer]
     assert marks == [{"keryx": {"mark": "interrupted"}}]
-    assert "The program that ran this turn is gone" in other.texts(session, "agent_thought_chunk")
+    assert "The program that ran this turn has ended" in other.texts(session, "agent_thought_chunk")
     assert other.prompt(session, "go on") == "end_turn"
     assert "end" not in other.texts(session).split()
 

@@ -27,7 +27,7 @@ def test_the_terminal_lists_and_exports_show_the_marker_with_its_summary(
         keryx = connect(tmp_path / "home", endpoint)
         said = keryx.ok("chat", stdin=telling)
         assert said.out == f"{LONG}\n{LONG}\nThird.\n"
-        assert "summed up to make room" in said.err and "We spoke of w." in said.err
+        assert "summarized to make room" in said.err and "We spoke of w." in said.err
         (entry,) = keryx.json("sessions", "list")["sessions"]
         session = entry["session"]["id"]
         for told in (
@@ -36,7 +36,7 @@ def test_the_terminal_lists_and_exports_show_the_marker_with_its_summary(
             keryx.ok("sessions", "export", session, "--format", "html").out,
         ):
             assert told.count("We spoke of w.") == 1 and told.count("w" * 70) >= 2
-            assert "summed up" in told or "compacted here" in told
+            assert "summarized" in told or "compacted here" in told
         assert ("keep above all: the dates" in keryx.ok("sessions", "show", session).out) == (
             "/compact" in telling
         )

@@ -119,7 +119,7 @@ async def test_windows_lie_before_after_and_around_a_message(site: Site, world: 
 
 async def test_turns_are_undone_redone_and_retried(site: Site, world: World) -> None:
     session = await begun(site, world, "first")
-    assert await site.post(f"/api/sessions/{session}/undo") == {"text": "first"}
+    assert await site.post(f"/api/sessions/{session}/undo") == {"turns": 1, "text": "first"}
     shown = (await site.get(f"/api/sessions/{session}"))["messages"]
     assert all(m["undone"] for m in shown)
     assert await site.post(f"/api/sessions/{session}/redo") == {"messages": 2}

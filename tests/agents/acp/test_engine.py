@@ -150,8 +150,8 @@ async def test_keryx_itself_can_be_the_agent(database: Database, tmp_path: Path)
 async def test_an_operator_chooses_who_answers(database: Database, tmp_path: Path) -> None:
     async with world_of(database, player(tmp_path)) as world:
         await world.ask("hello")
-        assert "There are: player, other" in await world.command("/agent")
-        assert "for operators" in await world.command("/agent other", user="ann")
+        assert "Available: player, other" in await world.command("/agent")
+        assert "Only operators" in await world.command("/agent other", user="ann")
         mine = {"user": "ann", "principal": OPERATOR}
         turn = await world.ask("hello", chat="2", **mine)
         assert "no agent 'nobody'" in await world.command("/agent nobody", chat="2", **mine)
@@ -169,11 +169,11 @@ async def test_the_agent_of_a_lane_stays_over_a_reset_and_a_choice_does_not(
     async with world_of(database, player(tmp_path)) as world:
         mine = {"user": "ann", "principal": OPERATOR}
         await world.ask("hello", chat="2", **mine)
-        assert "Agent: player (not chosen here)" in await world.command("/agent", chat="2", **mine)
+        assert "Agent: player (default)" in await world.command("/agent", chat="2", **mine)
         await world.ask("hello", chat="3", **mine)
-        assert "Agent: other (not chosen here)" in await world.command("/agent", chat="3", **mine)
+        assert "Agent: other (default)" in await world.command("/agent", chat="3", **mine)
         await world.command("/agent player", chat="3", **mine)
         assert "Agent: player." in await world.command("/agent", chat="3", **mine)
         await world.command("/new", chat="3", **mine)
         await world.ask("hello", chat="3", **mine)
-        assert "Agent: other (not chosen here)" in await world.command("/agent", chat="3", **mine)
+        assert "Agent: other (default)" in await world.command("/agent", chat="3", **mine)

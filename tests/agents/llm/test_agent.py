@@ -491,7 +491,7 @@ FAILURES: list[tuple[Script, str]] = [
     (finish(), "was empty; /retry asks again."),
     (finish("length"), "reached the length it may write before it had answered."),
     ([*fragments(("c1", "look", "{")), *finish("length")], "reached the length"),
-    (throttled("1"), "asks to wait for 1 seconds: too many requests"),
+    (throttled("1"), "asks to wait for 1 second: too many requests"),
 ]
 
 

@@ -221,7 +221,9 @@ async def test_a_person_asks_for_a_compaction_and_still_sees_everything(begin: B
         turn = await world.ask(f"q{n}")
     done = await world.ask("/compact the dates")
     assert done.state is TurnState.DONE
-    assert (await world.sent(4))[-1].startswith("Compacted.") and "In short." in (await world.sent(4))[-1]
+    assert (await world.sent(4))[-1].startswith("Older messages are summarized.") and "In short." in (
+        await world.sent(4)
+    )[-1]
     await world.ask("q4")
     seen = await world.transcript(turn.session)
     assert seen[:6] == ["user: q1", "assistant: A1", "user: q2", "assistant: A2", "user: q3", "assistant: A3"]
@@ -229,7 +231,7 @@ async def test_a_person_asks_for_a_compaction_and_still_sees_everything(begin: B
     last = str(endpoint.requests[-1]["messages"])
     assert "In short." in last and "q1" not in last and "q4" in last
     assert endpoint.refused == []
-    with pytest.raises(Conflict, match="compacted"):
+    with pytest.raises(Conflict, match="summarized"):
         await world.hub.undo(OPERATORS, turn.session, 4)
 
 
@@ -239,7 +241,7 @@ async def test_an_agent_without_a_context_says_so(clock: FakeClock, tmp_path: Pa
         await world.start()
         await world.ask("a")
         done = await world.ask("/compact")
-        assert done.state is TurnState.FAILED and "nothing to compact" in (done.error or "")
+        assert done.state is TurnState.FAILED and "nothing to summarize" in (done.error or "")
         await world.close()
 
 

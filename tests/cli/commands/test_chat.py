@@ -110,9 +110,9 @@ def test_a_talk_at_a_terminal(keryx: Cli) -> None:
         terminal.see("↳ grep was given foo")
         terminal.see("›")
         terminal.type("/stat")
-        terminal.see("What this conversation is and does.")
+        terminal.see("Show the state of this conversation.")
         terminal.type("\t\r")
-        terminal.see("messages, 2 turns")
+        terminal.see("messages in 2 turns")
         terminal.type("\x04")
         terminal.see("--resume")
         assert terminal.exit() == 0
@@ -124,7 +124,7 @@ def test_a_narrow_terminal_breaks_replies_between_words(keryx: Cli) -> None:
     with keryx.terminal("chat", COLUMNS="40") as terminal:
         terminal.see("commands, Ctrl-D leaves.")
         terminal.type("/tools on nothing\r")
-        terminal.see("Write /tools on or /tools off and one of\n  keryx.")
+        terminal.see("Write /tools on or /tools off and one\n  of: keryx.")
 
 
 def test_ctrl_c_stops_the_answer_then_clears_the_line_then_leaves(keryx: Cli) -> None:
@@ -150,7 +150,7 @@ def test_a_terminal_that_is_killed_comes_back_with_its_partial_answer(keryx: Cli
         terminal.kill()
     with keryx.terminal("chat", "--continue") as terminal:
         terminal.see("[interrupted")
-        terminal.see("taken up again")
+        terminal.see("goes on after an interruption")
         terminal.see("one two three four five six")
         terminal.see("›")
         terminal.type("and more\r")

@@ -42,13 +42,13 @@ def test_a_stranger_is_let_in_by_code_and_sent_away_again(keryx: Cli, platform: 
     node.kill()
     waiting = keryx.json("pairing", "list")["waiting"]
     assert [(p["platform"], p["person"]) for p in waiting] == [("fake", "ann")]
-    assert "1 people wait" in keryx("doctor").out
+    assert "1 person waits" in keryx("doctor").out
     assert keryx("pairing", "approve", "fake", "AAAAAAAA").code == 3
     assert "ann may talk on fake now" in keryx.ok(*found[1].split()).out
     node.start()
     platform.say("42", "hello again", user="ann")
     assert wait_for_texts(platform, 3)[1:] == [
-        "You have access now. Say something, or /help lists the commands.",
+        "You have access now. Say something; /help lists the commands.",
         "hello again",
     ]
     assert "in since" in keryx.ok("pairing").out
@@ -68,7 +68,7 @@ def test_who_may_talk_is_shown_and_can_be_set_by_a_variable(keryx: Cli) -> None:
     assert found == {"value": ["7", "8"], "source": "KERYX_TELEGRAM_ALLOW"}
     keryx.session()
     assert "telegram: 2 listed, 0 by pairing" in keryx("doctor").out
-    assert "means nothing" not in keryx("doctor").out
+    assert "unknown setting" not in keryx("doctor").out
 
 
 def test_ids_may_be_written_as_numbers_and_wrong_rules_are_refused(keryx: Cli) -> None:

@@ -8,8 +8,8 @@ HOW = "Answer 1, 2 or 3, or /allow /always /deny."
 def test_the_next_line_of_a_pipe_answers(keryx: Cli) -> None:
     result = keryx.ok("chat", stdin="!ask rm x\nno\nhello\n!ask more\n/always\n!ask third\n")
     assert result.out == (
-        "Asking. \nDeny: May the echo agent go on?\nAnswered: deny\nhello\n"
-        "Asking. \nAlways allow in this conversation: May the echo agent go on?\nAnswered: always\n"
+        "Asking. \nDenied: May the echo agent go on?\nAnswered: deny\nhello\n"
+        "Asking. \nAlways allowed in this conversation: May the echo agent go on?\nAnswered: always\n"
         "Asking. Answered: allow\n"
     )
     assert result.err.count(HOW) == 2 and "rm x" in result.err
@@ -46,12 +46,12 @@ def test_a_question_is_answered_from_another_process(keryx: Cli) -> None:
         wrong = keryx("questions", "answer", asked["id"], "perhaps")
         assert wrong.code and "answer 1, 2 or 3" in wrong.err
         assert keryx.ok("questions", "answer", asked["id"], "2").out == (
-            "Always allow in this conversation: May the echo agent go on?\n"
+            "Always allowed in this conversation: May the echo agent go on?\n"
         )
         keryx.until("Answered: always", "sessions", "show", sent["session"])
         again = keryx("questions", "answer", asked["id"], "2")
         assert again.code and "is closed" in again.err
-    assert keryx.ok("questions", "list").out == "Nobody asks anything.\n"
+    assert keryx.ok("questions", "list").out == "No open questions.\n"
     (kept,) = keryx.json("questions", "list", "--session", sent["session"])["questions"]
     assert (kept["state"], kept["answer"], kept["answered_by"]) == ("answered", "always", "operator")
 

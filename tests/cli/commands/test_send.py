@@ -83,7 +83,7 @@ def test_an_answer_is_delivered_where_it_was_asked_for(keryx: Cli) -> None:
     keryx.ok("deliveries", "discard", delivery["id"])
     assert keryx("deliveries", "retry", delivery["id"]).code == 4
     assert "the night was quiet" in keryx.ok("deliveries", "list", "--state", "discarded").out
-    assert keryx.ok("deliveries", "list").out == "No messages are queued.\n"
+    assert keryx.ok("deliveries", "list").out == "Nothing waits.\n"
 
 
 def test_a_node_delivers_to_a_file(keryx: Cli) -> None:

@@ -70,7 +70,7 @@ def test_show_has_every_mark(keryx: Cli) -> None:
         "! it broke",
         "⚙ grep foo",
         "↳ grep was",
-        "[undone]",
+        "[taken back]",
         "#1",
     ):
         assert words in out

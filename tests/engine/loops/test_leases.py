@@ -296,7 +296,7 @@ async def test_a_pinned_turn_is_not_run_by_others_when_its_program_is_gone(begin
     await world.restart()
     turn = await world.settle(said)
     assert turn.state is TurnState.FAILED
-    assert "gone" in (turn.error or "")
+    assert "has ended" in (turn.error or "")
 
 
 async def test_a_process_that_ends_in_good_order_hands_its_turns_back(begin: Begin) -> None:

@@ -149,7 +149,7 @@ def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
         near = difflib.get_close_matches(name, known, n=1)
         yield _warning(
             "settings",
-            f"{name} is set and means nothing",
+            f"unknown setting {name}",
             f"did you mean {near[0]}?" if near else "`keryx config` shows every setting",
         )
     if not unknown:
@@ -230,7 +230,9 @@ def _check_access(chosen: Settings, pairings: PairingOverview) -> Iterator[Findi
     if pairings.waiting:
         yield _warning(
             "access",
-            f"{len(pairings.waiting)} people wait to be let in",
+            "1 person waits to be let in"
+            if len(pairings.waiting) == 1
+            else f"{len(pairings.waiting)} people wait to be let in",
             "`keryx pairing list` shows them",
         )
 

@@ -49,7 +49,7 @@ async def list_(
             for a in found
         ),
         flexible=4,
-        empty="Nobody asks anything.",
+        empty="No open questions.",
     )
 
 

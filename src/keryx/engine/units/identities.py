@@ -41,7 +41,7 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) ->
     """Split one identity off a person, with the lanes, sessions and jobs that began there. Return the new person."""
     old = people.find_by_handle(tx, profile=profile, platform=platform, handle=handle)
     if old is None:
-        raise NotFound(f"{handle} on {platform} is nobody that Keryx knows: `keryx people list` shows them")
+        raise NotFound(f"no such person: {handle} on {platform}; `keryx people list` shows them")
     known_identities = people.list_identities(tx, old, profile=profile)
     if len(known_identities) < 2 and old != OPERATOR:
         raise Conflict(f"{handle} on {platform} is linked with nobody: there is nothing to cut")
