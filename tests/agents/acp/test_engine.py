@@ -156,7 +156,7 @@ async def test_an_operator_chooses_who_answers(database: Database, tmp_path: Pat
         turn = await world.ask("hello", chat="2", **mine)
         assert "no agent 'nobody'" in await world.command("/agent nobody", chat="2", **mine)
         assert await world.command("/agent other", chat="2", **mine) == (
-            "Agent: other. It answers from the next message on."
+            "Agent: other. It applies from your next message."
         )
         assert (await world.open(turn.session)).session.settings.agent == "other"
         await world.command("/agent default", chat="2", **mine)
