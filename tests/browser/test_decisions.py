@@ -85,7 +85,7 @@ def test_a_stranger_is_let_in_and_sent_away_again(
         platform.say("42", "good morning", user="ann")
         expect(page.rows()).to_contain_text(["good morning"])
         assert heard(platform, 3)[1:] == [
-            "You have access now. Say something, or /help lists the commands.",
+            "You have access now. Say something; /help lists the commands.",
             "good morning",
         ]
         granted.get_by_role("button", name="Let in no longer").click()

@@ -68,7 +68,7 @@ class WebApp:
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[ASGIApp]:
         """Yield the running app. On exit every stream is closed at once."""
-        static = await anyio.to_thread.run_sync(StaticFiles)
+        static = await anyio.to_thread.run_sync(StaticFiles, self._services.hub.texts)
         async with anyio.create_task_group() as group:
             group.start_soon(self._broadcast.run)
             try:
