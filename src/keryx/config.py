@@ -60,6 +60,19 @@ class EditorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     login: tuple[str, ...] = ()  # the command that logs a user in
 
 
+class WatchdogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens to `keryx serve` when its event loop does not turn, or when it does not end. 0s means never."""
+
+    report: timedelta = timedelta(seconds=10)  # then the log tells where every thread stands
+    # Then the process is killed. Its leases have expired long before, so other nodes have its work already.
+    exit: timedelta = timedelta(minutes=2)
+    stop: timedelta = timedelta(seconds=15)  # how long the end may take, beyond `drain`
+
+    def __post_init__(self) -> None:
+        if timedelta(0) < self.exit < timedelta(seconds=1) or self.stop < timedelta(seconds=1):
+            raise ValueError("give at least 1s")
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     home: str = ""
     database: str = ""  # a file or a postgresql:// address; empty means a file in `home`
@@ -93,6 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     acp: EditorSettings = EditorSettings()
     platforms: dict[str, dict[str, Any]] = {}  # the tables of the adapters, which each adapter reads itself
     media: MediaLimits = MediaLimits()
+    watchdog: WatchdogSettings = WatchdogSettings()
     web: WebSettings = WebSettings()
     compaction: CompactionPolicy = CompactionPolicy()
     budgets: Budgets = Budgets()

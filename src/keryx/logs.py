@@ -1,8 +1,10 @@
 """Log lines as text or JSON, with the fields of the running turn or delivery. They contain no message text, no secrets and no raw id of a chat."""
 
+import errno
 import json
 import logging
 import sys
+import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -26,6 +28,14 @@ FIELDS = {
 FieldValue = str | int | float | None
 # Their own levels: other libraries do not know what may not be logged, so only their warnings are.
 _OWN_LOGGERS = ("keryx", "uvicorn")
+_REPEAT_SECONDS = 60.0
+_NOISY_LOGGERS = (
+    "asyncio",
+    "keryx.surfaces.web.http_server",
+    "keryx.surfaces.web.sign_in_limits",
+    "uvicorn.error",
+)
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN)
 _FIELDS_ATTRIBUTE = "keryx_fields"
 _bound: ContextVar[dict[str, FieldValue]] = ContextVar("keryx_log_fields")
 _salts: list[bytes] = []
@@ -35,6 +45,7 @@ def configure(level: int, *, as_json: bool) -> None:
     """Log to stderr, all libraries in one format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    handler.addFilter(RepeatFilter())
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
     for name in _OWN_LOGGERS:
         logging.getLogger(name).setLevel(level)
@@ -99,3 +110,35 @@ class TextFormatter(logging.Formatter):
         line = f"{_format_time(record)} {record.levelname} {record.name}: {message}"
         line = f"{line} {pairs}" if pairs else line
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class RepeatFilter(logging.Filter):
+    """Lets the same complaint through once a minute: about a lack of descriptors or memory, and what strangers can cause at
+    will by connections to the web server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged_at: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not (record.name in _NOISY_LOGGERS or _finds_exhaustion(record)):
+            return True
+        key = record.name, record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+        now = time.monotonic()
+        if now - self._logged_at.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+            return False
+        self._logged_at[key] = now
+        return True
+
+
+def _finds_exhaustion(record: logging.LogRecord) -> bool:
+    """Whether a log record is about a lack of descriptors, memory or threads."""
+    args = record.args if isinstance(record.args, tuple) else ()
+    causes: list[object] = [*args, record.exc_info[1] if record.exc_info else None]
+    while causes:
+        cause = causes.pop()
+        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
+            return True
+        if isinstance(cause, BaseException):
+            causes += (cause.__cause__, cause.__context__)
+    return False

@@ -14,6 +14,7 @@ from keryx.core.clock import Clock
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
+from keryx.surfaces.web.client_address import TrustedProxies
 from keryx.surfaces.web.request import Installation
 from keryx.surfaces.web.schema import ModelSchema, Setting
 from keryx.surfaces.web.server import WebApp
@@ -91,6 +92,7 @@ async def open_site(
     operator: Viewer = OPERATORS,
     hosts: tuple[str, ...] = (),
     installation: Installation = INSTALLATION,
+    trusted_proxies: tuple[str, ...] = (),
 ) -> AsyncGenerator[Site]:
     web = WebApp(
         hub,
@@ -101,6 +103,7 @@ async def open_site(
         password=password,
         hosts=hosts,
         installation=installation,
+        proxies=TrustedProxies(trusted_proxies),
     )
     async with web.lifespan() as app:
         site = Site(app, web)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.builders import until
 from tests.engine.world import World, viewer
 from tests.web.site import HOST, KEY, PASSWORD, TOKEN, Listener, Site, open_site
 
@@ -16,6 +17,8 @@ from keryx.surfaces.web.auth import CookieSigner, read_cookie_key
 from keryx.surfaces.web.operations import RequiredRole
 from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.settings import WebSettings
+from keryx.surfaces.web.sign_in_limits import BROWSER_COOKIE_NAME, FailureCounter
+from keryx.testing import FakeClock
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 
@@ -83,6 +86,87 @@ async def test_guessing_the_token_is_slowed_down(world: World) -> None:
         assert int(answer.headers["retry-after"]) > 0
         world.advance(61)
         assert (await site.request("POST", "/api/sign-in", json={"secret": TOKEN})).status_code == 200
+
+
+async def test_a_known_browser_is_not_locked_out_by_strangers(world: World) -> None:
+    async with open_site(world.hub, world.clock, password=settings.hash_password(PASSWORD)) as site:
+        await site.post("/api/sign-in", {"secret": PASSWORD})
+        known = {"Cookie": f"{BROWSER_COOKIE_NAME}={site.client.cookies[BROWSER_COOKIE_NAME]}"}
+        site.client.cookies.clear()
+        # The mark alone gives no access.
+        await site.problem(401, "GET", "/api/start", headers=known)
+        for _ in range(10):
+            await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"})
+        await site.problem(429, "POST", "/api/sign-in", json={"secret": PASSWORD})
+        assert (
+            await site.request("POST", "/api/sign-in", json={"secret": PASSWORD}, headers=known)
+        ).status_code == 200
+        site.client.cookies.clear()
+        forged = {"Cookie": known["Cookie"][:-1]}
+        await site.problem(429, "POST", "/api/sign-in", json={"secret": PASSWORD}, headers=forged)
+        world.advance(timedelta(days=366))
+        for _ in range(10):
+            await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"})
+        await site.problem(429, "POST", "/api/sign-in", json={"secret": PASSWORD}, headers=known)
+
+
+async def test_a_known_browser_that_guesses_waits_longer_and_longer(world: World) -> None:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
+        await site.post("/api/sign-in", {"secret": TOKEN})
+        for _ in range(3):
+            await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"})
+        guesses = [
+            asyncio.create_task(site.request("POST", "/api/sign-in", json={"secret": "guess"}))
+            for _ in range(20)
+        ]
+        # Few may wait; the others are refused at once, so that they hold no connections.
+        await until(lambda: sum(g.done() for g in guesses) == 12)
+        assert {g.result().status_code for g in guesses if g.done()} == {429}
+        world.advance(16)
+        assert sorted([(await g).status_code for g in guesses]) == [401] * 8 + [429] * 12
+        right = asyncio.create_task(site.request("POST", "/api/sign-in", json={"secret": TOKEN}))
+        await asyncio.sleep(0.05)
+        assert not right.done()
+        world.advance(16)
+        assert (await right).status_code == 200
+        await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"})
+
+
+async def test_clients_behind_a_trusted_proxy_are_counted_apart(world: World) -> None:
+    async with open_site(world.hub, world.clock, token=TOKEN, trusted_proxies=("127.0.0.1",)) as site:
+        for n in range(10):
+            given = {"X-Forwarded-For": f"192.0.2.{n}, 2001:db8::{n}"}
+            await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"}, headers=given)
+        for address, status in (("2001:db8::ff", 429), ("2001:db8:0:1::1", 200)):
+            given = {"X-Forwarded-For": address}
+            answer = await site.request("POST", "/api/sign-in", json={"secret": TOKEN}, headers=given)
+            assert answer.status_code == status
+
+
+async def test_the_header_of_a_stranger_is_not_believed(world: World) -> None:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
+        for n in range(10):
+            given = {"X-Forwarded-For": f"192.0.2.{n}"}
+            await site.problem(401, "POST", "/api/sign-in", json={"secret": "guess"}, headers=given)
+        await site.problem(429, "POST", "/api/sign-in", json={"secret": "guess"})
+
+
+async def test_wrong_tokens_are_counted_and_right_ones_are_not_held_up(world: World) -> None:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
+        for _ in range(10):
+            await site.problem(401, "GET", "/api/start", headers={"Authorization": "Bearer wrong"})
+        await site.problem(429, "GET", "/api/start", headers={"Authorization": "Bearer wrong"})
+        assert (await site.request("GET", "/api/start", headers=BEARER)).status_code == 200
+        # People behind the same address can still sign in.
+        assert (await site.request("POST", "/api/sign-in", json={"secret": TOKEN})).status_code == 200
+
+
+def test_the_memory_of_failures_is_bounded() -> None:
+    counter = FailureCounter(FakeClock(), window=60, most=10)
+    for n in range(5_000):
+        counter.add(f"192.0.2.{n}")
+    assert counter.count("192.0.2.0") == 0
+    assert counter.count("192.0.2.4999") == 1
 
 
 async def test_a_password_signs_in_as_a_token_does(world: World) -> None:
@@ -219,6 +303,7 @@ async def test_bodies_are_refused_as_soon_as_they_are_too_large(site: Site, worl
             yield b"x" * 65_536
 
     await site.problem(413, "POST", "/api/sessions", content=endless())
+    await site.problem(413, "POST", "/api/sign-in", content=b"x" * 20_000)
     await site.problem(413, "POST", "/api/media", content=b"x" * (world.hub.media.limit + 1))
 
 

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keryx.core.errors import Conflict, Invalid, Retryable
-from keryx.core.ports.adapter import Webhook, WebhookRequest, WebhookResponse
+from keryx.core.ports.adapter import Adapter, Webhook, WebhookRequest, WebhookResponse
 from keryx.store.db import Engine
+from keryx.surfaces.web.request import BodyMemory
 from keryx.surfaces.web.routes import hooks
 from keryx.testing import RecordingAdapter
 
@@ -39,10 +41,20 @@ async def post(
     listening: bool = True,
     method: str = "POST",
 ) -> httpx.Response:
-    app = Starlette(routes=hooks.build_hook_routes([adapter], listening=lambda _: listening))
+    app = build_app(adapter, listening=listening)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         return await client.request(method, path, content=content, headers={"X-Sign": "abc"})
+
+
+def build_app(*adapters: Adapter, listening: bool = True) -> ASGIApp:
+    routed = Starlette(routes=hooks.build_hook_routes(adapters, listening=lambda _: listening))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["body_memory"] = BodyMemory(1 << 24)
+        await routed(scope, receive, send)
+
+    return app
 
 
 async def test_the_adapter_answers() -> None:
@@ -86,7 +98,7 @@ async def test_a_hook_sees_method_query_and_the_rest_of_the_path_and_answers_its
 
 async def test_of_two_hooks_the_one_with_the_longer_path_answers() -> None:
     outer, inner = Challenged("fake"), Challenged("fake/x")
-    app = Starlette(routes=hooks.build_hook_routes([outer, inner], listening=lambda _: True))
+    app = build_app(outer, inner)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1"
     ) as client:

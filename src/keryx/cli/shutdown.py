@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from keryx.app import App
 from keryx.cli import output
@@ -37,15 +38,20 @@ async def open_service(app: App, kind: str) -> AsyncGenerator[Service]:
 
 @contextmanager
 def handle_signals(numbers: Sequence[signal.Signals], action: Callable[[], object]) -> Generator[None]:
-    """Call `action` for these signals instead of the default."""
+    """Call `action` in the event loop for these signals instead of the default.
+
+    The handlers are not those of the event loop, because those take the descriptor that the watchdog needs."""
     loop = asyncio.get_running_loop()
-    for number in numbers:
-        loop.add_signal_handler(number, action)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(action)
+
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def exit_after(seconds: float, reason: str, *, code: int) -> threading.Timer:

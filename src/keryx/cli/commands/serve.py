@@ -1,6 +1,5 @@
 """`keryx serve`: run turns, send deliveries, listen to platforms and serve the web app."""
 
-import ipaddress
 import os
 import signal
 import socket
@@ -12,10 +11,8 @@ from typing import Annotated
 
 import anyio
 import msgspec
-import uvicorn
 from cyclopts import Parameter
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
 
 from keryx import config as keryx_config
 from keryx.app import App
@@ -26,22 +23,32 @@ from keryx.cli.commands.config import mask_secrets
 from keryx.cli.options import Json
 from keryx.cli.output import format_count
 from keryx.cli.shutdown import exit_after, exit_now, handle_signals
+from keryx.cli.watchdog import LoopWatchdog, watch_loop
 from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
 from keryx.engine.hub import NODE_KIND, Hub
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
+from keryx.surfaces.web.client_address import TrustedProxies, is_loopback
 from keryx.surfaces.web.health import build_health_routes
+from keryx.surfaces.web.http_server import HttpServer, build_limits, raise_descriptor_limit
 from keryx.surfaces.web.request import Installation
 from keryx.surfaces.web.routes import hooks
 from keryx.surfaces.web.server import WebApp
-from keryx.surfaces.web.settings import PASSWORD_VARIABLE, TOKEN_VARIABLE, read_password_hash, read_token
+from keryx.surfaces.web.settings import (
+    PASSWORD_VARIABLE,
+    TOKEN_VARIABLE,
+    WebSettings,
+    read_password_hash,
+    read_token,
+)
 
 _GRACE_SECONDS = 3.0
-_STOP_LIMIT_SECONDS = 15.0
 
 
-def build_web_app(app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = ()) -> WebApp:
+def build_web_app(
+    app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = (), streams: int = WebSettings.streams
+) -> WebApp:
     """Build the web surface over a hub. Creates the key of its cookies if there is none yet."""
     settings = app.settings
     models = settings.named_models
@@ -70,6 +77,8 @@ def build_web_app(app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = ())
         password=read_password_hash(settings.web),
         hosts=settings.web.hosts,
         secure=settings.web.https,
+        streams=streams,
+        proxies=TrustedProxies(settings.web.trusted_proxies),
         installation=installation,
         extra_routes=extra_routes,
     )
@@ -86,13 +95,6 @@ def check_exposure(settings: Settings) -> None:
             f"{settings.host!r} can be reached by other machines, and neither a password nor a token is set: set "
             f"{PASSWORD_VARIABLE}, or {TOKEN_VARIABLE} to a long secret, or use 127.0.0.1"
         )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,23 +131,26 @@ async def serve(
     )
     configure_logging(settings)
     check_exposure(settings)
+    descriptors = raise_descriptor_limit()
     with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
-        await _run(App(settings), listener, json)
+        await _run(App(settings), listener, json, descriptors=descriptors)
     return 0
 
 
-async def _run(app: App, listener: socket.socket, json: bool) -> None:
+async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: int) -> None:
     stopping = anyio.Event()
     drain = app.settings.drain.total_seconds()
+    limit = drain + app.settings.watchdog.stop.total_seconds()
+    watchdog = LoopWatchdog(app.settings.watchdog, stop=limit, log_format=app.settings.log_format)
 
     def stop() -> None:
         """Stop at the first signal, within a time limit; end the process at once at the second."""
         if stopping.is_set():
             exit_now("ended at once; running turns are taken up again at the next start", code=1)
         stopping.set()
-        exit_after(drain + _STOP_LIMIT_SECONDS, "some part did not end in time, so the process ends", code=1)
+        exit_after(limit, "some part did not end in time, so the process ends", code=1)
 
-    async with app.service(NODE_KIND, everything=True, drain=drain) as service:
+    async with watch_loop(watchdog), app.service(NODE_KIND, everything=True, drain=drain) as service:
         pages = build_health_routes(
             service.hub,
             meters=lambda: app.database.meters,
@@ -153,9 +158,15 @@ async def _run(app: App, listener: socket.socket, json: bool) -> None:
             connections=lambda: service.platform_status.statuses,
         )
         pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
-        web = build_web_app(app, service.hub, extra_routes=pages)
+        limits = build_limits(app.settings.web, descriptors)
+        proxies = TrustedProxies(app.settings.web.trusted_proxies)
+
+        def shared(address: str) -> bool:
+            return is_loopback(address) or proxies.trusts(address)
+
+        web = build_web_app(app, service.hub, extra_routes=pages, streams=limits.streams)
         with handle_signals((signal.SIGINT, signal.SIGTERM), stop):
-            async with web.lifespan() as site, _serve_http(site, listener):
+            async with web.lifespan() as site, _serve_http(HttpServer(site, limits, shared=shared), listener):
                 _announce(app.settings, listener, json)
                 await stopping.wait()
                 web.close()
@@ -189,31 +200,10 @@ def _bind(host: str, port: int) -> Generator[socket.socket]:
         yield listener
 
 
-class _HttpServer(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Leave signals to the process: the HTTP server must not handle them."""
-        yield
-
-
 @asynccontextmanager
-async def _serve_http(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
-    server = _HttpServer(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=2,
-            timeout_keep_alive=30,
-            h11_max_incomplete_event_size=32_768,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-        )
-    )
+async def _serve_http(server: HttpServer, listener: socket.socket) -> AsyncGenerator[None]:
     async with anyio.create_task_group() as group:
-        group.start_soon(server.serve, [listener])
+        group.start_soon(server.run_on, listener)
         try:
             yield
         finally:

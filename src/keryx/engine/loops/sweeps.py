@@ -33,11 +33,11 @@ SessionFinalizer = Callable[[Session, str], Awaitable[None]]
 
 
 async def repeat(clock: Clock, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
-    """Run a sweep every few seconds, until cancelled. An error of the store is logged."""
+    """Run a sweep every few seconds, until cancelled. An error of the store or of the system is logged."""
     while True:
         try:
             await sweep()
-        except KeryxError as exc:
+        except (KeryxError, OSError) as exc:
             log.warning("a sweep failed and will be repeated: %s", exc)
         await clock.sleep(seconds)
 

@@ -1,5 +1,6 @@
 """Workers: the identity of a process and whether it is alive, its heartbeat, and what a dead one leaves behind."""
 
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from keryx.engine.units import jobs
 from keryx.store import deliveries, platforms, turns, workers
 from keryx.store.db import Transaction
 from keryx.store.workers import Worker
+
+log = logging.getLogger(__name__)
 
 MAX_WAIT = timedelta(minutes=1)
 _FORGET_AFTER = timedelta(days=1)
@@ -48,7 +51,12 @@ def is_dead(worker: Worker) -> bool:
     """Whether a worker of this machine has certainly ended. Always false for workers of other machines."""
     if worker.host != socket.gethostname():
         return False
-    start_time = _read_start_time(worker.pid)
+    try:
+        start_time = _read_start_time(worker.pid)
+    except OSError as exc:
+        # Without a free descriptor nothing can be read: ask the kernel whether there is such a process.
+        log.warning("cannot read when a process started: %s", exc)
+        start_time = None
     if start_time is not None:
         return start_time != worker.id.split("/")[2]
     try:

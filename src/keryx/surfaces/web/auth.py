@@ -1,4 +1,4 @@
-"""Authentication and request checks: tokens, signed cookies, limits on attempts, and the middleware that checks host, origin and caller and adds security headers."""
+"""Authentication and request checks: tokens, signed cookies, and the middleware that checks host, origin and caller and adds security headers."""
 
 import hashlib
 import hmac
@@ -6,10 +6,7 @@ import ipaddress
 import os
 import re
 import secrets
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,19 +16,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keryx.core.cache import LruCache
-from keryx.core.clock import Clock
-from keryx.core.errors import Forbidden, KeryxError, Throttled
+from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
 from keryx.surfaces.web import responses, settings
+from keryx.surfaces.web.client_address import TrustedProxies, group_address
 from keryx.surfaces.web.responses import Unauthenticated, WrongHost
+from keryx.surfaces.web.sign_in_limits import GuessLimiter
 
 COOKIE_NAME = "keryx"
-_MAX_FAILURES_PER_ADDRESS = 10
-_MAX_FAILURES = 60
-_WINDOW_SECONDS = 60.0
-_MAX_ADDRESSES = 1_000
 STREAM_PATH = "/api/stream"
 SIGN_IN_PATH = "/api/sign-in"
 _LOCAL_HOSTS = frozenset({"localhost"})
@@ -74,51 +67,6 @@ class CookieSigner:
 
     def _sign(self, text: str) -> str:
         return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
-
-
-class AttemptLimiter:
-    """Limits failed sign-in attempts, by address and in total. An attempt counts as failed until it is marked right."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._failures: LruCache[str, deque[float]] = LruCache(_MAX_ADDRESSES)
-        self._all_failures: deque[float] = deque()
-
-    @contextmanager
-    def attempt(self, address: str) -> Generator[Callable[[], None]]:
-        """Count one attempt as failed, unless the yielded function is called. Raise `Throttled` if there were too many
-        failures within the last minute."""
-        self._check(address)
-        now = self._clock.monotonic()
-        failures = self._failures.get(address)
-        if failures is None:
-            failures = deque[float](maxlen=_MAX_FAILURES_PER_ADDRESS)
-            self._failures.put(address, failures)
-        failures.append(now)
-        self._all_failures.append(now)
-
-        def mark_right() -> None:
-            for times in (failures, self._all_failures):
-                if now in times:
-                    times.remove(now)
-
-        yield mark_right
-
-    def _check(self, address: str) -> None:
-        for failures, limit in (
-            (self._failures.get(address) or deque[float](), _MAX_FAILURES_PER_ADDRESS),
-            (self._all_failures, _MAX_FAILURES),
-        ):
-            self._drop_expired(failures)
-            if len(failures) >= limit:
-                wait = _WINDOW_SECONDS - (self._clock.monotonic() - failures[0])
-                raise Throttled(
-                    "too many wrong tries: wait a minute, then try again", after=timedelta(seconds=wait)
-                )
-
-    def _drop_expired(self, failures: deque[float]) -> None:
-        while failures and self._clock.monotonic() - failures[0] > _WINDOW_SECONDS:
-            failures.popleft()
 
 
 def tokens_equal(candidate: str, token: str) -> bool:
@@ -168,11 +116,19 @@ class Authenticator:
     """Authenticates requests. If neither token nor password is set, every caller is the operator."""
 
     def __init__(
-        self, operator: Viewer, sign_ins: HubSignIns, cookies: CookieSigner, *, token: str, password: str = ""
+        self,
+        operator: Viewer,
+        sign_ins: HubSignIns,
+        cookies: CookieSigner,
+        guesses: GuessLimiter,
+        *,
+        token: str,
+        password: str = "",
     ) -> None:
         self._operator = operator
         self._sign_ins = sign_ins
         self._cookies = cookies
+        self._guesses = guesses
         self._token = token
         self._password = password
         self._hash_limiter = anyio.CapacityLimiter(1)
@@ -193,12 +149,14 @@ class Authenticator:
         )
         return self._operator if right else None
 
-    async def authenticate(self, headers: Headers) -> Caller:
-        """Return the caller. Raise `Unauthenticated` if credentials are required and missing or wrong."""
+    async def authenticate(self, headers: Headers, address: str) -> Caller:
+        """Return the caller. Raise `Unauthenticated` if credentials are required and missing or wrong, `Throttled` after too
+        many wrong tokens."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.required:
             if self._matches_token(token.strip()):
                 return Caller(self._operator)
+            self._guesses.count_wrong_token(address)
             raise Unauthenticated("this token is not right: use the one that Keryx was started with")
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE_NAME, "")
         if decoded := self._cookies.decode(cookie):
@@ -216,17 +174,25 @@ class Authenticator:
 
 
 class SecurityMiddleware:
-    """Middleware that checks host, origin and credentials, and adds security headers. Sets `scope["state"]["caller"]`."""
+    """Middleware that checks host, origin and credentials, and adds security headers. Sets `scope["state"]`:
+    the `caller`, and the `address` under which the client is counted."""
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, *, hosts: Iterable[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, *, hosts: Iterable[str], proxies: TrustedProxies
+    ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._hosts = _LOCAL_HOSTS | frozenset(hosts)
+        self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers, path = Headers(scope=scope), str(scope["path"])
+        state = scope.setdefault("state", {})
+        peer = scope["client"][0] if scope.get("client") else ""
+        client = self._proxies.find_client(peer, headers.getlist("x-forwarded-for"))
+        state["address"] = group_address(client)
 
         async def send_secure(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -239,7 +205,7 @@ class SecurityMiddleware:
             self._check_host(headers, path)
             self._check_origin(headers, str(scope["method"]), path)
             if path.startswith(_AUTHENTICATED_PATHS) and path != SIGN_IN_PATH:
-                scope.setdefault("state", {})["caller"] = await self._authenticator.authenticate(headers)
+                state["caller"] = await self._authenticator.authenticate(headers, state["address"])
         except KeryxError as exc:
             await responses.problem_from_error(exc)(scope, receive, send_secure)
             return

@@ -17,6 +17,7 @@ from keryx.surfaces.web.request_schema import RequestForm
 
 Handler = Callable[..., Awaitable[msgspec.Struct | ASGIApp | None]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
+MAX_BODY_BYTES = 8 << 20
 
 
 class RequiredRole(StrEnum):
@@ -48,6 +49,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media_types: tuple[str, ...]
     # The media type of a body that is not JSON.
     body_media_type: str
+    # The largest body in bytes.
+    body_limit: int
     # Whether responses have an ETag, so that If-None-Match gets a 304.
     etag: bool
     role: RequiredRole
@@ -79,6 +82,7 @@ class ApiRouter:
         idempotent: bool = False,
         media_types: tuple[str, ...] = (),
         body_media_type: str = "",
+        body_limit: int = MAX_BODY_BYTES,
         etag: bool = False,
         role: RequiredRole = RequiredRole.VIEWER,
     ) -> Callable[[HandlerT], HandlerT]:
@@ -107,6 +111,7 @@ class ApiRouter:
                     idempotent=idempotent,
                     media_types=media_types,
                     body_media_type=body_media_type,
+                    body_limit=body_limit,
                     etag=etag,
                     role=role,
                 )

@@ -7,25 +7,25 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from keryx.core import codec, ids
 from keryx.core.clock import Clock
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import SessionId
 from keryx.core.ports.adapter import PlatformReach
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Texts, choose_language
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, Caller, CookieSigner
+from keryx.surfaces.web.auth import Authenticator, Caller, CookieSigner
 from keryx.surfaces.web.operations import Operation
-from keryx.surfaces.web.responses import BodyTooLarge
+from keryx.surfaces.web.responses import BodyIncomplete, BodyTooLarge
+from keryx.surfaces.web.sign_in_limits import GuessLimiter, KnownBrowsers
 from keryx.surfaces.web.stream import Broadcast
 
 T = TypeVar("T")
 
-MAX_BODY_BYTES = 8 << 20
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
 
 
@@ -47,12 +47,30 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     authenticator: Authenticator
     cookies: CookieSigner
-    attempts: AttemptLimiter
+    guesses: GuessLimiter
+    browsers: KnownBrowsers
     broadcast: Broadcast
     installation: Installation
     secure_cookies: bool
     # For the threads that render texts: few, so that they leave processor time to everything else.
     renders: anyio.CapacityLimiter
+
+
+class BodyMemory:
+    """Counts the bytes of all bodies that are being read, so that many clients together cannot exhaust the memory."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """Count more bytes. Raise `Unavailable` if all bodies together exceed the limit."""
+        self._taken += size
+        if self._taken > self._limit:
+            raise Unavailable("too much is being sent at once: try again")
+
+    def give_back(self, size: int) -> None:
+        self._taken -= size
 
 
 class ApiRequest:
@@ -121,7 +139,7 @@ async def parse_arguments(operation: Operation, http: Request) -> dict[str, requ
     if operation.query:
         arguments["query"] = query
     if operation.body:
-        raw = await read_body(http, MAX_BODY_BYTES)
+        raw = await read_body(http, operation.body_limit)
         arguments["body"] = codec.loads(raw if raw.strip() else b"{}", operation.body)
     return arguments
 
@@ -133,8 +151,15 @@ async def read_body(http: Request, limit: int) -> bytes:
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise too_large
     body = bytearray()
-    async for chunk in http.stream():
-        body += chunk
-        if len(body) > limit:
-            raise too_large
+    memory: BodyMemory = http.state.body_memory
+    try:
+        async for chunk in http.stream():
+            body += chunk
+            memory.take(len(chunk))
+            if len(body) > limit:
+                raise too_large
+    except ClientDisconnect as exc:
+        raise BodyIncomplete("the connection ended before the body was complete") from exc
+    finally:
+        memory.give_back(len(body))
     return bytes(body)

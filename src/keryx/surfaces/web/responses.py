@@ -86,6 +86,10 @@ class BodyTooLarge(KeryxError):
     """The body of a request exceeds its limit."""
 
 
+class BodyIncomplete(KeryxError):
+    """The client ended the connection, or was too slow, before the body was complete."""
+
+
 class Unauthenticated(KeryxError):
     """Credentials are missing or wrong."""
 
@@ -99,6 +103,7 @@ ERROR_STATUS: tuple[tuple[type[KeryxError], HTTPStatus, str], ...] = (
     (Unauthenticated, HTTPStatus.UNAUTHORIZED, "the caller has not shown who they are"),
     (WrongHost, HTTPStatus.MISDIRECTED_REQUEST, "this place is not known under that name"),
     (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is above its limit"),
+    (BodyIncomplete, HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time"),
     (Invalid, HTTPStatus.BAD_REQUEST, "the request is wrong"),
     (NotFound, HTTPStatus.NOT_FOUND, "what was named does not exist, or is not yours"),
     (Forbidden, HTTPStatus.FORBIDDEN, "it exists, and you may not"),

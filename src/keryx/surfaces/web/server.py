@@ -20,14 +20,17 @@ from keryx.core.errors import KeryxError
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
-from keryx.surfaces.web.auth import AttemptLimiter, Authenticator, CookieSigner, SecurityMiddleware
-from keryx.surfaces.web.request import Installation, Services
+from keryx.surfaces.web.auth import Authenticator, CookieSigner, SecurityMiddleware
+from keryx.surfaces.web.client_address import TrustedProxies
+from keryx.surfaces.web.request import BodyMemory, Installation, Services
 from keryx.surfaces.web.routes import build_routes
+from keryx.surfaces.web.sign_in_limits import GuessLimiter, KnownBrowsers
 from keryx.surfaces.web.static_files import StaticFiles
 from keryx.surfaces.web.stream import Broadcast
 
 _RENDER_THREADS = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_MIN_BODY_MEMORY = 64 << 20
 
 
 class WebApp:
@@ -44,25 +47,32 @@ class WebApp:
         password: str = "",
         hosts: Sequence[str] = (),
         secure: bool = False,
+        streams: int = 300,
+        proxies: TrustedProxies = TrustedProxies(),
         installation: Installation = Installation(),
         extra_routes: Sequence[BaseRoute] = (),
     ) -> None:
-        cookies = CookieSigner(key)
+        cookies, guesses = CookieSigner(key), GuessLimiter(clock)
         renders = anyio.CapacityLimiter(_RENDER_THREADS)
-        self._broadcast = Broadcast(hub, renders)
-        self._authenticator = Authenticator(operator, hub.sign_ins, cookies, token=token, password=password)
+        self._broadcast = Broadcast(hub, renders, most=streams)
+        self._authenticator = Authenticator(
+            operator, hub.sign_ins, cookies, guesses, token=token, password=password
+        )
         self._services = Services(
             hub=hub,
             clock=clock,
             authenticator=self._authenticator,
             cookies=cookies,
-            attempts=AttemptLimiter(clock),
+            guesses=guesses,
+            browsers=KnownBrowsers(key, clock),
             broadcast=self._broadcast,
             installation=installation,
             secure_cookies=secure,
             renders=renders,
         )
         self._hosts = hosts
+        self._proxies = proxies
+        self._body_memory = max(_MIN_BODY_MEMORY, 4 * hub.media.limit)
         self._extra_routes = extra_routes
 
     @asynccontextmanager
@@ -73,8 +83,10 @@ class WebApp:
             group.start_soon(self._broadcast.run)
             try:
                 routes = self._build_routes(static)
-                app = _ErrorMiddleware(self._build_app(routes))
-                secured = SecurityMiddleware(app, self._authenticator, hosts=self._hosts)
+                app = _ErrorMiddleware(self._build_app(routes), BodyMemory(self._body_memory))
+                secured = SecurityMiddleware(
+                    app, self._authenticator, hosts=self._hosts, proxies=self._proxies
+                )
                 yield _MetricsMiddleware(secured, routes)
             finally:
                 self.close()
@@ -138,16 +150,18 @@ class _MetricsMiddleware:
 
 class _ErrorMiddleware:
     """Logs an unexpected error and responds with a problem document, unless the response has begun. Strips bodies of
-    responses to HEAD."""
+    responses to HEAD. Sets `scope["state"]["body_memory"]`."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, body_memory: BodyMemory) -> None:
         self._app = app
+        self._body_memory = body_memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
         without_body = scope["method"] == "HEAD"
         # Starlette's router raises HTTPException only inside an app; otherwise it responds with plain text itself.
         scope["app"] = self
+        scope.setdefault("state", {})["body_memory"] = self._body_memory
 
         async def send_observed(message: Message) -> None:
             nonlocal started

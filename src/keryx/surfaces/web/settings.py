@@ -7,11 +7,13 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Mapping
+from datetime import timedelta
 
 import msgspec
 
 from keryx.core.errors import Invalid
 from keryx.secrets import Secret
+from keryx.surfaces.web.client_address import parse_network
 
 MIN_PASSWORD_CHARS = 8
 _PASSWORD_HASH = re.compile(r"scrypt:([0-9a-f]{32}):([0-9a-f]{64})\Z")
@@ -55,8 +57,32 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hosts: tuple[str, ...] = ()
     # Whether browsers use https, through a proxy.
     https: bool = False
+    # Addresses and networks of proxies whose X-Forwarded-For is believed.
+    trusted_proxies: tuple[str, ...] = ()
+    # How many connections there may be, in all and from one address, and how many of them may be event streams.
+    connections: int = 1_000
+    connections_per_address: int = 100
+    streams: int = 300
+    # How long a client may take to send the head of its first request, and to begin another one.
+    head: timedelta = timedelta(seconds=10)
+    idle: timedelta = timedelta(seconds=30)
+    # How long a client may send nothing of a body, or read nothing of an answer.
+    stall: timedelta = timedelta(seconds=20)
 
     def __post_init__(self) -> None:
+        for name in ("connections", "connections_per_address", "streams"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: give a number from 1 on")
+        for name in ("head", "idle", "stall"):
+            if getattr(self, name) < timedelta(seconds=1):
+                raise ValueError(f"{name}: give at least 1s")
+        for proxy in self.trusted_proxies:
+            try:
+                parse_network(proxy)
+            except ValueError as exc:
+                raise ValueError(
+                    f"trusted_proxies: {proxy[:80]!r} is neither an address nor a network: write 10.0.0.5 or 10.0.0.0/8"
+                ) from exc
         Secret(self.secret, what="token")
         Secret(self.password_from, what="password")
         for host in self.hosts:

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.ports.adapter import Adapter, Webhook, WebhookRequest
 from keryx.surfaces.web.request import read_body
-from keryx.surfaces.web.responses import BodyTooLarge
+from keryx.surfaces.web.responses import BodyIncomplete, BodyTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ async def _handle(request: Request, adapter: Adapter, hook: Webhook, rest: str) 
         )
         answer = await hook.handle(event)
     except BodyTooLarge:
-        return PlainTextResponse(
-            f"at most {hook.limit} bytes are taken\n", status_code=413, headers={"Connection": "close"}
-        )
+        return PlainTextResponse(f"at most {hook.limit} bytes are taken\n", status_code=413)
+    except BodyIncomplete as exc:
+        return PlainTextResponse(f"{exc}\n", status_code=408)
     except Unavailable as exc:
         log.warning("the hook of %s could not be stored: %s", adapter.platform, exc)
         return PlainTextResponse("not now: try again\n", status_code=503, headers=_RETRY_HEADERS)

@@ -5,26 +5,30 @@ from starlette.responses import Response
 from keryx.core import codec
 from keryx.core.ids import OPERATOR
 from keryx.surfaces.web import auth, request_schema, schema
-from keryx.surfaces.web.auth import Caller
+from keryx.surfaces.web.auth import SIGN_IN_PATH, Caller
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
 from keryx.surfaces.web.responses import Unauthenticated
+from keryx.surfaces.web.sign_in_limits import BROWSER_COOKIE_NAME, build_browser_cookie_header
 
 router = ApiRouter()
+_MAX_FORM_BYTES = 16_384
 
 
 @router.post(
-    "/api/sign-in",
+    SIGN_IN_PATH,
     summary="Exchange the password or the token for a cookie.",
     response=schema.Who,
     role=RequiredRole.NONE,
+    body_limit=_MAX_FORM_BYTES,
 )
 async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Response:
-    """Return the caller with a cookie. Raise `Throttled` after too many wrong secrets."""
+    """Return the caller with a cookie, and mark the browser as a known one. Raise `Throttled` after too many wrong secrets."""
     services, http = request.services, request.http
     if not services.authenticator.required:
         raise Unauthenticated("nobody needs to sign in here: ask without a token")
-    with services.attempts.attempt(http.client.host if http.client else "") as mark_right:
+    browser = services.browsers.find(http.cookies.get(BROWSER_COOKIE_NAME, ""))
+    async with services.guesses.attempt(http.state.address, browser) as mark_right:
         viewer = await services.authenticator.check_secret(body.secret)
         if viewer is None:
             raise Unauthenticated(
@@ -35,9 +39,13 @@ async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Respo
     response = Response(
         codec.dumps(present_caller(request, Caller(viewer, id_))), media_type="application/json"
     )
-    response.headers["Set-Cookie"] = auth.build_cookie_header(
-        services.cookies.encode(id_, secret), secure=services.secure_cookies
+    secure = services.secure_cookies
+    cookies = (
+        auth.build_cookie_header(services.cookies.encode(id_, secret), secure=secure),
+        build_browser_cookie_header(services.browsers.issue(browser), path=SIGN_IN_PATH, secure=secure),
     )
+    for cookie in cookies:
+        response.headers.append("Set-Cookie", cookie)
     return response
 
 

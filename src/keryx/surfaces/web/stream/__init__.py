@@ -81,9 +81,10 @@ class _LateMessage:
 class Broadcast:
     """Feeds all streams. `run` must run in a task of its own."""
 
-    def __init__(self, hub: Hub, renders: anyio.CapacityLimiter) -> None:
+    def __init__(self, hub: Hub, renders: anyio.CapacityLimiter, *, most: int) -> None:
         self._hub = hub
         self._renders = renders
+        self._most = most
         self._late: dict[str, _LateMessage] = {}
         self._encoder = ChangeEncoder()
         self._ring: deque[EventBatch] = deque()
@@ -117,6 +118,11 @@ class Broadcast:
         """End every stream now. Browsers reconnect when the server is back."""
         self.closed = True
         self._signal.signal()
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many streams as there may be."""
+        return self._followers >= self._most
 
     async def follow(
         self, viewer: Viewer, cursor: Cursor, *, beat: float

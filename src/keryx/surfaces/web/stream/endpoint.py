@@ -3,13 +3,14 @@
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import timedelta
 
 import anyio
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from keryx.core.errors import CursorExpired, KeryxError
+from keryx.core.errors import CursorExpired, KeryxError, Retryable
 from keryx.core.ids import Cursor
 from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.auth import Authenticator, Caller
@@ -23,6 +24,7 @@ router = ApiRouter()
 log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 15.0
 _SEND_TIMEOUT_SECONDS = 30.0
+_FULL_DELAY = timedelta(seconds=10)
 _MEDIA_TYPE = "text/event-stream"
 _HEADERS = [
     (b"content-type", f"{_MEDIA_TYPE}; charset=utf-8".encode()),
@@ -55,19 +57,17 @@ class EventStreamResponse:
 
             group.start_soon(cancel_on_disconnect)
             try:
-                await self._send(Headers(scope=scope), batches, send)
+                await self._send(scope, batches, send)
             finally:
                 group.cancel_scope.cancel()
 
-    async def _send(
-        self, headers: Headers, batches: AsyncGenerator[tuple[Cursor, bytes]], send: Send
-    ) -> None:
+    async def _send(self, scope: Scope, batches: AsyncGenerator[tuple[Cursor, bytes]], send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await _send_chunk(send, _RETRY_FIELD + encode_cursor(self._cursor))
         try:
             async for cursor, body in batches:
                 if not body:
-                    await self._authenticator.authenticate(headers)
+                    await self._authenticator.authenticate(Headers(scope=scope), scope["state"]["address"])
                 await _send_chunk(send, body or encode_cursor(cursor))
         except CursorExpired as exc:
             await _send_chunk(send, encode_event(events.ExpiredEvent(detail=str(exc)), None))
@@ -87,6 +87,8 @@ class EventStreamResponse:
     media_types=(_MEDIA_TYPE,),
 )
 async def stream(request: ApiRequest, query: request_schema.StreamQuery) -> EventStreamResponse | Response:
+    if request.services.broadcast.full:
+        raise Retryable("too many pages are open: close some, or try again", after=_FULL_DELAY)
     start = request.http.headers.get("last-event-id") or query.cursor
     cursor = Cursor(start) if start else await request.hub.head_cursor()
     await request.hub.views.check_cursor(cursor)

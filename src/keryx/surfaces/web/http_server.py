@@ -1,0 +1,278 @@
+"""The HTTP server: accepts connections within limits, and closes those that are silent, slow or do not read."""
+
+import asyncio
+import logging
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+import h11
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from keryx.surfaces.web.client_address import group_address
+from keryx.surfaces.web.settings import WebSettings
+from keryx.timing import WakeSignal
+
+log = logging.getLogger(__name__)
+
+# More descriptors than this are of no use to one process.
+_MAX_DESCRIPTORS = 8_192
+# Descriptors that connections never take: they are for the store, platforms, models, agents and tools.
+_RESERVED_DESCRIPTORS = 256
+_MIN_CONNECTIONS = 8
+_MAX_HEAD_BYTES = 32_768
+# Bytes a second that a client must send of a body, or read of an answer, after the time of `stall`.
+_MIN_RATE = 8_192
+# What is read and thrown away of a body after the answer, so that the client sees the answer and not a reset.
+_MAX_DISCARDED_BYTES = 1 << 20
+_DISCARD_SECONDS = 2.0
+_PAUSE_SECONDS = 0.5
+_SWEEP_SECONDS = 1.0
+# A connection is not closed for another one before this, because its request may be on its way.
+_MIN_WAIT_SECONDS = 0.2
+_STOP_SECONDS = 2
+# The connections that wait in the kernel to be accepted.
+_BACKLOG = 1_024
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many connections there may be, and how many seconds each may take."""
+
+    total: int
+    per_address: int
+    streams: int
+    head: float
+    idle: float
+    stall: float
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one, within reason. Return the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as exc:
+        log.warning("the limit of open files stays at %d: %s", soft, exc)
+        return soft
+    return wanted
+
+
+def build_limits(web: WebSettings, descriptors: int) -> ConnectionLimits:
+    """Return the limits of the settings, lowered to what the descriptors of the process allow."""
+    spare = max(_MIN_CONNECTIONS, descriptors - _RESERVED_DESCRIPTORS, descriptors // 4)
+    total = min(web.connections, spare)
+    return ConnectionLimits(
+        total=total,
+        per_address=web.connections_per_address,
+        # The other half is for requests, which streams must not lock out.
+        streams=max(1, min(web.streams, total // 2)),
+        head=web.head.total_seconds(),
+        idle=web.idle.total_seconds(),
+        stall=web.stall.total_seconds(),
+    )
+
+
+class HttpConnection(H11Protocol):
+    """One connection, which knows for how long it has waited for its client."""
+
+    def __init__(self, server: "HttpServer", group: str) -> None:
+        super().__init__(server.config, server.server_state, {})
+        self.group = group
+        self._server = server
+        # When the current wait began: for a request, or for the rest of its body.
+        self.since = self.loop.time()
+        self._received = 0
+        # The unsent bytes at the beginning of the current window of time, and that time.
+        self._unsent: tuple[int, float] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether no request is being answered."""
+        return self.silent or self.cycle.response_complete
+
+    @property
+    def silent(self) -> bool:
+        """Whether there was no whole request yet."""
+        return not self.cycle
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._server.release(self)
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        self._received += len(data)
+        super().data_received(data)
+        if self.cycle is not before:
+            self.since, self._received = self.loop.time(), 0
+        elif self._discarding and self._received > _MAX_DISCARDED_BYTES:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        self.since, self._received = self.loop.time(), 0
+        super().on_response_complete()
+
+    def resume_writing(self) -> None:
+        self._unsent = None
+        super().resume_writing()
+
+    def is_overdue(self, limits: ConnectionLimits) -> bool:
+        """Whether the client has exceeded a limit of time. Called again and again."""
+        now = self.loop.time()
+        if self._reads_too_slowly(now, limits.stall):
+            return True
+        waited = now - self.since
+        if self.silent:
+            return waited > limits.head
+        if self._discarding:
+            return waited > _DISCARD_SECONDS
+        if self.waiting:
+            return waited > limits.idle
+        unsent = self.cycle.more_body and not self.flow.read_paused
+        return unsent and waited > limits.stall + self._received / _MIN_RATE
+
+    @property
+    def _discarding(self) -> bool:
+        """Whether the answer was sent before the whole body was read."""
+        return not self.silent and self.waiting and self.conn.their_state is h11.SEND_BODY
+
+    def _reads_too_slowly(self, now: float, stall: float) -> bool:
+        size = self.transport.get_write_buffer_size()
+        if size == 0:
+            self._unsent = None
+        elif self._unsent is None:
+            self._unsent = size, now
+        elif now - self._unsent[1] > stall:
+            if size > self._unsent[0] - stall * _MIN_RATE:
+                return True
+            self._unsent = size, now
+        return False
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn with its own way of accepting: bounded in all and by address, without a loop that spins when descriptors run
+    out. A connection too many takes the place of one that waits for its client."""
+
+    def __init__(
+        self, app: ASGIApp, limits: ConnectionLimits, *, shared: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`shared` tells whether an address stands for many clients, so that it may have all connections."""
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=HttpConnection,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=_STOP_SECONDS,
+                timeout_keep_alive=max(1, round(limits.idle)),
+                h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+                server_header=False,
+                proxy_headers=False,
+                ws="none",
+            )
+        )
+        self._limits = limits
+        self._is_shared = shared
+        # In the order in which they were accepted.
+        self._open: dict[HttpConnection, None] = {}
+        self._by_group: Counter[str] = Counter()
+        self._released = WakeSignal()
+        self._accepting = anyio.CancelScope()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave signals to the process: the HTTP server must not handle them."""
+        yield
+
+    async def run_on(self, listener: socket.socket) -> None:
+        """Serve until `should_exit` is set."""
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._accept_all, listener)
+            group.start_soon(self._sweep)
+            await self.serve([])
+            group.cancel_scope.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._accepting.cancel()
+        await super().shutdown(sockets)
+
+    def release(self, connection: HttpConnection) -> None:
+        """Forget a connection that has ended."""
+        if connection in self._open:
+            del self._open[connection]
+            self._by_group -= Counter([connection.group])
+            self._released.signal()
+
+    async def _accept_all(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with self._accepting:
+            while True:
+                await self._make_room()
+                try:
+                    accepted, peer = await loop.sock_accept(listener)
+                    await self._admit(accepted, str(peer[0]))
+                except ConnectionError:
+                    continue
+                except OSError as exc:
+                    # Without a pause the loop would spin, because the connection still waits in the listener.
+                    log.error("cannot accept connections now: %s", exc)
+                    await anyio.sleep(_PAUSE_SECONDS)
+
+    async def _make_room(self) -> None:
+        """Wait until there may be one connection more. The others wait in the listener meanwhile."""
+        while len(self._open) >= self._limits.total:
+            log.warning("there are %d connections, as many as there may be", len(self._open))
+            seen = self._released.count
+            self._close_oldest()
+            with anyio.move_on_after(_MIN_WAIT_SECONDS):
+                await self._released.wait(seen)
+
+    async def _admit(self, accepted: socket.socket, address: str) -> None:
+        group = group_address(address)
+        crowded = self._by_group[group] >= self._limits.per_address and not self._is_shared(address)
+        if crowded and not self._close_oldest(group):
+            log.warning("refused a connection of %s: it has %d", group, self._by_group[group])
+            accepted.close()
+            return
+        try:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            _, connection = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: HttpConnection(self, group), accepted
+            )
+        except BaseException:
+            accepted.close()
+            raise
+        # It may have ended already.
+        if not connection.transport.is_closing():
+            self._open[connection] = None
+            self._by_group[group] += 1
+
+    def _close_oldest(self, group: str | None = None) -> bool:
+        """Close the connection that has waited for its client for the longest time, first among those without a request.
+        Return whether there was one."""
+        waiting = [c for c in self._open if c.waiting and group in (None, c.group)]
+        oldest = next((c for c in waiting if c.silent), waiting[0] if waiting else None)
+        if oldest is None or asyncio.get_running_loop().time() - oldest.since < _MIN_WAIT_SECONDS:
+            return False
+        oldest.transport.abort()
+        return True
+
+    async def _sweep(self) -> None:
+        """Close connections whose client takes too long."""
+        while True:
+            await anyio.sleep(_SWEEP_SECONDS)
+            for connection in list(self._open):
+                if connection.is_overdue(self._limits):
+                    connection.transport.abort()

@@ -1,0 +1,273 @@
+"""Connections: bounded in all and by address, and closed when the client is silent, slow or does not read."""
+
+import asyncio
+import resource
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import anyio
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from keryx import config
+from keryx.core.errors import Invalid
+from keryx.surfaces.web.client_address import TrustedProxies, group_address, is_loopback
+from keryx.surfaces.web.http_server import ConnectionLimits, HttpServer, build_limits, raise_descriptor_limit
+from keryx.surfaces.web.settings import WebSettings
+
+SECONDS = 30
+LIMITS = ConnectionLimits(total=20, per_address=100, streams=5, head=60, idle=60, stall=60)
+GET = b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n"
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    request = Request(scope, receive)
+    path = request.url.path
+    if path == "/body":
+        await PlainTextResponse(str(len(await request.body())))(scope, receive, send)
+    elif path == "/large":
+        await Response(b"x" * (16 << 20))(scope, receive, send)
+    elif path == "/hang":
+        await asyncio.Event().wait()
+    else:
+        await PlainTextResponse("fine")(scope, receive, send)
+
+
+@asynccontextmanager
+async def serving(
+    limits: ConnectionLimits = LIMITS,
+    *,
+    shared: Callable[[str], bool] = lambda _: False,
+    served: ASGIApp = app,
+) -> AsyncGenerator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = HttpServer(served, limits, shared=shared)
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.run_on, listener)
+            with anyio.fail_after(SECONDS):
+                yield listener.getsockname()[1]
+            server.should_exit = True
+
+
+async def connect(port: int, sent: bytes = b"", *, local: str = "127.0.0.1") -> Client:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(local, 0))
+    writer.write(sent)
+    return reader, writer
+
+
+async def is_closed(client: Client) -> bool:
+    """Wait for the end of a connection. Anything that was sent before is read."""
+    try:
+        while await client[0].read(65_536):
+            pass
+    except ConnectionError:
+        pass
+    client[1].close()
+    return True
+
+
+async def ask(port: int, sent: bytes = GET, *, local: str = "127.0.0.1") -> bytes:
+    reader, writer = await connect(port, sent, local=local)
+    line = await reader.readline()
+    writer.close()
+    return line
+
+
+async def test_silent_connections_give_way_to_a_new_one() -> None:
+    async with serving() as port:
+        kept = await connect(port, GET)
+        await kept[0].readuntil(b"fine")
+        silent = [await connect(port) for _ in range(60)]
+        assert b"200" in await ask(port)
+        # The one that has made a request is kept for its next one.
+        kept[1].write(GET)
+        await kept[0].readuntil(b"fine")
+        for client in silent[:40]:
+            assert await is_closed(client)
+        for client in [*silent[40:], kept]:
+            client[1].close()
+
+
+async def test_connections_that_are_being_answered_are_not_closed_for_others() -> None:
+    released = asyncio.Event()
+
+    async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+        await released.wait()
+        await PlainTextResponse("done")(scope, receive, send)
+
+    async with serving(served=wait) as port:
+        busy = [await connect(port, GET) for _ in range(20)]
+        late = await connect(port, GET)
+        await asyncio.sleep(0.1)
+        released.set()
+        for client in [*busy, late]:
+            assert b"done" in await client[0].readuntil(b"done")
+            client[1].close()
+
+
+async def test_one_address_takes_only_its_share() -> None:
+    limits = msgspec.structs.replace(LIMITS, total=100, per_address=5)
+    async with serving(limits, shared=lambda address: address == "127.0.0.2") as port:
+        hanging = [await connect(port, b"GET /hang HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(5)]
+        await asyncio.sleep(0.1)
+        assert await is_closed(await connect(port, GET))
+        assert b"200" in await ask(port, local="127.0.0.3")
+        many = [await connect(port, GET, local="127.0.0.2") for _ in range(10)]
+        for reader, _ in many:
+            await reader.readuntil(b"fine")
+        for client in [*hanging, *many]:
+            client[1].close()
+
+
+async def test_an_address_with_its_share_loses_its_oldest_silent_connection() -> None:
+    limits = msgspec.structs.replace(LIMITS, per_address=2)
+    async with serving(limits) as port:
+        first, second = await connect(port), await connect(port)
+        await asyncio.sleep(0.3)
+        assert b"200" in await ask(port)
+        assert await is_closed(first)
+        second[1].close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /ok HT", b"GET /ok HTTP/1.1\r\nHost: x\r\nX: "])
+async def test_a_head_that_does_not_come_ends_the_connection(sent: bytes) -> None:
+    async with serving(msgspec.structs.replace(LIMITS, head=0.2)) as port:
+        assert await is_closed(await connect(port, sent))
+
+
+async def test_a_head_in_drops_ends_the_connection() -> None:
+    async with serving(msgspec.structs.replace(LIMITS, head=0.5)) as port:
+        reader, writer = await connect(port, GET[:-2])
+        dripping = asyncio.create_task(_drip(writer))
+        assert await is_closed((reader, writer))
+        dripping.cancel()
+
+
+async def test_a_second_head_in_drops_ends_the_connection() -> None:
+    async with serving(msgspec.structs.replace(LIMITS, idle=0.5)) as port:
+        reader, writer = await connect(port, GET + GET[:-2])
+        await reader.readuntil(b"fine")
+        dripping = asyncio.create_task(_drip(writer))
+        assert await is_closed((reader, writer))
+        dripping.cancel()
+
+
+async def _drip(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"X: y\r\n")
+        await asyncio.sleep(0.05)
+
+
+async def test_a_body_that_does_not_come_ends_the_connection() -> None:
+    head = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    async with serving(msgspec.structs.replace(LIMITS, stall=0.2)) as port:
+        assert await is_closed(await connect(port, head + b"some"))
+
+
+async def test_a_body_that_comes_is_not_cut() -> None:
+    head = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n"
+    async with serving(msgspec.structs.replace(LIMITS, stall=2)) as port:
+        reader, writer = await connect(port, head)
+        for _ in range(20):
+            writer.write(b"x" * 20_000)
+            await asyncio.sleep(0.02)
+        assert await reader.readuntil(b"400000")
+        writer.close()
+
+
+async def test_an_endless_body_after_the_answer_ends_the_connection() -> None:
+    head = b"POST /ok HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving() as port:
+        reader, writer = await connect(port, head)
+        assert await reader.readuntil(b"fine")
+        with pytest.raises(ConnectionError):
+            await _send_for_ever(writer)
+        writer.close()
+
+
+async def _send_for_ever(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        await writer.drain()
+
+
+async def test_a_client_that_does_not_read_its_answer_loses_its_connection() -> None:
+    ended = asyncio.Event()
+
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(b"x" * (16 << 20))(scope, receive, send)
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        ended.set()
+
+    async with serving(msgspec.structs.replace(LIMITS, total=1, stall=0.5), served=large) as port:
+        with socket.create_connection(("127.0.0.1", port)) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.sendall(GET)
+            await ended.wait()
+            # Its place is free again.
+            reader, writer = await connect(port, GET)
+            assert b"200" in await reader.readline()
+            writer.close()
+
+
+def test_the_limit_of_open_files_is_raised_and_leaves_a_reserve() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
+        raised = raise_descriptor_limit()
+        assert raised == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(8_192, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    web = WebSettings()
+    assert [build_limits(web, n).total for n in (8_192, 1_024, 256, 64)] == [1_000, 768, 64, 16]
+    assert build_limits(web, 300).streams == 37
+
+
+def test_the_client_behind_proxies_is_read_from_the_right() -> None:
+    proxies = TrustedProxies(("127.0.0.1", "10.0.0.0/8", "fd00::/8"))
+    for peer, forwarded, client in (
+        ("203.0.113.9", ["198.51.100.1"], "203.0.113.9"),
+        ("127.0.0.1", [], "127.0.0.1"),
+        ("127.0.0.1", ["198.51.100.1"], "198.51.100.1"),
+        ("127.0.0.1", ["1.2.3.4, 198.51.100.1"], "198.51.100.1"),
+        ("127.0.0.1", ["1.2.3.4", "198.51.100.1, 10.1.2.3"], "198.51.100.1"),
+        ("127.0.0.1", ["10.1.1.1"], "10.1.1.1"),
+        ("127.0.0.1", ["1.2.3.4, unknown, 10.1.2.3"], "10.1.2.3"),
+        ("::ffff:127.0.0.1", ["[2001:db8::1]:443"], "2001:db8::1"),
+        ("127.0.0.1", ["198.51.100.1:4711"], "198.51.100.1"),
+        ("127.0.0.1", [""], "127.0.0.1"),
+        ("testclient", ["198.51.100.1"], "testclient"),
+    ):
+        assert proxies.find_client(peer, forwarded) == client
+
+
+def test_an_ipv6_client_is_its_network() -> None:
+    assert group_address("2001:db8:1:2:3::4") == group_address("2001:db8:1:2::9") == "2001:db8:1:2::/64"
+    assert group_address("2001:db8:1:3::4") != group_address("2001:db8:1:2::4")
+    assert group_address("::ffff:192.0.2.1") == group_address("192.0.2.1") == "192.0.2.1"
+    assert [is_loopback(a) for a in ("127.3.2.1", "::1", "localhost", "192.0.2.1", "x")] == [True] * 3 + [
+        False
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "complaint"),
+    [
+        ("KERYX_WEB_CONNECTIONS", "0", "connections"),
+        ("KERYX_WEB_HEAD", "0s", "at least 1s"),
+        ("KERYX_WEB_STALL", "soon", "duration"),
+    ],
+)
+def test_wrong_limits_are_refused(variable: str, value: str, complaint: str) -> None:
+    with pytest.raises(Invalid, match=complaint):
+        config.read({variable: value, "KERYX_HOME": "/nowhere"})
+    with pytest.raises(ValueError, match="neither an address nor a network"):
+        WebSettings(trusted_proxies=("proxy.example",))
+    assert WebSettings(head=timedelta(seconds=1)).head.total_seconds() == 1
