@@ -10,7 +10,7 @@ const BLOCKS = new Set(["P", "LI", "UL", "OL", "BLOCKQUOTE", "H1", "H2", "H3", "
 const PROPERTIES = new Set(["value", "disabled", "hidden", "open", "selected"]);
 
 // What the server says in the language of the reader; what is missing there is English.
-const TEXTS = JSON.parse(document.getElementById("texts")?.textContent || "{}");
+const TEXTS = JSON.parse(globalThis.document?.getElementById("texts")?.textContent || "{}");
 
 // A text of the page in the language of the reader, with its {fields} filled in.
 export function t(text, fields = {}) {
