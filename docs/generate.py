@@ -7,6 +7,7 @@ from typing import get_args
 
 import msgspec
 
+from keryx import logs, metrics
 from keryx.cli.commands import app
 from keryx.cli.commands.config import SettingRow, format_toml, list_settings, render_example
 from keryx.cli.exit_codes import CODES, OTHER_CODES
@@ -91,6 +92,43 @@ the form for one and for several. [Choose the language](../how-to/choose-the-lan
 | key | {languages} |
 |---|{rules}|
 {rows}
+"""
+
+_METRICS = """\
+# Metrics and log fields
+
+## Metrics
+
+`GET /metrics` of `keryx serve` has them in the text format of Prometheus; where a token is set, it is asked for. Counters and histograms are of
+this process and begin at 0 with it. What is "of the whole store" is the same on every node. Values of labels come from the settings and the code,
+never from what a person writes; beyond {most} series a metric counts further ones as `other`. [Watch a node](../how-to/watch-a-node.md) uses them.
+
+| metric | type | labels | about |
+|---|---|---|---|
+{metrics}
+
+A histogram has the series `_bucket`, `_sum` and `_count`; all are in seconds.
+
+## Log fields
+
+`log_format = "json"` writes one object on each line with `time` (ISO 8601, UTC), `level`, `logger`, `message`, with a traceback `error`, and those of these
+fields that are known. `log_format = "text"` has them at the end of the line.
+
+| field | about |
+|---|---|
+{fields}
+
+At the level `info` there is one line for each step of a message:
+
+| message | when | fields |
+|---|---|---|
+| `received` | An event is stored. | `session`, `turn`, `platform`, `chat`, `outcome`, `seconds` |
+| `answered` | An attempt at a turn has ended. | `session`, `turn`, `platform`, `chat`, `attempt`, `wait`, `first_token`, `model`, `outcome`, `seconds` |
+| `recovered` | A turn whose process died is back in the queue, or was given up. | `session`, `turn`, `attempt`, `outcome`, `seconds` |
+| `delivered`, `not delivered` | An attempt to send has ended. | `session`, `turn`, `delivery`, `platform`, `chat`, `attempt`, `outcome`, `seconds` |
+
+No line has the text of a message, a secret, or the id of a chat or a person. Libraries do not know this rule, so only their warnings and errors are
+logged, at every level; Keryx and its HTTP server (uvicorn) follow `log_level`.
 """
 
 _HTTP = """\
@@ -224,12 +262,24 @@ def _fields(kind: type[msgspec.Struct]) -> str:
     return "\n".join(("| field | type | always |", "|---|---|---|", *lines))
 
 
+def metrics_and_logs() -> str:
+    return _METRICS.format(
+        most=metrics.MAX_SERIES,
+        metrics="\n".join(
+            f"| `{m.name}` | {m.kind} | {', '.join(f'`{name}`' for name in m.labels)} | {m.about} |"
+            for m in metrics.REGISTRY
+        ),
+        fields="\n".join(f"| `{name}` | {about} |" for name, about in logs.FIELDS.items()),
+    )
+
+
 PAGES = {
     "http-api.md": http,
     "cli.md": cli,
     "configuration.md": configuration,
     "commands.md": commands,
     "texts.md": texts,
+    "metrics.md": metrics_and_logs,
 }
 
 

@@ -25,6 +25,7 @@ NOUNS = {
     "lanes",
     "media",
     "messages",
+    "metrics",
     "people",
     "projects",
     "questions",

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from keryx import agent_registry
+from keryx import agent_registry, logs, tracing
 from keryx.agents.editor_tools import EditorTools
 from keryx.bootstrap import BaseApp
 from keryx.config import Settings
@@ -45,11 +45,13 @@ class App(BaseApp):
         adapters = self.all_adapters if everything else self.usable_adapters
         policy = msgspec.structs.replace(self.policy, reach=self.reachable_platforms)
         async with (
+            tracing.exporting(),
             self.database,
             self.open_hub(policy) as hub,
             agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, editor_tools) as agents,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
+            logs.set_salt(self._salt)
             service = Service(
                 self.database,
                 self.clock,

@@ -1,17 +1,12 @@
 """Opens settings, store, adapters and hub for one command, and configures logging. Loads no agent, so that short commands start fast."""
 
-import errno
 import logging
-import sys
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-import msgspec
-
-from keryx import config
+from keryx import config, logs
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.clock import Clock
@@ -158,65 +153,4 @@ def configure_logging(settings: Settings) -> None:
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
         raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _JsonFormatter() if settings.log_format is LogFormat.JSON else logging.Formatter(_TEXT_FORMAT)
-    )
-    handler.addFilter(_RepeatFilter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-
-_REPEAT_SECONDS = 60.0
-_NOISY_LOGGERS = (
-    "asyncio",
-    "keryx.surfaces.web.http_server",
-    "keryx.surfaces.web.sign_in_limits",
-    "uvicorn.error",
-)
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN)
-_TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class _RepeatFilter(logging.Filter):
-    """Lets the same complaint through once a minute: about a lack of descriptors or memory, and what strangers can cause at
-    will by connections to the web server."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._logged_at: dict[tuple[str, str], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not (record.name in _NOISY_LOGGERS or _finds_exhaustion(record)):
-            return True
-        key = record.name, record.msg if isinstance(record.msg, str) else type(record.msg).__name__
-        now = time.monotonic()
-        if now - self._logged_at.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
-            return False
-        self._logged_at[key] = now
-        return True
-
-
-def _finds_exhaustion(record: logging.LogRecord) -> bool:
-    """Whether a log record is about a lack of descriptors, memory or threads."""
-    args = record.args if isinstance(record.args, tuple) else ()
-    causes: list[object] = [*args, record.exc_info[1] if record.exc_info else None]
-    while causes:
-        cause = causes.pop()
-        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
-            return True
-        if isinstance(cause, BaseException):
-            causes += (cause.__cause__, cause.__context__)
-    return False
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry).decode()
+    logs.configure(level, as_json=settings.log_format is LogFormat.JSON)

@@ -135,6 +135,7 @@ def test_any_version_is_answered_with_ours(start: Start) -> None:
         "list",
         "resume",
         "fork",
+        "additionalDirectories",
         "close",
         "delete",
         "additionalDirectories",

@@ -126,7 +126,7 @@ def test_commands_are_completed_and_answered(page: Tab) -> None:
     expect(page.composer).to_be_focused()
     page.page.keyboard.press("Enter")
     expect(page.composer).to_be_focused()
-    expect(page.page.locator(".notice").last).to_contain_text("Idle.")
+    expect(page.page.locator(".notice").last).to_contain_text("2 messages in 1 turn")
     expect(page.questions).to_have_count(1)
     page.say("/title Rivers and lakes")
     expect(page.page.get_by_role("heading", name="Rivers and lakes")).to_be_visible()

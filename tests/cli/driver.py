@@ -208,10 +208,11 @@ def _text(stream: io.TextIOWrapper) -> str:
 @contextmanager
 def _logging_kept() -> Generator[None]:
     """A command sets up the log of its process; this one is shared by all tests."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    loggers = [logging.getLogger(name) for name in ("", "keryx", "uvicorn")]
+    handlers, levels = loggers[0].handlers[:], [logger.level for logger in loggers]
     try:
         yield
     finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+        loggers[0].handlers[:] = handlers
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,5 +1,7 @@
 """Agents that harm the process they run in. A node loads them by `KERYX_AGENT=tests.cli.hostile_agents:NAME`."""
 
+import asyncio
+import gc
 import os
 import re
 from collections.abc import AsyncGenerator
@@ -30,16 +32,25 @@ async def descriptors(context: TurnContext) -> AsyncGenerator[AgentEvent]:
 
 async def expression(context: TurnContext) -> AsyncGenerator[AgentEvent]:
     """Match a regular expression that takes for ever, which holds the interpreter lock."""
-    text = context.turn_messages[-1].text
     yield TextDelta("working")
-    if "freeze" in text:
+    # The last message may be the draft of an attempt that was interrupted.
+    if any("freeze" in m.text for m in context.turn_messages):
         re.match(r"(a|a)*b", "a" * 60)
     yield TextDelta(" is done")
 
 
 async def busy(context: TurnContext) -> AsyncGenerator[AgentEvent]:
-    """Block the thread of the event loop with Python code, which lets other threads run."""
+    """Block the event loop of the node with Python code, which lets other threads run."""
     yield TextDelta("working")
+    own = asyncio.get_running_loop()
+    loops = [o for o in gc.get_objects() if isinstance(o, asyncio.AbstractEventLoop) and o is not own]
+    for loop in loops:
+        if loop.is_running():
+            loop.call_soon_threadsafe(_spin)
+    await anyio.sleep_forever()
+
+
+def _spin() -> None:
     while True:
         pass
 

@@ -24,6 +24,8 @@ from keryx.engine.commands import COMMANDS
 SOURCES = Path(keryx.__file__).parent
 # Keys that are composed: the part before the name of a command, a state, a mark or a kind of file.
 COMPOSED = ("help.", "usage.", "state.", "mark.", "kind.", "terminal.turn_")
+# Labels of options and reasons, which the server sends.
+SENT = {"page.daily", "page.Allow", "page.Always allow in this conversation", "page.Deny"}
 # Where people read every text, so that no sentence may stand in the code.
 SPOKEN = ("engine/commands", "cli/terminal")
 # Examples of commands, reasons in the history of a lane, and errors for operators.
@@ -48,7 +50,7 @@ def used_keys() -> set[str]:
         if "texts" not in path.parts:
             found |= {str(node.value) for node in literals(ast.parse(path.read_text("utf-8")))}
     for path in SOURCES.rglob("*.js"):
-        found |= set(re.findall(r'"([a-z]+\.[a-z_.-]+)"', path.read_text("utf-8")))
+        found |= {f"page.{text}" for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', path.read_text("utf-8"))}
     return found
 
 
@@ -74,8 +76,15 @@ def named_keys() -> set[str]:
 
 def test_every_text_is_used_and_every_used_text_exists() -> None:
     keys = set(LANGUAGES["en"])
-    assert {k for k in keys - used_keys() if not k.startswith(COMPOSED)} == set()
+    assert {k for k in keys - used_keys() - SENT if not k.startswith(COMPOSED)} == set()
     assert named_keys() - keys == set()
+
+
+def test_every_text_that_the_page_asks_for_exists() -> None:
+    pages = [path.read_text("utf-8") for path in SOURCES.rglob("*.js")]
+    asked = {text for page in pages for text in re.findall(r'\bt\("((?:[^"\\\n]|\\.)*)"', page)}
+    assert len(asked) > 200
+    assert {text for text in asked if f"page.{text}" not in LANGUAGES["en"]} == set()
 
 
 def test_every_command_has_its_help_in_every_language() -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 _PROGRAM = re.compile(r'^```python(?: title="([\w.]+)")?\n(.*?)^```', re.M | re.S)
-KNOWN = {"console", "python", "toml", "text", "json", "sql", "ini", "nginx"}
+KNOWN = {"console", "python", "toml", "text", "json", "sql", "ini", "nginx", "yaml"}
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -369,7 +369,7 @@ class Conversations(RuleBasedStateMachine):
         talk, held = found
         turn = self.do(turns_store.get, held.id)
         assert (turn.lease, turn.attempts, turn.cancelling) == (held.lease, held.attempts, talk.cancelling)
-        (state,) = self.do(turn_writes.recover, [turn], fresh=FRESH, lease=LEASE)
+        ((_, state),) = self.do(turn_writes.recover, [turn], fresh=FRESH, lease=LEASE)
         talk.keep_draft(turn.id, "interrupted")
         if talk.cancelling:
             assert state is TurnState.CANCELLED

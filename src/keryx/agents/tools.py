@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from keryx import metrics
 from keryx.agents import permission_rules
 from keryx.core import questions
 from keryx.core.cache import LruCache
@@ -30,6 +31,10 @@ _MOST_REMEMBERED = 1000
 
 class ToolFailed(KeryxError):
     """A tool failed. The message goes to the model, not to the user."""
+
+
+class ToolRefused(ToolFailed):
+    """A person did not allow the call."""
 
 
 class Permission(StrEnum):
@@ -114,8 +119,8 @@ async def run_calls(
 async def _run_call(
     toolbox: Toolbox, call: ToolCall, specs: Mapping[str, ToolSpec], context: TurnContext
 ) -> CompletedCall:
+    spec, outcome = specs.get(call.name), "cancelled"
     try:
-        spec = specs.get(call.name)
         if spec is None:
             tools = ", ".join(specs) or "none"
             raise ToolFailed(f"There is no tool {call.name!r}. The tools are: {tools}.")
@@ -127,12 +132,18 @@ async def _run_call(
             ) from exc
         await _check_permission(spec, call, arguments, context)
         output = await toolbox.call(call.name, arguments, context)
+        outcome = "ok"
     except ToolFailed as exc:
+        outcome = "refused" if isinstance(exc, ToolRefused) else "failed"
         return CompletedCall(ToolResult(call.id, call.name, truncate_output(str(exc)), failed=True))
     except Exception as exc:
         log.exception("tool %s of turn %s raised", call.name, context.turn)
+        outcome = "failed"
         text = f"The tool failed ({type(exc).__name__})."
         return CompletedCall(ToolResult(call.id, call.name, text, failed=True))
+    finally:
+        # The model makes up unknown names, so they are counted together.
+        metrics.TOOL_CALLS.add(spec.name if spec else metrics.OTHER, outcome)
     return CompletedCall(ToolResult(call.id, call.name, truncate_output(output.text)), output.files)
 
 
@@ -150,7 +161,7 @@ async def _check_permission(
     if spec.permission is Permission.ALLOW:
         return
     if spec.permission is Permission.DENY:
-        raise ToolFailed(NOT_ALLOWED)
+        raise ToolRefused(NOT_ALLOWED)
     scope = permission_rules.find_scope(call.name, arguments, cwd=context.cwd)
     title = Phrase("question.may_use", tool=call.name)
     question = Question(
@@ -164,9 +175,9 @@ async def _check_permission(
     )
     answer = await context.ask(question)
     if answer is None:
-        raise ToolFailed(NOBODY_ANSWERED)
+        raise ToolRefused(NOBODY_ANSWERED)
     if not questions.find_consent(question, answer).allows:
-        raise ToolFailed(NOT_ALLOWED)
+        raise ToolRefused(NOT_ALLOWED)
 
 
 # Permissions by patterns of tool names. A dict holds the patterns of the surface that is its key.

@@ -102,7 +102,9 @@ class ProcessWatch:
 
     def _log(self, message: str, detail: str = "") -> None:
         moment = time.time()
-        stamp = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(moment))},{int(moment % 1 * 1000):03d}"
+        stamp = (
+            f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment))}.{int(moment % 1 * 1000):03d}+00:00"
+        )
         if self._as_json:
             entry = {"time": stamp, "level": "error", "logger": "keryx.watchdog", "message": message}
             text = json.dumps({**entry, "error": detail} if detail else entry)

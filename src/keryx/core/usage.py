@@ -74,6 +74,18 @@ class Usage(Tokens, frozen=True, kw_only=True, omit_defaults=True):
     context_limit: int | None = None
 
 
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a model, as it was recorded."""
+
+    model: str
+    # `answer`, `title` or `summary`.
+    task: str
+    input: int
+    output: int
+    # When it had ended.
+    at: datetime
+
+
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of one person, 0 for no limit. Days and months are UTC."""
 

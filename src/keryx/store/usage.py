@@ -7,7 +7,7 @@ from keryx.core.clock import from_micros, to_micros
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
-from keryx.core.usage import DailyUsage, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
+from keryx.core.usage import DailyUsage, ModelCall, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
 from keryx.store import people
 from keryx.store.db import Transaction
 
@@ -87,6 +87,22 @@ def _add_to_session(tx: Transaction, session: SessionId, usage: Usage) -> None:
             "context_limit": usage.context_limit,
         },
     )
+
+
+def list_for_turn(tx: Transaction, turn: Turn) -> list[ModelCall]:
+    """Return the calls of a turn in order."""
+    rows = tx.rows(
+        """
+        select model, task, input, output, at from usage
+        where profile = :profile and at >= :since and turn = :turn
+        order by at
+        """,
+        {"profile": turn.profile, "since": to_micros(turn.created_at), "turn": turn.id},
+    )
+    return [
+        ModelCall(model=model, task=task, input=input_, output=output, at=from_micros(at))
+        for model, task, input_, output, at in rows
+    ]
 
 
 def list_totals(

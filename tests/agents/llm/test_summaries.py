@@ -242,8 +242,7 @@ async def test_an_agent_without_a_context_says_so(clock: FakeClock, tmp_path: Pa
         await world.ask("a")
         done = await world.ask("/compact")
         assert done.state is TurnState.DONE
-        shown = await world.hub.page(OPERATORS, done.session)
-        assert "has nothing to do here" in shown.messages[-1].text
+        assert "/compact has nothing to do here" in (await world.transcript(done.session))[-1]
         await world.close()
 
 

@@ -46,7 +46,7 @@ def read_until(node: Node, words: str) -> str:
     raise AssertionError(text)
 
 
-@pytest.mark.parametrize("agent", ["expression"])
+@pytest.mark.parametrize("agent", ["expression", "busy"])
 def test_the_log_tells_where_a_blocked_loop_stands(keryx: Cli, agent: str) -> None:
     with serving(keryx, agent) as node:
         keryx.ok("send", "freeze")
@@ -63,7 +63,7 @@ def test_the_report_has_the_format_of_the_log(keryx: Cli) -> None:
     assert "hostile_agents.py" in entry["error"]
 
 
-@pytest.mark.parametrize("agent", ["expression"])
+@pytest.mark.parametrize("agent", ["expression", "busy"])
 def test_a_signal_ends_a_node_whose_loop_is_blocked(keryx: Cli, agent: str) -> None:
     with serving(keryx, agent) as node:
         keryx.ok("send", "freeze")

@@ -5,6 +5,7 @@ import difflib
 import mimetypes
 from collections.abc import Callable, Sequence
 
+from keryx import metrics
 from keryx.agents.acp.agent_sessions import MODEL, AgentSession
 from keryx.core import codec, messages
 from keryx.core.ids import TurnId
@@ -28,6 +29,9 @@ NO_RESULT = "The agent did not tell how this ended."
 _MAX_TITLE_LENGTH = 120
 _MAX_OUTPUT_LENGTH = 100_000
 _FINISHED = ("completed", "failed")
+_TOOL_KINDS = frozenset(
+    {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"}
+)
 _STEP_STATES = {s.value: s for s in PlanStepState}
 _PRIORITIES = {p.value: p for p in PlanPriority}
 
@@ -106,6 +110,9 @@ class _TrackedCall:
         """Return the result, after an update if more is known of the call than was announced."""
         announced, call = self.call, self._build_call()
         result = ToolResultEvent(self._build_result(call.name, read_terminal))
+        kind = as_text(self.fields.get("kind"))
+        outcome = "failed" if result.result.failed else "ok"
+        metrics.TOOL_CALLS.add(kind if kind in _TOOL_KINDS else metrics.OTHER, outcome)
         return [result] if announced == call else [ToolCallUpdateEvent(call), result]
 
     def _build_call(self) -> ToolCall:

@@ -12,6 +12,7 @@ import msgspec
 import openai
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceDelta, ChoiceDeltaToolCall
 
+from keryx import metrics
 from keryx.agents.llm import (
     LOCAL_BASE_URL,
     Endpoint,
@@ -267,6 +268,7 @@ class ChatClient:
                         yield event
                 return
             except (openai.APIError, StreamBroken, EmptyAnswer) as exc:
+                metrics.MODEL_ERRORS.add(request.model.name, type(exc).__name__)
                 failure = provider_errors.classify(exc, request.model, secret=endpoint.key, now=clock.now())
                 wait = self._compute_delay(exc, failure, request.model, answer, tries).total_seconds()
             if not notified and clock.monotonic() - started_at + wait >= _SILENT_RETRY_SECONDS:
@@ -307,6 +309,7 @@ class ChatClient:
         wait = self._retry.compute_delay(tries, failure.after) if retryable else None
         if wait is None:
             raise failure.error from exc
+        metrics.MODEL_RETRIES.add(model.name)
         log.info("model %s: try %d failed (%s), again in %s", model.name, tries, type(exc).__name__, wait)
         return wait
 

@@ -11,10 +11,13 @@ from typing import Any
 import msgspec
 
 from keryx.core.errors import Invalid
-from keryx.core.texts import english, german
+from keryx.core.texts import english, german, page
 
 DEFAULT_LANGUAGE = "en"
-LANGUAGES: Mapping[str, Mapping[str, str]] = {"en": english.TEXTS, "de": german.TEXTS}
+LANGUAGES: Mapping[str, Mapping[str, str]] = {
+    "en": english.TEXTS | {f"page.{text}": text for text in page.TEXTS},
+    "de": german.TEXTS | {f"page.{text}": translated for text, translated in page.TEXTS.items()},
+}
 # How a language separates thousands and decimals.
 _SEPARATORS = {"en": (",", "."), "de": (".", ",")}
 _WEIGHTED = re.compile(r"\s*([A-Za-z*][A-Za-z0-9-]*)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?)\s*)?\Z")
@@ -128,9 +131,9 @@ def list_fields(template: str) -> frozenset[str]:
 
 
 def _check_change(key: str, template: Any) -> None:
-    known = english.TEXTS.get(key)
+    known = LANGUAGES[DEFAULT_LANGUAGE].get(key)
     if known is None:
-        near = get_close_matches(key, english.TEXTS, n=1)
+        near = get_close_matches(key, LANGUAGES[DEFAULT_LANGUAGE], n=1)
         hint = f"; did you mean {near[0]}?" if near else ": the reference of texts lists all"
         raise Invalid(f"texts.{key}: there is no such text{hint}")
     if not isinstance(template, str):

@@ -1,5 +1,6 @@
 """Hub: receive, open and follow for every surface, and the commands on sessions and turns, with their projects, questions and usage."""
 
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from functools import partial
@@ -34,6 +35,7 @@ from keryx.engine.hub.people import HubPeople, HubSignIns
 from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
 from keryx.engine.hub.views import HubViewerState, HubViews
+from keryx.engine.loops import reports
 from keryx.engine.loops.feed import Feed
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
@@ -197,13 +199,16 @@ class Hub(HubPart):
         # Events with the same key are likely to touch the same rows.
         source = inbound.source
         parts = (source.platform, source.account, source.chat or source.user, source.thread)
-        return await self._database.write(
+        began = time.monotonic()
+        receipt = await self._database.write(
             "receive",
             partial(
                 receive.receive, inbound=inbound, policy=self._policy, command=command, search_reply=reply
             ),
             key=session or " ".join(part or "" for part in parts),
         )
+        reports.report_received(inbound, receipt, time.monotonic() - began)
+        return receipt
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
         """Return the messages and titles that match and that the viewer may see, best first. Any text is a query."""
@@ -312,10 +317,8 @@ class Hub(HubPart):
         parent = sessions.get(tx, session, viewer=viewer)
         return revisions.fork(tx, parent, surface=surface, through=through, title=title, cwd=cwd)
 
-    @write_unit("branch")
-    def branch(
+    async def branch(
         self,
-        tx: Transaction,
         viewer: Viewer,
         session: SessionId,
         inbound: InboundMessage,
@@ -325,6 +328,23 @@ class Hub(HubPart):
         title: str | None = None,
     ) -> Receipt:
         """Fork a session and send a message to the copy; a repeated event returns the first receipt."""
+        began = time.monotonic()
+        receipt = await self._branch(viewer, session, inbound, surface=surface, through=through, title=title)
+        reports.report_received(inbound, receipt, time.monotonic() - began)
+        return receipt
+
+    @write_unit("branch")
+    def _branch(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        session: SessionId,
+        inbound: InboundMessage,
+        *,
+        surface: str,
+        through: int | None,
+        title: str | None,
+    ) -> Receipt:
         return receive.receive_in_fork(
             tx,
             sessions.get(tx, session, viewer=viewer),

@@ -32,7 +32,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.questions import Button
 from keryx.engine import plugins
-from keryx.engine.loops import delivery_parts
+from keryx.engine.loops import delivery_parts, reports
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
@@ -144,8 +144,10 @@ class Dispatcher:
     async def _attempt(self, claimed: ClaimedDelivery) -> None:
         """Send a delivery and record the outcome. If recording fails, its lease expires."""
         delivery = claimed.delivery
+        reports.begin_delivery(delivery)
         try:
             await self._send_parts(claimed)
+            await reports.trace_delivery(self._database, delivery, worker=self._worker)
         except LeaseLost as exc:
             log.warning("%s", exc)
         except Exception:
@@ -185,6 +187,7 @@ class Dispatcher:
                         offered=buttons,
                     )
                     await self._database.write("delivery.settle", end)
+                    reports.report_delivery(current, deliveries.SENT, self._clock.now())
                     return
                 await self._database.write(
                     "delivery.part",
@@ -222,6 +225,7 @@ class Dispatcher:
             "delivery.settle",
             partial(deliveries.record_edit, claimed=claimed, capabilities=self._adapter.capabilities),
         )
+        reports.report_delivery(claimed.delivery, deliveries.SENT, self._clock.now())
 
     async def _send_content(
         self,
@@ -292,6 +296,7 @@ class Dispatcher:
             "delivery.settle",
             partial(deliveries.settle, delivery=delivery, lease=lease, step=step),
         )
+        reports.report_delivery(delivery, step, self._clock.now())
 
     def _judge_failure(
         self, delivery: Delivery, error: SendError, preview: Preview | None, *, edits: bool

@@ -43,6 +43,7 @@ from keryx.core.sessions import Session, Viewer
 from keryx.core.texts import Phrase
 from keryx.core.turns import Turn, TurnLimits
 from keryx.core.usage import Budgets
+from keryx.engine.loops import reports
 from keryx.engine.loops.mailbox import (
     AgentExit,
     CancelRequest,
@@ -140,6 +141,7 @@ async def request_title(database: Database, untitled: UntitledSession, turn: Tur
             title, used = result
             write = partial(turn_writes.set_title, turn=turn, title=title, used=used)
             await database.write("title.write", write)
+            reports.report_usage(used)
     except KeryxError as exc:
         log.info("session %s keeps its default title: %s", turn.session, exc)
 
@@ -275,6 +277,7 @@ class Driver:
         again = partial(turn_writes.write_once, turn=turn, before=before, work=work)
         try:
             await self._run_unit(turn, label, work, again=again)
+            reports.report_turn(turn, events, end, before, self._clock.now())
         except LeaseLost:
             if events:
                 await self._run_unit(

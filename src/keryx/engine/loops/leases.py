@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 import anyio
 
@@ -12,6 +13,7 @@ from keryx.core.deliveries import Idempotency
 from keryx.core.errors import Conflict, KeryxError
 from keryx.core.ids import WorkerId
 from keryx.core.turns import Turn
+from keryx.engine.loops import reports
 from keryx.engine.loops.sweeps import repeat
 from keryx.engine.policy import Policy
 from keryx.engine.units import deliveries, questions, turn_writes, workers
@@ -23,6 +25,7 @@ from keryx.store.db import Database, Work
 from keryx.store.workers import Worker
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 _JUMP_SECONDS = 5
 
 
@@ -88,10 +91,13 @@ class Leases:
         )
         limits = self._policy.limits
         for group in self._group_by_worker(abandoned):
-            await self._write_if_current(
+            recovered = await self._write_if_current(
                 "turn.recover",
                 partial(turn_writes.recover, abandoned=group, fresh=limits.fresh, lease=limits.lease),
             )
+            for turn, state in recovered or ():
+                reports.report_recovered(turn, state, now)
+                await reports.trace_turn(self._database, turn.id)
         orphans = await self._database.read("leases.orphans", workers.list_orphaned_turns)
         for turn in orphans:
             await self._write_if_current("turn.orphan", partial(turn_writes.close_orphan, turn=turn))
@@ -123,11 +129,12 @@ class Leases:
                 groups.setdefault(turn.worker, []).append(turn)
         return list(groups.values())
 
-    async def _write_if_current(self, label: str, work: Work[object]) -> None:
+    async def _write_if_current(self, label: str, work: Work[T]) -> T | None:
         try:
-            await self._database.write(label, work)
+            return await self._database.write(label, work)
         except Conflict:
             log.info("%s: another worker was faster", label)
+            return None
 
     async def deregister(self) -> None:
         """Remove this worker, so that others recover its work at once. If the store is away, they remove it later."""

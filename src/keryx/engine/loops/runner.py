@@ -14,7 +14,7 @@ from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError, LeaseLost
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.turns import Turn, TurnLimits, TurnState
-from keryx.engine.loops import driver
+from keryx.engine.loops import driver, reports
 from keryx.engine.loops.driver import Driver
 from keryx.engine.loops.mailbox import CancelRequest, HandBack, Mailbox
 from keryx.engine.units import turn_writes
@@ -165,10 +165,12 @@ class Runner:
     async def _run(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> None:
         """Run a turn. No error affects another turn; if recording fails, the lease expires."""
         self._watcher.turn_started(turn)
+        reports.begin_turn(turn, self._clock.now())
         try:
             untitled = await self._driver.drive(turn, mailbox, group)
             if untitled and not self._draining:
                 group.start_soon(driver.request_title, self._database, untitled, turn)
+            await reports.trace_turn(self._database, turn.id)
         except LeaseLost as exc:
             log.warning("%s: its further output is not stored", exc)
         except Exception:

@@ -315,9 +315,9 @@ def append_late(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]) 
 
 def recover(
     tx: Transaction, abandoned: Sequence[Turn], *, fresh: timedelta, lease: timedelta
-) -> list[TurnState]:
+) -> list[tuple[Turn, TurnState]]:
     """Recover all turns that a dead worker was running: requeue those that are fresh and not to blame for its death,
-    and close the others with a notice.
+    and close the others with a notice. Return the turns with their new states.
 
     One unit of work, because the blame for one turn depends on which others ran."""
     leased: list[Turn] = []
@@ -327,7 +327,7 @@ def recover(
         if current.state is TurnState.RUNNING and current.lease == turn.lease:
             leased.append(turn)
     blamed = turns.find_blamed(leased)
-    return [_recover_turn(tx, t, blamed=blamed, fresh=fresh, lease=lease) for t in leased]
+    return [(t, _recover_turn(tx, t, blamed=blamed, fresh=fresh, lease=lease)) for t in leased]
 
 
 def _recover_turn(

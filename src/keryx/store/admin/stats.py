@@ -129,6 +129,8 @@ class StoreGauges(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int
     turns: dict[str, int]
     deliveries: dict[str, int]
+    # The age in seconds of the oldest queued turn that no turn of its session precedes.
+    oldest_waiting: float
 
 
 def read_gauges(tx: Transaction) -> StoreGauges:
@@ -145,7 +147,14 @@ def read_gauges(tx: Transaction) -> StoreGauges:
             "queued": _read_count(tx, "select count(*) from turns where state = 'queued'"),
         },
         deliveries=unsent,
+        oldest_waiting=_measure_oldest_waiting(tx),
     )
+
+
+def _measure_oldest_waiting(tx: Transaction) -> float:
+    row = tx.row("select min(ready_at) from turns where state = 'queued' and ready_at is not null")
+    since = maybe_moment(row[0]) if row else None
+    return max((tx.now - since).total_seconds(), 0.0) if since else 0.0
 
 
 def _read_count(tx: Transaction, sql: str) -> int:

@@ -4,7 +4,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,18 +14,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from keryx import metrics
 from keryx.core import ids
 from keryx.core.errors import KeryxError
 from keryx.core.ports.adapter import LinkState, PlatformStatus
 from keryx.engine.hub import Hub
 
 _READY_TIMEOUT_SECONDS = 5.0
-_COUNTERS = (
-    ("received", "Events taken in."),
-    ("sent", "Parts of answers sent."),
-    ("failed", "Attempts to send that failed."),
-    ("throttled", "Attempts that the platform asked to make later."),
-)
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -68,72 +63,55 @@ def build_health_routes(
             reason = f"the store did not answer within {_READY_TIMEOUT_SECONDS:g} seconds"
         except KeryxError as exc:
             reason = str(exc)
-        return PlainTextResponse(f"{reason or 'ok'}\n", status_code=503 if reason else 200)
+        # A platform that does not work is told, but the node is ready: it serves everything else.
+        lines = [reason or "ok", *_describe_troubles(connections())]
+        return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if reason else 200)
 
-    async def metrics(_: Request) -> Response:
-        uptime = round(time.monotonic() - started, 3)
+    async def show_metrics(_: Request) -> Response:
         gauges = await hub.gauges()
-        unsent = list(gauges.deliveries.items())
-        lines = [
-            *_format_transactions(meters()),
-            *_format_metric("turns", "gauge", "Turns that run or wait.", "state", list(gauges.turns.items())),
-            *_format_metric("deliveries", "gauge", "Deliveries that are not sent.", "state", unsent),
-            *_format_metric("sessions", "gauge", "Sessions.", "", [("", gauges.sessions)]),
-            *_format_metric("lanes", "gauge", "Lanes.", "", [("", gauges.lanes)]),
-            *_format_adapters(connections()),
-            *_format_metric("uptime_seconds", "gauge", "Since this process serves.", "", [("", uptime)]),
-            *_format_metric(
-                "resident_memory_bytes", "gauge", "Memory in use.", "", [("", _read_resident_memory())]
-            ),
-        ]
-        return Response("\n".join(lines) + "\n", media_type=_METRICS_TYPE)
+        metrics.OPEN_TURNS.set(_label(gauges.turns))
+        metrics.OLDEST_WAITING.set(gauges.oldest_waiting)
+        metrics.UNSENT.set(_label(gauges.deliveries))
+        metrics.SESSIONS.set(gauges.sessions)
+        metrics.LANES.set(gauges.lanes)
+        metrics.UPTIME.set(round(time.monotonic() - started, 3))
+        metrics.MEMORY.set(_read_resident_memory())
+        _sample_transactions(meters())
+        _sample_adapters(connections())
+        return Response(metrics.render(), media_type=_METRICS_TYPE)
 
-    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
 
 
-def _format_transactions(meters: Mapping[str, TransactionTotals]) -> Iterator[str]:
-    ordered = sorted(meters.items())
-    yield from _format_metric(
-        "transactions_total", "counter", "Units of work.", "label", [(k, m.units) for k, m in ordered]
-    )
-    yield from _format_metric(
-        "transaction_errors_total",
-        "counter",
-        "Units of work that failed.",
-        "label",
-        [(k, m.errors) for k, m in ordered],
-    )
-    yield from _format_metric(
-        "transaction_seconds_total",
-        "counter",
-        "Time in units of work, waiting included.",
-        "label",
-        [(k, round(m.seconds, 6)) for k, m in ordered],
-    )
+def _describe_troubles(statuses: Sequence[PlatformStatus]) -> list[str]:
+    """Return a line for each account that is refused or broken. It has no details, because everybody may read the page."""
+    return [
+        f"{_name_adapter(c)}: {c.link.value} since {c.since.isoformat(timespec='seconds')}; `keryx gateway status` tells why"
+        for c in statuses
+        if c.link in (LinkState.REFUSED, LinkState.BROKEN)
+    ]
 
 
-def _format_adapters(statuses: Sequence[PlatformStatus]) -> Iterator[str]:
-    names = [(ids.escape(f"{c.platform}/{c.account}").rstrip("/").replace('"', "%22"), c) for c in statuses]
-    yield from _format_metric(
-        "adapter_connected",
-        "gauge",
-        "Whether the platform is connected.",
-        "adapter",
-        [(name, int(c.link is LinkState.CONNECTED)) for name, c in names],
-    )
-    for what, about in _COUNTERS:
-        counts = [(name, int(msgspec.structs.asdict(c)[what])) for name, c in names]
-        yield from _format_metric(f"adapter_{what}_total", "counter", about, "adapter", counts)
+def _sample_transactions(meters: Mapping[str, TransactionTotals]) -> None:
+    metrics.TRANSACTIONS.set(_label({name: m.units for name, m in meters.items()}))
+    metrics.TRANSACTION_ERRORS.set(_label({name: m.errors for name, m in meters.items()}))
+    metrics.TRANSACTION_TIME.set(_label({name: m.seconds for name, m in meters.items()}))
 
 
-def _format_metric(
-    name: str, kind: str, about: str, label: str, values: list[tuple[str, int]] | list[tuple[str, float]]
-) -> Iterator[str]:
-    yield f"# HELP keryx_{name} {about}"
-    yield f"# TYPE keryx_{name} {kind}"
-    for value in values:
-        tag = f'{{{label}="{value[0]}"}}' if label else ""
-        yield f"keryx_{name}{tag} {value[1]}"
+def _sample_adapters(statuses: Sequence[PlatformStatus]) -> None:
+    names = {_name_adapter(c): c for c in statuses}
+    metrics.ADAPTER_CONNECTED.set(_label({n: c.link is LinkState.CONNECTED for n, c in names.items()}))
+    metrics.ADAPTER_REFUSED.set(_label({n: c.link is LinkState.REFUSED for n, c in names.items()}))
+    for counter, metric in metrics.ADAPTER_COUNTERS.items():
+        metric.set(_label({n: int(msgspec.structs.asdict(c)[counter]) for n, c in names.items()}))
+
+
+def _name_adapter(status: PlatformStatus) -> str:
+    return ids.escape(f"{status.platform}/{status.account}").rstrip("/")
+
+
+def _label(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    return {(name,): value for name, value in values.items()}
 
 
 def _read_resident_memory() -> int:

@@ -1,5 +1,6 @@
 """The ASGI app: routes, middleware and error handling put together, with the life of its background task."""
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from keryx import metrics
 from keryx.core import codec
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
@@ -27,6 +29,7 @@ from keryx.surfaces.web.static_files import StaticFiles
 from keryx.surfaces.web.stream import Broadcast
 
 _RENDER_THREADS = 2
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MIN_BODY_MEMORY = 64 << 20
 
 
@@ -75,12 +78,16 @@ class WebApp:
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[ASGIApp]:
         """Yield the running app. On exit every stream is closed at once."""
-        static = await anyio.to_thread.run_sync(StaticFiles)
+        static = await anyio.to_thread.run_sync(StaticFiles, self._services.hub.texts)
         async with anyio.create_task_group() as group:
             group.start_soon(self._broadcast.run)
             try:
-                app = _ErrorMiddleware(self._build_app(static), BodyMemory(self._body_memory))
-                yield SecurityMiddleware(app, self._authenticator, hosts=self._hosts, proxies=self._proxies)
+                routes = self._build_routes(static)
+                app = _ErrorMiddleware(self._build_app(routes), BodyMemory(self._body_memory))
+                secured = SecurityMiddleware(
+                    app, self._authenticator, hosts=self._hosts, proxies=self._proxies
+                )
+                yield _MetricsMiddleware(secured, routes)
             finally:
                 self.close()
                 group.cancel_scope.cancel()
@@ -89,24 +96,56 @@ class WebApp:
         """Close every stream, for instance because the process is asked to stop."""
         self._broadcast.close()
 
-    def _build_app(self, static: StaticFiles) -> ASGIApp:
+    def _build_routes(self, static: StaticFiles) -> list[BaseRoute]:
         document = codec.dumps(openapi.build_document(self._services.installation.version)).encode()
 
         async def serve_document(_: Request) -> Response:
             return Response(document, media_type="application/json")
 
-        router = Router(
-            routes=[
-                *self._extra_routes,
-                *build_routes(self._services),
-                Route("/openapi.json", serve_document),
-                Route("/static/{name:path}", static.serve_file),
-                Route("/", static.serve_index),
-            ],
-            redirect_slashes=False,
-        )
+        return [
+            *self._extra_routes,
+            *build_routes(self._services),
+            Route("/openapi.json", serve_document),
+            Route("/static/{name:path}", static.serve_file),
+            Route("/", static.serve_index),
+        ]
+
+    def _build_app(self, routes: Sequence[BaseRoute]) -> ASGIApp:
+        router = Router(routes=routes, redirect_slashes=False)
         handlers = {HTTPException: responses.handle_http_error, KeryxError: responses.handle_keryx_error}
         return ExceptionMiddleware(router, handlers=handlers)
+
+
+class _MetricsMiddleware:
+    """Counts requests and the time until their responses begin, by the path of their route, never by the path itself."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+        self._app = app
+        self._paths: dict[object, str] = {r.endpoint: r.path for r in routes if isinstance(r, Route)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        # A request whose connection breaks before the response has no status.
+        status = "none"
+
+        async def send_measured(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = f"{message['status'] // 100}xx"
+                metrics.HTTP_TIME.observe(time.monotonic() - began, self._find_path(scope))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_measured)
+        finally:
+            method = scope["method"] if scope["method"] in _METHODS else metrics.OTHER
+            metrics.HTTP_REQUESTS.add(self._find_path(scope), method, status)
+
+    def _find_path(self, scope: Scope) -> str:
+        return self._paths.get(scope.get("endpoint"), metrics.OTHER)
 
 
 class _ErrorMiddleware:

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from keryx.core.texts import LANGUAGES, NO_CHANGES, Catalogue, Texts, choose_language
 from keryx.surfaces.web.responses import accepts_gzip, build_problem, compute_etag, matches_etag
 
 _TYPES = {
@@ -42,14 +43,16 @@ class StaticFile(msgspec.Struct, frozen=True):
 class StaticFiles:
     """All files of the page. Their URLs share one version, so that JavaScript modules can import each other by relative path."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Catalogue = NO_CHANGES) -> None:
         files = _read_files(resources.files("keryx.surfaces.web") / "static", "")
         digest = hashlib.sha256()
         for name, body in sorted(files.items()):
             digest.update(f"{name}\0{len(body)}\0".encode() + body)
         self.version = digest.hexdigest()[:12]
         self._files = {name: _build_file(name, body) for name, body in files.items() if name != _INDEX}
-        self._index = _build_file(_INDEX, self._add_version(files.get(_INDEX, b"")))
+        self._texts = texts
+        index = self._add_version(files.get(_INDEX, b"")).decode()
+        self._indexes = {name: _build_index(index, texts.speak(name)) for name in LANGUAGES}
 
     async def serve_file(self, request: Request) -> Response:
         """Serve `/static/<version>/<name>`. Under another version it is the current file, and must not be cached."""
@@ -60,9 +63,11 @@ class StaticFiles:
         return _build_response(request, file, _IMMUTABLE if version == self.version else _NO_CACHE)
 
     async def serve_index(self, request: Request) -> Response:
-        if not self._index.body:
+        language = choose_language(request.headers.get("accept-language", ""))
+        index = self._indexes[self._texts.speak(language).language]
+        if not index.body:
             return build_problem(HTTPStatus.NOT_FOUND, "the page is not installed: install keryx again")
-        return _build_response(request, self._index, _NO_CACHE)
+        return _build_response(request, index, _NO_CACHE, vary="Accept-Encoding, Accept-Language")
 
     def _add_version(self, body: bytes) -> bytes:
         """Add the version to the links of the index page."""
@@ -93,8 +98,19 @@ def _build_file(name: str, body: bytes) -> StaticFile:
     )
 
 
-def _build_response(request: Request, file: StaticFile, cache: str) -> Response:
-    headers = {"Cache-Control": cache, "ETag": file.etag, "Vary": "Accept-Encoding"}
+def _build_index(index: str, texts: Texts) -> StaticFile:
+    """Build the index page of a language, with those texts of the page that differ from English."""
+    said = {text: words for text, words in texts.list_area("page").items() if text != words}
+    data = msgspec.json.encode(said).decode().replace("<", "\\u003c")
+    index = index.replace('lang="en"', f'lang="{texts.language}"', 1)
+    body = index.replace("</head>", f'<script type="application/json" id="texts">{data}</script>\n</head>', 1)
+    return _build_file(_INDEX, body.encode())
+
+
+def _build_response(
+    request: Request, file: StaticFile, cache: str, vary: str = "Accept-Encoding"
+) -> Response:
+    headers = {"Cache-Control": cache, "ETag": file.etag, "Vary": vary}
     if matches_etag(request, file.etag):
         return Response(status_code=304, headers=headers)
     if file.gzipped and accepts_gzip(request):

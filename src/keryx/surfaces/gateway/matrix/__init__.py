@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from keryx import logs
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, Refused
 from keryx.core.ports.adapter import (
@@ -181,4 +182,4 @@ class MatrixAdapter:
         try:
             await self._server.set_typing(room, self.account, seconds=0)
         except KeryxError as exc:
-            log.info("cannot stop typing in %s: %s", room, exc)
+            log.info("cannot stop typing in %s: %s", logs.hash_chat(room), exc)

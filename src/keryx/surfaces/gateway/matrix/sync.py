@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from keryx import logs
 from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailable
 from keryx.core.media import Attachment
@@ -164,7 +165,7 @@ class SyncLoop:
             try:
                 raws = await self._fetch_gap(room, since, timeline.prev_batch)
             except (NotFound, Invalid) as exc:
-                log.warning("cannot fetch the missed messages in %s: %s", room, exc)
+                log.warning("cannot fetch the missed messages in %s: %s", logs.hash_chat(room), exc)
         events = {event.id: event for event in map(parse_event, (*raws, *timeline.events)) if event}
         if len(events) < len(raws) + len(timeline.events):
             log.info("ignored repeated or malformed events of Matrix")
@@ -183,7 +184,9 @@ class SyncLoop:
             if page.end is None or page.end == start:
                 return found
             start = page.end
-        log.warning("missed more than %d messages in %s: some are left out", MAX_GAP_EVENTS, room)
+        log.warning(
+            "missed more than %d messages in %s: some are left out", MAX_GAP_EVENTS, logs.hash_chat(room)
+        )
         return found
 
     async def _handle_event(self, room: str, event: MatrixEvent, position: str) -> None:
@@ -277,7 +280,9 @@ class SyncLoop:
                     self._account.user, _ENCRYPTED_NOTICE_KEY, {"told": True}, room=room
                 )
             except (SendError, NotFound, Invalid) as exc:
-                log.warning("cannot say in %s that encrypted messages stay unread: %s", room, exc)
+                log.warning(
+                    "cannot say in %s that encrypted messages stay unread: %s", logs.hash_chat(room), exc
+                )
                 return
         self._notified_rooms.add(room)
 
@@ -285,7 +290,7 @@ class SyncLoop:
         try:
             await self._server.mark_read(room, event.id)
         except (NotFound, Invalid, Unavailable) as exc:
-            log.info("cannot mark %s as read: %s", room, exc)
+            log.info("cannot mark %s as read: %s", logs.hash_chat(room), exc)
 
     async def _answer_invitations(self, batch: SyncResponse) -> None:
         for room, invited in batch.rooms.invite.items():
@@ -303,7 +308,7 @@ class SyncLoop:
         if await self._context.is_allowed(source):
             await self._join(room)
         else:
-            log.warning("%s invites Keryx to %s and may not talk to it: not joined", invitation.sender, room)
+            log.warning("an invitation to %s is not followed: its sender may not talk", logs.hash_chat(room))
             self._status_detail = f"an invitation by {invitation.sender} waits: they may not talk to Keryx"
             self._link = LinkState.CONNECTED
             self._context.report(LinkState.CONNECTED, self._status_detail)
@@ -317,4 +322,4 @@ class SyncLoop:
         except HomeserverThrottled:
             raise
         except (NotFound, Invalid, Unavailable) as exc:
-            log.warning("cannot join %s: %s", room, exc)
+            log.warning("cannot join %s: %s", logs.hash_chat(room), exc)

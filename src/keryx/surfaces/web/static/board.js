@@ -1,20 +1,20 @@
 // Board: every turn that runs or waits, with stop and answer.
 
-import { h, icon } from "./dom.js";
+import { h, icon, t } from "./dom.js";
 import { badge, cut, elapsed, money, questionView, surfaceName } from "./format.js";
 import { empty, screen } from "./screen.js";
 import { nameOf } from "./sidebar.js";
 
 export function show(root, app) {
   return screen(root, app, {
-    title: "Board",
-    lead: "Every answer that is being written or waits, in every place. Stop it here, or answer what it asks.",
+    title: t("Board"),
+    lead: t("Every answer that is being written or waits, in every place. Stop it here, or answer what it asks."),
     live: ["turn", "question", "message"],
     ticks: true,
     load: () => app.api.board(),
     body: ({ turns }) => turns.length
       ? h("div", { key: "turns" }, turns.map((row) => card(row, app)))
-      : empty("Nothing runs now", "When somebody asks something, in a chat, an editor or here, the work appears on this board until it is done.", { label: "Begin a conversation", onclick: () => app.go("/new") }),
+      : empty(t("Nothing runs now"), t("When somebody asks something, in a chat, an editor or here, the work appears on this board until it is done."), { label: t("Begin a conversation"), onclick: () => app.go("/new") }),
   });
 }
 
@@ -25,15 +25,15 @@ function card({ turn, session, asked, step, question }, app) {
     h("div", {},
       h("a", { class: "name", href: `#/s/${session.id}` }, nameOf(session)),
       h("div", { class: "facts" },
-        h("span", { class: `state ${state}` }, state),
+        h("span", { class: `state ${state}` }, t(state)),
         h("span", { class: "badge" }, badge(session.platform || session.surface)),
         h("span", {}, session.place || surfaceName(session.surface)),
         h("span", {}, elapsed(Date.now() - since)),
-        turn.attempts > 1 && h("span", {}, `attempt ${turn.attempts}`),
-        session.cost !== undefined && h("span", {}, `${money(session.cost)} so far`))),
+        turn.attempts > 1 && h("span", {}, t("attempt {n}", { n: turn.attempts })),
+        session.cost !== undefined && h("span", {}, t("{cost} so far", { cost: money(session.cost) })))),
     h("div", {}, turn.state === "queued"
-      ? h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(turn.id)) }, "Drop")
-      : h("button", { type: "button", class: "button", disabled: Boolean(turn.cancelling), onclick: () => app.act(() => app.api.stop(session.id)) }, icon("stop"), "Stop")),
+      ? h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(turn.id)) }, t("Drop"))
+      : h("button", { type: "button", class: "button", disabled: Boolean(turn.cancelling), onclick: () => app.act(() => app.api.stop(session.id)) }, icon("stop"), t("Stop"))),
     (asked || step) && h("p", { class: "step" }, asked && cut(asked, 200), step && h("span", {}, asked ? " · " : "", "last step: ", h("code", {}, cut(step, 80)))),
     question && questionView(question, (q, answer) => app.act(() => app.api.answer(q.id, answer))));
 }

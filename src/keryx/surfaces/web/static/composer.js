@@ -1,17 +1,17 @@
 // Composer: where a person writes. Keeps what is typed on the server, takes files, completes commands, and begins new
 // conversations from the home screen.
 
-import { h, icon, iconButton, patch } from "./dom.js";
+import { h, icon, iconButton, patch, t } from "./dom.js";
 import { cut, plural } from "./format.js";
 import { Problem } from "./link.js";
 
 const PAUSE = 500;
 const SHOWN = 8;
 const MODES = [
-  ["queue", "answer it next"],
-  ["steer", "give it to the running answer"],
-  ["collect", "join it with what waits"],
-  ["interrupt", "stop the running answer"],
+  ["queue", t("answer it next")],
+  ["steer", t("give it to the running answer")],
+  ["collect", t("join it with what waits")],
+  ["interrupt", t("stop the running answer")],
 ];
 
 // `id` is a session, or "new". `send` gets {text, media, settings, busy} and the client id; it gives false to keep the text.
@@ -51,22 +51,22 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
       found.length ? menu(found) : null,
       h("div", { class: "box", key: "box" },
         media.length || uploading ? h("div", { class: "attached" },
-          media.map((m) => h("span", { class: "attachment", key: m.media }, icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), h("button", { type: "button", class: "quiet", "aria-label": `Remove ${cut(m.name || m.kind, 40)}`, onclick: () => detach(m) }, icon("close")))),
-          uploading ? h("span", { class: "chip", key: "up" }, `Uploading ${plural(uploading, "file")}…`) : null) : null,
+          media.map((m) => h("span", { class: "attachment", key: m.media }, icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
+          uploading ? h("span", { class: "chip", key: "up" }, plural(uploading, t("Uploading {n} file…|Uploading {n} files…"))) : null) : null,
         h("textarea", {
-          rows: "1", key: "text", "aria-label": "Message", placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,
+          rows: "1", key: "text", "aria-label": t("Message"), placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,
           "aria-activedescendant": found.length ? `command-${choice}` : null, enterkeyhint: "send",
           ref: made, oninput: typed, onkeydown: keys, onpaste: pasted,
         }),
         h("div", { class: "below", key: "below" },
-          iconButton("attach", "Attach files", () => picker.click()),
-          h("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files to attach", ref: (e) => (picker = e), onchange: (e) => (attach(e.target.files), (e.target.value = "")) }),
+          iconButton("attach", t("Attach files"), () => picker.click()),
+          h("input", { type: "file", multiple: true, hidden: true, "aria-label": t("Files to attach"), ref: (e) => (picker = e), onchange: (e) => (attach(e.target.files), (e.target.value = "")) }),
           models(session),
-          running ? h("select", { class: "choice only-wide", "aria-label": "What a message does while an answer is written", onchange: (e) => (mode = e.target.value) },
-            h("option", { value: "", selected: !mode }, "while busy: as set"), MODES.map(([value, label]) => h("option", { value, selected: mode === value }, label))) : null,
+          running ? h("select", { class: "choice only-wide", "aria-label": t("What a message does while an answer is written"), onchange: (e) => (mode = e.target.value) },
+            h("option", { value: "", selected: !mode }, t("while busy: as set")), MODES.map(([value, label]) => h("option", { value, selected: mode === value }, label))) : null,
           h("span", { class: "note grow cut", role: "status" }, saved),
-          running ? h("button", { type: "button", class: "round halt", key: "stop", "aria-label": running.cancelling ? "Stopping" : "Stop the answer", title: "Stop the answer", disabled: Boolean(running.cancelling), onclick: stop }, icon("stop")) : null,
-          h("button", { type: "button", class: "round", key: "send", "aria-label": running ? "Send to the queue" : "Send", title: running ? "Send to the queue" : "Send", disabled: !ready, onclick: submit }, icon("send"))))));
+          running ? h("button", { type: "button", class: "round halt", key: "stop", "aria-label": running.cancelling ? t("Stopping") : t("Stop the answer"), title: t("Stop the answer"), disabled: Boolean(running.cancelling), onclick: stop }, icon("stop")) : null,
+          h("button", { type: "button", class: "round", key: "send", "aria-label": running ? t("Send to the queue") : t("Send"), title: running ? t("Send to the queue") : t("Send"), disabled: !ready, onclick: submit }, icon("send"))))));
   }
 
   function models(session) {
@@ -74,7 +74,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     if (!all.length) return null;
     const now = session ? session.settings?.model ?? "" : model;
     const standard = standardModel(all);
-    return h("select", { class: "choice", "aria-label": "Model", onchange: (e) => chooseModel(e.target.value, session) },
+    return h("select", { class: "choice", "aria-label": t("Model"), onchange: (e) => chooseModel(e.target.value, session) },
       h("option", { value: "", selected: !now }, standard),
       all.filter((m) => m.name !== standard).map((m) => h("option", { value: m.name, selected: m.name === now }, m.name)));
   }
@@ -87,22 +87,22 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   function queue() {
     const waiting = (open()?.queue ?? []).filter((w) => w.message && !(w.turn.id === open().running?.id));
     if (!waiting.length || (!open().running && waiting.length === 1)) return null;
-    return h("section", { class: "queue", key: "queue", "aria-label": "Waiting messages" },
-      h("h2", {}, `${plural(waiting.length, "message")} waiting`),
+    return h("section", { class: "queue", key: "queue", "aria-label": t("Waiting messages") },
+      h("h2", {}, plural(waiting.length, t("{n} message waiting|{n} messages waiting"))),
       h("ul", {}, waiting.map((w) => h("li", { key: w.turn.id },
         h("span", { class: "cut grow" }, cut(said(w.message), 200)),
-        iconButton("edit", "Edit this waiting message", () => rewrite(w.message)),
-        iconButton("close", "Drop this waiting message", () => app.act(() => app.api.drop(w.turn.id)))))));
+        iconButton("edit", t("Edit this waiting message"), () => rewrite(w.message)),
+        iconButton("close", t("Drop this waiting message"), () => app.act(() => app.api.drop(w.turn.id)))))));
   }
 
   async function rewrite(message) {
-    const now = await app.ask({ title: "Edit the waiting message", input: said(message), long: true, yes: "Save" });
+    const now = await app.ask({ title: t("Edit the waiting message"), input: said(message), long: true, yes: t("Save") });
     if (now) await app.act(async () => app.dispatch({ type: "message", message: await app.api.rewrite(message.id, now) }));
   }
 
   function menu(found) {
     const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
-    return h("div", { class: "menu", id: "commands", key: "menu", role: "listbox", "aria-label": "Commands" },
+    return h("div", { class: "menu", id: "commands", key: "menu", role: "listbox", "aria-label": t("Commands") },
       found.map((c, i) => i >= from && i < from + SHOWN && h("div", { class: "option", id: `command-${i}`, role: "option", "aria-posinset": i + 1, "aria-setsize": found.length, "aria-selected": String(i === choice), key: c.name, onmousedown: (e) => (e.preventDefault(), complete(c)) },
         h("code", {}, `/${c.name}`), c.usage ? h("span", { class: "muted" }, c.usage) : null, h("span", { class: "muted grow cut" }, c.help))));
   }
@@ -141,11 +141,11 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     timer = 0;
     try {
       await app.api.compose(id, { text, media: media.map((m) => m.media) });
-      saved = text.trim() ? "Draft saved" : "";
+      saved = text.trim() ? t("Draft saved") : "";
       unsaved = false;
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;
-      saved = text.trim() ? "Draft not saved yet" : "";
+      saved = text.trim() ? t("Draft not saved yet") : "";
       unsaved = problem.status === 0;
     }
     update();
@@ -259,10 +259,10 @@ export function home(root, app) {
     const fresh = !app.state.sessions.length;
     const echo = app.info.agent === "echo";
     patch(root, [
-      h("div", { class: "bar only-narrow", key: "bar" }, iconButton("back", "Back to the list", () => app.go("/")), h("span", {}, "New conversation")),
+      h("div", { class: "bar only-narrow", key: "bar" }, iconButton("back", t("Back to the list"), () => app.go("/")), h("span", {}, t("New conversation"))),
       h("div", { class: "screen", key: "home" }, h("div", { class: "welcome" },
-        h("h1", {}, fresh ? "Keryx is running" : "What is on your mind?"),
-        h("p", { class: "lead" }, fresh ? "One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks." : `Answered by ${echo ? "echo, the offline agent" : app.info.agent}. Every conversation, from every place, is in the list.`),
+        h("h1", {}, fresh ? t("Keryx is running") : t("What is on your mind?")),
+        h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: echo ? t("echo, the offline agent") : app.info.agent })),
         h("div", { class: "cards" }, fresh ? first(app) : next(app)))),
       h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),
     ]);
@@ -271,7 +271,7 @@ export function home(root, app) {
   const write = composer(document.getElementById("home-composer"), app, {
     id: "new",
     first: app.info.composer ?? {},
-    placeholder: "Begin a conversation",
+    placeholder: t("Begin a conversation"),
     stop: () => {},
     send: async ({ text, media, model }, client) => {
       const sent = await app.act(() => app.api.begin({ text, media: media.map((m) => m.media), ...(model ? { settings: { model } } : {}) }, client));
@@ -299,9 +299,9 @@ const card = (shape, title, text, ...more) => h("section", { class: "card" }, ic
 function first(app) {
   const echo = app.info.agent === "echo";
   return [
-    card("edit", "Talk here", echo ? ["Write below. The offline agent echoes your words; ", h("code", {}, "slow 5 one two three"), " shows how an answer streams."] : "Write below. The answer streams in, and stays if the server is stopped in the middle."),
-    card("pairing", "Connect Telegram", "Make a bot with BotFather, then give Keryx its token. The conversations appear in this list.", h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
-    card("settings", echo ? "Connect a model" : "Change the model", "Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards.", h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
+    card("edit", t("Talk here"), echo ? [t("Write below. The offline agent echoes your words; "), h("code", {}, "slow 5 one two three"), t(" shows how an answer streams.")] : t("Write below. The answer streams in, and stays if the server is stopped in the middle.")),
+    card("pairing", t("Connect Telegram"), t("Make a bot with BotFather, then give Keryx its token. The conversations appear in this list."), h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
+    card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
   ];
 }
 
@@ -309,8 +309,8 @@ function next(app) {
   const last = app.state.sessions.reduce((a, b) => (Date.parse(b.active_at) > Date.parse(a.active_at) ? b : a));
   const echo = app.info.agent === "echo";
   return [
-    h("section", { class: "card" }, icon("redo"), h("h2", {}, "Go on"), h("p", {}, "Where you were last: ", h("a", { href: `#/s/${last.id}` }, last.title || "the last conversation"), ".")),
-    card("search", "Find anything", "Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys."),
-    echo ? card("settings", "Connect a model", "Only the offline agent answers now. Name an endpoint and restart Keryx.", h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")) : null,
+    h("section", { class: "card" }, icon("redo"), h("h2", {}, t("Go on")), h("p", {}, t("Where you were last: "), h("a", { href: `#/s/${last.id}` }, last.title || t("the last conversation")), ".")),
+    card("search", t("Find anything"), t("Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.")),
+    echo ? card("settings", t("Connect a model"), t("Only the offline agent answers now. Name an endpoint and restart Keryx."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")) : null,
   ];
 }

@@ -2,7 +2,7 @@
 // being read.
 
 import { composer, said } from "./composer.js";
-import { h, icon, iconButton, List, patch } from "./dom.js";
+import { h, icon, iconButton, List, patch, t } from "./dom.js";
 import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, surfaceName } from "./format.js";
 import { OPENING, Problem } from "./link.js";
 import { lostLink, nameOf } from "./sidebar.js";
@@ -41,8 +41,8 @@ export function conversation(root, app, id, seq) {
     },
     async copy(message) {
       await navigator.clipboard.writeText(said(message));
-      app.announce("Copied");
-      app.toast("Copied.");
+      app.announce(t("Copied"));
+      app.toast(t("Copied."));
     },
     retry: () => app.retry(id),
     async fork(message) {
@@ -50,7 +50,7 @@ export function conversation(root, app, id, seq) {
       if (forked) app.go(`/s/${forked.session.id}`);
     },
     async edit(message) {
-      const text = await app.ask({ title: "Edit and ask again", text: "The conversation goes on in a copy, from this message on. This one stays as it is.", input: said(message), long: true, yes: "Ask in a copy" });
+      const text = await app.ask({ title: t("Edit and ask again"), text: t("The conversation goes on in a copy, from this message on. This one stays as it is."), input: said(message), long: true, yes: t("Ask in a copy") });
       if (!text) return;
       const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
       const forked = await app.act(() => app.api.fork(id, { through: message.seq - 1, text, media }, crypto.randomUUID()));
@@ -85,7 +85,7 @@ export function conversation(root, app, id, seq) {
 
   function begin(first) {
     frame();
-    write = composer(root.querySelector(".write"), app, { id, first, send, stop: () => app.act(() => app.api.stop(id)), placeholder: "Message" });
+    write = composer(root.querySelector(".write"), app, { id, first, send, stop: () => app.act(() => app.api.stop(id)), placeholder: t("Message") });
     list = new List(root.querySelector(".talk"), { row, height: guess, measured: true, follow: true, edge, moved });
     if (!app.narrow) write.focus();
   }
@@ -94,15 +94,15 @@ export function conversation(root, app, id, seq) {
     const now = open();
     if (failed && !now) {
       patch(root, h("div", { class: "screen", key: "failed" }, h("div", { class: "empty" },
-        h("h2", {}, failed.status === 404 ? "This conversation is not here" : "This conversation cannot be shown now"),
-        h("p", {}, failed.status === 404 ? "It was deleted, or its address is not quite right." : failed.message),
-        h("button", { type: "button", class: "button main", onclick: () => (failed.status === 404 ? app.go("/") : load({ limit: OPENING })) }, failed.status === 404 ? "Back to the list" : "Try again"))));
+        h("h2", {}, failed.status === 404 ? t("This conversation is not here") : t("This conversation cannot be shown now")),
+        h("p", {}, failed.status === 404 ? t("It was deleted, or its address is not quite right.") : failed.message),
+        h("button", { type: "button", class: "button main", onclick: () => (failed.status === 404 ? app.go("/") : load({ limit: OPENING })) }, failed.status === 404 ? t("Back to the list") : t("Try again")))));
       return;
     }
     patch(root, [
       header(now),
-      h("div", { class: "talk", key: `talk-${id}`, role: "log", "aria-live": "off", "aria-label": "Conversation", tabindex: "0", own: true }),
-      !now && h("p", { class: "loading", key: "loading", role: "status" }, "Loading…"),
+      h("div", { class: "talk", key: `talk-${id}`, role: "log", "aria-live": "off", "aria-label": t("Conversation"), tabindex: "0", own: true }),
+      !now && h("p", { class: "loading", key: "loading", role: "status" }, t("Loading…")),
       h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${id}` })),
     ]);
   }
@@ -110,23 +110,23 @@ export function conversation(root, app, id, seq) {
   function header(now) {
     const session = now?.session;
     return h("header", { class: "bar", key: "bar" },
-      h("span", { class: "only-narrow" }, iconButton("back", "Back to the list", () => app.go("/"))),
+      h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))),
       h("div", { class: "grow" },
         h("h1", {}, !session ? nameOf(app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : renaming
-          ? h("input", { class: "field title", "aria-label": "Title", maxlength: "100", ref: (e) => { e.value = session.title ?? ""; setTimeout(() => e.select()); }, onkeydown: titleKeys, onblur: () => { renaming = false; app.draw(); } })
-          : h("button", { type: "button", class: "cut", title: "Rename", "aria-label": `${nameOf(session)}, rename`, onclick: () => { renaming = true; frame(); } }, nameOf(session))),
+          ? h("input", { class: "field title", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = session.title ?? ""; setTimeout(() => e.select()); }, onkeydown: titleKeys, onblur: () => { renaming = false; app.draw(); } })
+          : h("button", { type: "button", class: "cut", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: () => { renaming = true; frame(); } }, nameOf(session))),
         session && h("div", { class: "facts" },
           h("span", { class: "badge" }, badge(session.platform || session.surface)),
           h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
           session.settings?.model && h("span", { class: "cut" }, session.settings.model),
-          session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, session.activity),
-          session.ended_at && h("span", {}, `ended${session.end_reason ? `: ${session.end_reason}` : ""}`),
+          session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity)),
+          session.ended_at && h("span", {}, t("ended") + (session.end_reason ? `: ${t(session.end_reason)}` : "")),
           session.archived && h("span", {}, "archived"))),
       lostLink(app),
       session && [
-        h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? "Unpin (p)" : "Pin (p)", () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
-        iconButton("info", "Details (i)", () => app.toggleDetails(), { "aria-pressed": String(app.details) }),
-        iconButton("more", "More", more, { "aria-haspopup": "menu" }),
+        h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? t("Unpin (p)") : t("Pin (p)"), () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
+        iconButton("info", t("Details (i)"), () => app.toggleDetails(), { "aria-pressed": String(app.details) }),
+        iconButton("more", t("More"), more, { "aria-haspopup": "menu" }),
       ]);
   }
 
@@ -149,27 +149,27 @@ export function conversation(root, app, id, seq) {
     const { session } = open();
     const { menu } = await import("./dialogs.js");
     menu(at, [
-      ["edit", "Rename", () => { renaming = true; frame(); }],
-      ["pin", session.pinned ? "Unpin" : "Pin", () => app.pin(session)],
-      ["archive", session.archived ? "Unarchive" : "Archive", () => app.archive(session)],
-      ["folder", "Move to a project", () => app.project(session)],
+      ["edit", t("Rename"), () => { renaming = true; frame(); }],
+      ["pin", session.pinned ? t("Unpin") : t("Pin"), () => app.pin(session)],
+      ["archive", session.archived ? t("Unarchive") : t("Archive"), () => app.archive(session)],
+      ["folder", t("Move to a project"), () => app.project(session)],
       null,
-      ["undo", "Undo the last turn", () => app.undo(id).then((undone) => undone && write.fill(undone.text))],
-      ["redo", "Redo", () => app.act(() => app.api.redo(id))],
-      ["retry", "Ask the last question again", tools.retry],
-      ["fork", "Fork from the end", () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, crypto.randomUUID())).session.id}`))],
+      ["undo", t("Undo the last turn"), () => app.undo(id).then((undone) => undone && write.fill(undone.text))],
+      ["redo", t("Redo"), () => app.act(() => app.api.redo(id))],
+      ["retry", t("Ask the last question again"), tools.retry],
+      ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, crypto.randomUUID())).session.id}`))],
       null,
-      ["file", "Export as Markdown", () => (location.href = app.api.exported(id, "markdown"))],
-      ["file", "Export as a page", () => (location.href = app.api.exported(id, "html"))],
-      ["check", session.ended_at ? "Reopen" : "End", () => app.change(id, { ended: !session.ended_at })],
-      ["trash", "Delete", () => app.remove(session)],
+      ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
+      ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
+      ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+      ["trash", t("Delete"), () => app.remove(session)],
     ]);
   }
 
   function pill(now) {
     if (!list || !now || (list.atEnd && !now.later)) return null;
     const fresh = Math.max(0, (now.session.last_seq ?? 0) - newest);
-    return h("button", { type: "button", class: "pill", key: "pill", onclick: toEnd }, icon("down"), fresh ? `${plural(fresh, "new message")}` : "To the end");
+    return h("button", { type: "button", class: "pill", key: "pill", onclick: toEnd }, icon("down"), fresh ? plural(fresh, t("{n} new message|{n} new messages")) : t("To the end"));
   }
 
   async function toEnd() {
@@ -191,14 +191,14 @@ export function conversation(root, app, id, seq) {
     switch (item.kind) {
       case "day": return wrap([item.at], h("div", { class: "day" }, dayName(item.at)));
       case "epoch": return wrap([item.epoch], h("div", { class: "break", "data-seq": item.notice?.seq }, item.epoch?.html || item.notice
-        ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, "Compacted here: the summary"), item.epoch?.html ? h("div", { class: "prose body", html: item.epoch.html }) : h("div", { class: "prose body plain" }, item.notice.parts[0].text))
-        : "Compacted here"));
-      case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, "Forked here from ", h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, "another conversation"))));
-      case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || "tools", 90)), h("span", {}, `${plural(item.messages.length, "message")} undone`), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? "Fold" : "Show")));
+        ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, t("Compacted here: the summary")), item.epoch?.html ? h("div", { class: "prose body", html: item.epoch.html }) : h("div", { class: "prose body plain" }, item.notice.parts[0].text))
+        : t("Compacted here")));
+      case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, t("Forked here from "), h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, t("another conversation")))));
+      case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || t("tools"), 90)), h("span", {}, plural(item.messages.length, t("{n} message undone|{n} messages undone"))), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? t("Fold") : t("Show"))));
       case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
       case "question": return wrap([item.question], questionView(item.question, tools.answer));
-      case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, "The last answer failed. What was said is kept."), h("button", { type: "button", class: "button", onclick: tools.retry }, "Try again"))));
+      case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, t("The last answer failed. What was said is kept.")), h("button", { type: "button", class: "button", onclick: tools.retry }, t("Try again")))));
       case "reply": return wrap([item.reply], h("div", { class: "notice" }, icon("info"), h("span", { class: "plain" }, item.reply.text)));
       default: return wrap([item.pending], pendingView(item.pending, tools));
     }
@@ -335,7 +335,7 @@ export function conversation(root, app, id, seq) {
   function heard(event) {
     if (event.type === "message" && event.message.session === id && event.message.role === "assistant" && !event.message.mark && event.message.seq > announced) {
       announced = event.message.seq;
-      app.announce(`Answer: ${cut(said(event.message), 240)}`);
+      app.announce(t("Answer: {text}", { text: cut(said(event.message), 240) }));
     }
   }
 

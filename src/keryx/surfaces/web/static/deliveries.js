@@ -1,6 +1,6 @@
 // Deliveries: answers on their way to platforms, and what to do with those that are stuck.
 
-import { h } from "./dom.js";
+import { h, t } from "./dom.js";
 import { badge, cut, full, SENDING, time } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
@@ -9,22 +9,22 @@ const STUCK = new Set(["failed", "dead", "unknown", "held"]);
 export function show(root, app) {
   let wanted = "";
   return screen(root, app, {
-    title: "Deliveries",
-    lead: "Answers on their way to chats. What failed or is in doubt stays here until you send it again or discard it.",
+    title: t("Deliveries"),
+    lead: t("Answers on their way to chats. What failed or is in doubt stays here until you send it again or discard it."),
     live: ["delivery"],
     load: () => app.api.deliveries({ state: wanted, limit: 100 }),
     body: ({ deliveries }, reload) => [
-      h("div", { class: "stack", role: "group", "aria-label": "Which deliveries are shown", key: "filter" }, [["", "Waiting or stuck"], ["sent", "Arrived"], ["discarded", "Discarded"]].map(([state, label]) =>
+      h("div", { class: "stack", role: "group", "aria-label": t("Which deliveries are shown"), key: "filter" }, [["", t("Waiting or stuck")], ["sent", t("Arrived")], ["discarded", t("Discarded")]].map(([state, label]) =>
         h("button", { type: "button", class: "chip", "aria-pressed": String(wanted === state), onclick: () => { wanted = state; reload(); } }, label))),
       deliveries.length
-        ? table(["To", "Answer", "State", "When", ""], deliveries.map((d) => row(d, app, reload)), "Deliveries")
-        : empty("Nothing is on its way", "When a chat platform is connected, each answer appears here from the moment it is written until it has arrived."),
+        ? table([t("To"), t("Answer"), t("State"), t("When"), ""], deliveries.map((d) => row(d, app, reload)), t("Deliveries"))
+        : empty(t("Nothing is on its way"), t("When a chat platform is connected, each answer appears here from the moment it is written until it has arrived.")),
     ],
   });
 }
 
 function note(d) {
-  const told = [d.error ?? (d.state === "unknown" ? "it may have arrived" : ""), d.attempts > 1 ? `${d.attempts} tries` : ""].filter(Boolean);
+  const told = [d.error ?? (d.state === "unknown" ? t("it may have arrived") : ""), d.attempts > 1 ? t("{n} tries", { n: d.attempts }) : ""].filter(Boolean);
   return told.length ? h("div", { class: "muted small" }, told.join(", ")) : null;
 }
 
@@ -36,6 +36,6 @@ function row(d, app, reload) {
     h("td", {}, h("span", { class: `state ${d.state}` }, SENDING[d.state]), note(d)),
     h("td", {}, h("time", { datetime: d.created_at, title: full(d.created_at) }, time(d.created_at))),
     h("td", {}, STUCK.has(d.state) || d.state === "ready" ? h("div", { class: "acts" },
-      STUCK.has(d.state) && h("button", { type: "button", class: "button", onclick: () => decide(app.api.redeliver) }, "Send again"),
-      h("button", { type: "button", class: "button", onclick: () => decide(app.api.discard) }, "Discard")) : null));
+      STUCK.has(d.state) && h("button", { type: "button", class: "button", onclick: () => decide(app.api.redeliver) }, t("Send again")),
+      h("button", { type: "button", class: "button", onclick: () => decide(app.api.discard) }, t("Discard"))) : null));
 }

@@ -1,11 +1,11 @@
 // Details: what is known of the open conversation beside its words.
 
-import { h, iconButton, patch } from "./dom.js";
+import { h, iconButton, patch, t } from "./dom.js";
 import { badge, count, cut, full, laneName, money, plural, SENDING, surfaceName } from "./format.js";
 
 const STEP = 34;
 const INDENT = 16;
-const WHY = { new: "begun anew", idle: "after a silence", daily: "on a new day", suspended: "after a stop", deleted: "after a deleted one" };
+const WHY = { new: t("begun anew"), idle: t("after a silence"), daily: t("on a new day"), suspended: t("after a stop"), deleted: t("after a deleted one") };
 
 export function details(root, app) {
   let lineage = null;
@@ -29,12 +29,12 @@ export function details(root, app) {
     ask(open);
     const chats = open.lanes.filter((l) => l.platform !== "web");
     patch(root, [
-      h("div", { class: "details-top", key: "top" }, h("h2", {}, "Details"), iconButton("close", "Close the details (Esc)", () => app.toggleDetails())),
-      section("Conversation", pairs(facts(open.session))),
-      section("Usage", usage(open.session)),
-      lineage && section("Lineage", picture(lineage, open.id)),
-      chats.length ? section("Lanes", h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow", title: l.key }, laneName(l)), l.place && l.person && h("span", { class: "muted cut" }, l.person))))) : null,
-      open.deliveries.length ? section("Deliveries", h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
+      h("div", { class: "details-top", key: "top" }, h("h2", {}, t("Details")), iconButton("close", t("Close the details (Esc)"), () => app.toggleDetails())),
+      section(t("Conversation"), pairs(facts(open.session))),
+      section(t("Usage"), usage(open.session)),
+      lineage && section(t("Lineage"), picture(lineage, open.id)),
+      chats.length ? section(t("Lanes"), h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow", title: l.key }, laneName(l)), l.place && l.person && h("span", { class: "muted cut" }, l.person))))) : null,
+      open.deliveries.length ? section(t("Deliveries"), h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
       files(open),
     ]);
   }
@@ -47,25 +47,25 @@ const pairs = (list) => h("dl", { class: "pairs" }, list.filter(([, value]) => v
 
 function facts(session) {
   return [
-    ["Began", full(session.created_at)],
-    ["In", session.place ? `${session.platform}, ${session.place}` : surfaceName(session.surface)],
-    ["Messages", (session.messages ?? 0).toLocaleString()],
-    ["Turns", (session.turns ?? 0).toLocaleString()],
-    ["Model", session.settings?.model],
-    ["Folder", session.cwd],
+    [t("Began"), full(session.created_at)],
+    [t("In"), session.place ? `${session.platform}, ${session.place}` : surfaceName(session.surface)],
+    [t("Messages"), (session.messages ?? 0).toLocaleString()],
+    [t("Turns"), (session.turns ?? 0).toLocaleString()],
+    [t("Model"), session.settings?.model],
+    [t("Folder"), session.cwd],
     ["Id", h("code", {}, session.id)],
   ];
 }
 
 function usage(session) {
-  const t = session.tokens ?? {};
+  const tokens = session.tokens ?? {};
   const used = session.context_used;
   const limit = session.context_limit;
   return [
-    pairs([["Input", count(t.input ?? 0)], ["Output", count(t.output ?? 0)], ["Reasoning", t.reasoning && count(t.reasoning)], ["From cache", t.cache_read && count(t.cache_read)], ["To cache", t.cache_write && count(t.cache_write)], ["Cost", session.cost === undefined ? "unknown" : `${money(session.cost)}${session.cost_status === "estimated" ? ", estimated" : ""}`]]),
+    pairs([[t("Input"), count(tokens.input ?? 0)], [t("Output"), count(tokens.output ?? 0)], [t("Reasoning"), tokens.reasoning && count(tokens.reasoning)], [t("From cache"), tokens.cache_read && count(tokens.cache_read)], [t("To cache"), tokens.cache_write && count(tokens.cache_write)], [t("Cost"), session.cost === undefined ? t("unknown") : `${money(session.cost)}${session.cost_status === "estimated" ? t(", estimated") : ""}`]]),
     limit ? [
-      h("div", { class: "gauge", role: "meter", "aria-label": "Context in use", "aria-valuemin": "0", "aria-valuemax": limit, "aria-valuenow": used ?? 0 }, h("div", { css: { width: `${Math.min(100, ((used ?? 0) / limit) * 100)}%` } })),
-      h("p", { class: "muted" }, `${count(used ?? 0)} of ${count(limit)} tokens of context`),
+      h("div", { class: "gauge", role: "meter", "aria-label": t("Context in use"), "aria-valuemin": "0", "aria-valuemax": limit, "aria-valuenow": used ?? 0 }, h("div", { css: { width: `${Math.min(100, ((used ?? 0) / limit) * 100)}%` } })),
+      h("p", { class: "muted" }, t("{used} of {limit} tokens of context", { used: count(used ?? 0), limit: count(limit) })),
     ] : null,
   ];
 }
@@ -73,7 +73,7 @@ function usage(session) {
 function files(open) {
   const found = open.messages.flatMap((m) => m.parts.filter((p) => p.type === "media").map((part) => ({ part, seq: m.seq })));
   if (!found.length) return null;
-  return section("Files", h("ul", { class: "items" }, found.slice(-30).map(({ part, seq }) => h("li", { key: `${seq}.${part.media}` }, h("a", { class: "cut", href: `#/s/${open.id}/${seq}` }, cut(part.name || part.kind, 60))))));
+  return section(t("Files"), h("ul", { class: "items" }, found.slice(-30).map(({ part, seq }) => h("li", { key: `${seq}.${part.media}` }, h("a", { class: "cut", href: `#/s/${open.id}/${seq}` }, cut(part.name || part.kind, 60))))));
 }
 
 // Depth of each branch, parents before children: forks stand below and to the right of where they left, what a lane began
@@ -101,11 +101,11 @@ function line({ depth, row, parent, reset }, x, y) {
 }
 
 function about({ branch, reset }) {
-  const facts = [plural(branch.last_seq, "message")];
+  const facts = [plural(branch.last_seq, t("{n} message|{n} messages"))];
   if (reset) facts.push(WHY[branch.why] ?? branch.why);
-  else if (branch.parent_seq) facts.push(`forked at ${branch.parent_seq}`);
+  else if (branch.parent_seq) facts.push(t("forked at {seq}", { seq: branch.parent_seq }));
   const compacted = (branch.epochs ?? []).filter((e) => e.number > 0).length;
-  if (compacted) facts.push(compacted === 1 ? "compacted" : `compacted ${compacted} times`);
+  if (compacted) facts.push(compacted === 1 ? t("compacted") : t("compacted {n} times", { n: compacted }));
   return facts.join(", ");
 }
 
@@ -113,14 +113,14 @@ function picture(branches, here) {
   const rows = tree(branches);
   const x = (depth) => 10 + Math.min(depth, 8) * INDENT;
   const y = (row) => 16 + row * STEP;
-  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, preserveAspectRatio: "xMinYMin meet", role: "group", "aria-label": "Forks, epochs and resets" },
+  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, preserveAspectRatio: "xMinYMin meet", role: "group", "aria-label": t("Forks, epochs and resets") },
     rows.map((item) => line(item, x, y)),
     rows.map((item) => {
       const { branch, depth, row } = item;
       return h("svg:a", { key: branch.id, href: `#/s/${branch.id}`, "aria-current": branch.id === here ? "true" : null },
         h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),
         (branch.epochs ?? []).filter((e) => e.number > 0).slice(-4).map((e, i) => h("line", { class: "branch", x1: x(depth) - 6, x2: x(depth) + 6, y1: y(row) + 8 + i * 3, y2: y(row) + 8 + i * 3 })),
-        h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || "Untitled", 34 - depth * 2)),
+        h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || t("Untitled"), 34 - depth * 2)),
         h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, about(item)));
     })));
 }

@@ -1,22 +1,22 @@
 // Dialogs: questions to the person, menus, the keyboard map and the story of a message.
 
-import { h, icon, patch } from "./dom.js";
+import { h, icon, patch, t } from "./dom.js";
 import { full } from "./format.js";
 
 const KEYS = [
-  ["Ctrl K", "Find conversations and commands"],
-  ["n", "New conversation"],
-  ["/", "Search"],
-  ["j k", "Down and up in the list"],
-  ["Enter", "Open, or send"],
-  ["Shift Enter", "New line"],
-  ["e", "Archive"],
-  ["p", "Pin"],
-  ["u", "Undo the last turn"],
-  ["r", "Ask again"],
-  ["i", "Details"],
-  ["Esc", "Close, or leave a field"],
-  ["?", "These keys"],
+  ["Ctrl K", t("Find conversations and commands")],
+  ["n", t("New conversation")],
+  ["/", t("Search")],
+  ["j k", t("Down and up in the list")],
+  ["Enter", t("Open, or send")],
+  ["Shift Enter", t("New line")],
+  ["e", t("Archive")],
+  ["p", t("Pin")],
+  ["u", t("Undo the last turn")],
+  ["r", t("Ask again")],
+  ["i", t("Details")],
+  ["Esc", t("Close, or leave a field")],
+  ["?", t("These keys")],
 ];
 
 // Shows a dialog until it is closed; gives what `close` was given, or null.
@@ -49,33 +49,33 @@ export function ask({ title, text, input, long = false, yes = "OK", danger = fal
     text && h("p", {}, text),
     typed && h(long ? "textarea" : "input", { class: "field", name: "words", "aria-label": title, rows: long ? "6" : null, autofocus: true, ref: (e) => (e.value = input) }),
     h("div", { class: "ends" },
-      h("button", { type: "button", class: "button", onclick: () => close(null) }, "Cancel"),
+      h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Cancel")),
       h("button", { class: danger ? "button danger" : "button main", autofocus: !typed }, yes))), { label: title });
 }
 
 export function keys() {
-  return dialog((close) => h("div", { class: "ask" }, h("h2", {}, "Keys"),
+  return dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Keys")),
     h("div", { class: "keys" }, KEYS.map(([key, what]) => h("div", {}, h("span", {}, what), h("kbd", {}, key)))),
-    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, "Close"))), { label: "Keys" });
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, t("Close")))), { label: t("Keys") });
 }
 
 export function story(told) {
-  return dialog((close) => h("div", { class: "ask" }, h("h2", {}, "Why"), h("p", {}, `This message: ${told.outcome}.`),
+  return dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Why")), h("p", {}, t("This message: {outcome}.", { outcome: told.outcome })),
     h("ul", { class: "items story small" }, told.events.map((e) => h("li", {}, h("time", { datetime: e.at }, full(e.at)), h("span", {}, e.what)))),
-    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, "Close"))), { label: "The story of this message" });
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, t("Close")))), { label: t("The story of this message") });
 }
 
 // Gives a project's id, null for none, undefined when nothing was chosen.
 export async function chooseProject(app, session) {
   const NEW = "+";
   const chosen = await dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); close([e.target.elements.project.value, e.target.elements.words.value.trim()]); } },
-    h("h2", {}, "Move to a project"),
-    h("select", { class: "field", name: "project", "aria-label": "Project" },
-      h("option", { value: "", selected: !session.project }, "No project"),
+    h("h2", {}, t("Move to a project")),
+    h("select", { class: "field", name: "project", "aria-label": t("Project") },
+      h("option", { value: "", selected: !session.project }, t("No project")),
       app.state.projects.map((p) => h("option", { value: p.id, selected: p.id === session.project }, p.name)),
-      h("option", { value: NEW, selected: !app.state.projects.length }, "A new project, named below")),
-    h("input", { class: "field", name: "words", "aria-label": "Name of a new project", placeholder: "Name of a new project", maxlength: "100" }),
-    h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: () => close(null) }, "Cancel"), h("button", { class: "button main" }, "Move"))), { label: "Move to a project" });
+      h("option", { value: NEW, selected: !app.state.projects.length }, t("A new project, named below"))),
+    h("input", { class: "field", name: "words", "aria-label": t("Name of a new project"), placeholder: t("Name of a new project"), maxlength: "100" }),
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Cancel")), h("button", { class: "button main" }, t("Move")))), { label: t("Move to a project") });
   if (!chosen) return undefined;
   const [id, name] = chosen;
   if (id !== NEW) return id || null;

@@ -9,6 +9,14 @@ const NEAR_EDGE = 1200;
 const BLOCKS = new Set(["P", "LI", "UL", "OL", "BLOCKQUOTE", "H1", "H2", "H3", "H4", "H5", "H6"]);
 const PROPERTIES = new Set(["value", "disabled", "hidden", "open", "selected"]);
 
+// What the server says in the language of the reader; what is missing there is English.
+const TEXTS = JSON.parse(globalThis.document?.getElementById("texts")?.textContent || "{}");
+
+// A text of the page in the language of the reader, with its {fields} filled in.
+export function t(text, fields = {}) {
+  return (TEXTS[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => (name in fields ? String(fields[name]) : whole));
+}
+
 const present = (children) => children.flat(3).filter((c) => c !== null && c !== undefined && c !== false);
 
 // Describes one element. A child may be a function, called only when it is looked at. `key` names an element among its
@@ -118,8 +126,8 @@ function trusted(node, html) {
     const copy = document.createElement("button");
     copy.type = "button";
     copy.className = "copy quiet";
-    copy.textContent = "Copy";
-    copy.setAttribute("aria-label", "Copy this code");
+    copy.textContent = t("Copy");
+    copy.setAttribute("aria-label", t("Copy this code"));
     box.append(block, copy);
   }
   for (const table of node.querySelectorAll("table")) {

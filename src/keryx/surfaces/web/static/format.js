@@ -1,16 +1,18 @@
 // Format: how times, amounts and names are written for people, how one entry of a conversation looks: words, reasoning,
 // tools, files, marks, and what can be done with it; and the order in which entries stand.
 
-import { h, icon, iconButton } from "./dom.js";
+import { h, icon, iconButton, t } from "./dom.js";
 
-const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
-const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
-const YEAR = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long", year: "numeric" });
-const MONTH = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric" });
-const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
-const SHORT = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+// English pages show times as the browser does.
+const LOCALE = document.documentElement.lang === "en" ? undefined : document.documentElement.lang;
+const TIME = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit", hour12: false });
+const DAY = new Intl.DateTimeFormat(LOCALE, { weekday: "long", day: "numeric", month: "long" });
+const YEAR = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "long", year: "numeric" });
+const MONTH = new Intl.DateTimeFormat(LOCALE, { month: "long", year: "numeric" });
+const FULL = new Intl.DateTimeFormat(LOCALE, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+const SHORT = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "short" });
 const MARKS = { telegram: "Tg", discord: "Dc", slack: "Sl", matrix: "Mx", whatsapp: "Wa", signal: "Sg", web: "Wb", cli: "Tm", acp: "Ed", api: "Ap", job: "Jb", email: "Em", local: "Lo" };
-const NAMES = { web: "web", cli: "terminal", acp: "editor", api: "API", job: "job", gateway: "chat", matrix: "Matrix", telegram: "Telegram", discord: "Discord", slack: "Slack", whatsapp: "WhatsApp", signal: "Signal" };
+const NAMES = { web: t("web"), cli: t("terminal"), acp: t("editor"), api: "API", job: t("job"), gateway: t("chat"), matrix: "Matrix", telegram: "Telegram", discord: "Discord", slack: "Slack", whatsapp: "WhatsApp", signal: "Signal" };
 
 const MINUTE = 60_000;
 const DAYS = 86_400_000;
@@ -26,24 +28,24 @@ export function dayOf(at) {
 
 export function dayName(at, now = Date.now()) {
   const away = Math.round((dayOf(now) - dayOf(at)) / DAYS);
-  if (away === 0) return "Today";
-  if (away === 1) return "Yesterday";
+  if (away === 0) return t("Today");
+  if (away === 1) return t("Yesterday");
   return away > 0 && away < 180 ? DAY.format(new Date(at)) : YEAR.format(new Date(at));
 }
 
 // The group of a list that a moment belongs to.
 export function groupOf(at, now = Date.now()) {
   const away = Math.round((dayOf(now) - dayOf(at)) / DAYS);
-  if (away <= 0) return "Today";
-  if (away === 1) return "Yesterday";
-  if (away < 7) return "Last 7 days";
-  if (away < 30) return "Last 30 days";
+  if (away <= 0) return t("Today");
+  if (away === 1) return t("Yesterday");
+  if (away < 7) return t("Last 7 days");
+  if (away < 30) return t("Last 30 days");
   return MONTH.format(new Date(at));
 }
 
 export function ago(at, now = Date.now()) {
   const past = now - new Date(at).getTime();
-  if (past < MINUTE) return "now";
+  if (past < MINUTE) return t("now");
   if (past < 60 * MINUTE) return `${Math.floor(past / MINUTE)}m`;
   if (past < DAYS && dayOf(at) === dayOf(now)) return time(at);
   return SHORT.format(new Date(at));
@@ -63,11 +65,12 @@ export function count(n) {
   return `${(n / 1_000_000).toFixed(1)}M`;
 }
 
-export const plural = (n, word) => `${n.toLocaleString()} ${word}${n === 1 ? "" : "s"}`;
+// A text with a form for one and for several: "{n} file|{n} files".
+export const plural = (n, forms) => forms.split("|")[n === 1 ? 0 : 1].replace("{n}", n.toLocaleString());
 
 // Money is stored in millionths.
 export function money(millionths) {
-  if (millionths === null || millionths === undefined) return "unknown";
+  if (millionths === null || millionths === undefined) return t("unknown");
   if (millionths === 0) return "0";
   const amount = millionths / 1_000_000;
   return amount < 0.01 ? amount.toFixed(4) : amount.toFixed(2);
@@ -75,7 +78,7 @@ export function money(millionths) {
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
 // How a delivery stands, in a word.
-export const SENDING = { unknown: "in doubt", held: "held until they write", dead: "given up", failed: "refused", ready: "waiting", sending: "on its way", sent: "arrived", discarded: "discarded" };
+export const SENDING = { unknown: t("in doubt"), held: t("held until they write"), dead: t("given up"), failed: t("refused"), ready: t("waiting"), sending: t("on its way"), sent: t("arrived"), discarded: t("discarded") };
 export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
@@ -86,17 +89,17 @@ export function cut(text, limit) {
 }
 
 const SIGNS = {
-  interrupted: ["warn", "Interrupted: the server stopped in the middle"],
-  cancelled: ["stop", "Stopped"],
-  failed: ["warn", "Failed"],
-  late: ["clock", "Came too late, was not sent"],
-  edited: ["edit", "Edited"],
-  withdrawn: ["stop", "Withdrawn before it was answered"],
-  deleted: ["edit", "Deleted afterwards"],
+  interrupted: ["warn", t("Interrupted: the server stopped in the middle")],
+  cancelled: ["stop", t("Stopped")],
+  failed: ["warn", t("Failed")],
+  late: ["clock", t("Came too late, was not sent")],
+  edited: ["edit", t("Edited")],
+  withdrawn: ["stop", t("Withdrawn before it was answered")],
+  deleted: ["edit", t("Deleted afterwards")],
 };
 
-const via = (m) => (m.surface && m.surface !== "web" ? `via ${surfaceName(m.surface)}` : "");
-const who = (m) => (m.role === "user" ? m.author || "You" : m.role === "assistant" ? m.author || "Agent" : m.role === "tool" ? "Tool" : "Keryx");
+const via = (m) => (m.surface && m.surface !== "web" ? t("via {surface}", { surface: surfaceName(m.surface) }) : "");
+const who = (m) => (m.role === "user" ? m.author || t("You") : m.role === "assistant" ? m.author || t("Agent") : m.role === "tool" ? t("Tool") : "Keryx");
 
 export function messageView(item, tools, { flash, last }) {
   const m = tools.whole.get(item.message.id) ?? item.message;
@@ -108,19 +111,19 @@ export function messageView(item, tools, { flash, last }) {
       h("span", { class: "who cut" }, who(m)),
       h("time", { datetime: m.at, title: full(m.at) }, time(m.at)),
       via(m) && h("span", { class: "cut" }, via(m)),
-      m.observed && h("span", { class: "sign quietly" }, "overheard"),
+      m.observed && h("span", { class: "sign quietly" }, t("overheard")),
       actions(m, tools, last)),
     h("div", { class: "body" }, m.parts.map((part, i) => partView(part, m, i, item.results, tools)), sign(m)),
     !item.head && h("div", { class: "unseen" }, time(m.at)));
 }
 
 function actions(m, tools, last) {
-  return h("div", { class: "acts", role: "group", "aria-label": "What can be done with this message" },
-    m.role === "user" && iconButton("edit", "Edit and ask again in a copy", () => tools.edit(m)),
-    last && m.role === "assistant" && iconButton("retry", "Ask again (r)", () => tools.retry()),
-    iconButton("copy", "Copy", () => tools.copy(m)),
-    iconButton("fork", "Fork from here", () => tools.fork(m)),
-    iconButton("info", "Why: the story of this message", () => tools.why(m)));
+  return h("div", { class: "acts", role: "group", "aria-label": t("What can be done with this message") },
+    m.role === "user" && iconButton("edit", t("Edit and ask again in a copy"), () => tools.edit(m)),
+    last && m.role === "assistant" && iconButton("retry", t("Ask again (r)"), () => tools.retry()),
+    iconButton("copy", t("Copy"), () => tools.copy(m)),
+    iconButton("fork", t("Fork from here"), () => tools.fork(m)),
+    iconButton("info", t("Why: the story of this message"), () => tools.why(m)));
 }
 
 function sign(m) {
@@ -141,7 +144,7 @@ function partView(part, m, i, results, tools) {
 
 function thought(key, text, tools, live = false) {
   return h("details", { class: "thought", open: tools.unfolded.has(key), ontoggle: (e) => tools.fold(key, e.target.open) },
-    h("summary", {}, live ? "Thinking" : "Thought"),
+    h("summary", {}, live ? t("Thinking") : t("Thought")),
     h("div", { tabindex: "0" }, text));
 }
 
@@ -154,10 +157,10 @@ function tool(call, m, result, tools) {
       h("span", { class: "name cut" }, call.name),
       h("span", { class: "argument cut" }, cut(call.main || call.input || "", 120)),
       result && result.message.at !== m.at && h("span", { class: "muted" }, elapsed(Date.parse(result.message.at) - Date.parse(m.at))),
-      h("span", { class: `state ${state}` }, state)),
+      h("span", { class: `state ${state}` }, t(state))),
     h("div", { class: "inside" },
-      call.input && [h("h4", {}, "Input"), h("pre", { tabindex: "0" }, pretty(call.input)), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, "Show all of it")],
-      part && [h("h4", {}, "Output"), h("pre", { tabindex: "0" }, part.output || "(nothing)"), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, "Show all of it")]));
+      call.input && [h("h4", {}, t("Input")), h("pre", { tabindex: "0" }, pretty(call.input)), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))],
+      part && [h("h4", {}, t("Output")), h("pre", { tabindex: "0" }, part.output || "(nothing)"), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, t("Show all of it"))]));
 }
 
 function pretty(text) {
@@ -182,7 +185,7 @@ const STEPS = { x: ["check", "done"], "~": ["clock", "at work"], " ": ["", "to d
 
 function plan(m) {
   const steps = m.parts[0].text.split("\n").map((line) => /^- \[(.)\] (?:!{1,2} )?(.*)$/.exec(line));
-  return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": "Plan" }, steps.map((found) => {
+  return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": t("Plan") }, steps.map((found) => {
     const [shape, state] = STEPS[found?.[1]] ?? STEPS[" "];
     return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), found[2]);
   }));
@@ -197,8 +200,8 @@ export function draftView(item, tools) {
   const tail = (part) => part.tail && /\s*$/.exec(part.text.slice(0, part.text.length - part.tail.length).slice(-8))[0] + part.tail;
   const parts = item.draft?.parts ?? [];
   const words = parts.some((p) => p.text);
-  return h("article", { class: "message assistant", "aria-label": "The answer that is being written", "aria-busy": "true" },
-    item.head && h("div", { class: "head" }, h("span", { class: "who" }, "Agent"), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: "state running" }, item.running?.cancelling ? "stopping" : words ? "writing" : "at work")),
+  return h("article", { class: "message assistant", "aria-label": t("The answer that is being written"), "aria-busy": "true" },
+    item.head && h("div", { class: "head" }, h("span", { class: "who" }, t("Agent")), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: "state running" }, item.running?.cancelling ? t("stopping") : words ? t("writing") : t("at work"))),
     h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media) : part.thought
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
@@ -207,25 +210,25 @@ export function draftView(item, tools) {
 }
 
 export function pendingView(pending, tools) {
-  return h("article", { class: pending.error ? "message user" : "message user sending", "aria-label": "A message on its way" },
-    h("div", { class: "head" }, h("span", { class: "who" }, "You"), h("span", {}, pending.error ? "not sent" : pending.sent ? "stored" : "sending")),
+  return h("article", { class: pending.error ? "message user" : "message user sending", "aria-label": t("A message on its way") },
+    h("div", { class: "head" }, h("span", { class: "who" }, t("You")), h("span", {}, pending.error ? "not sent" : pending.sent ? "stored" : "sending")),
     h("div", { class: "body" }, h("div", { class: "plain" }, pending.text), pending.media.map((m) => media(m))),
     pending.error && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, pending.error.text),
-      h("button", { type: "button", class: "button", onclick: () => tools.again(pending) }, "Send again"),
-      h("button", { type: "button", class: "button", onclick: () => tools.drop(pending) }, "Remove")));
+      h("button", { type: "button", class: "button", onclick: () => tools.again(pending) }, t("Send again")),
+      h("button", { type: "button", class: "button", onclick: () => tools.drop(pending) }, t("Remove"))));
 }
 
 // What an agent asks a person. Without options the answer is free text.
 export function questionView(question, answer) {
   const options = question.options ?? [];
-  return h("section", { class: "question", "aria-label": "A question of the agent" },
+  return h("section", { class: "question", "aria-label": t("A question of the agent") },
     h("h3", {}, question.title),
     question.detail && h("pre", { tabindex: "0" }, question.detail),
     question.note && h("p", { class: "note" }, question.note),
     options.length
-      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, o.label)))
+      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, t(o.label))))
       : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(question, text); } },
-          h("input", { class: "field grow", "aria-label": "Your answer" }), h("button", { class: "button main" }, "Answer")));
+          h("input", { class: "field grow", "aria-label": t("Your answer") }), h("button", { class: "button main" }, t("Answer"))));
 }
 
 // The order of reading: each turn's messages stand together, even when the next question came before its answer.

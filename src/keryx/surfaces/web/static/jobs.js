@@ -1,7 +1,7 @@
 // Jobs: prompts that run by a schedule, and what became of each run.
 
 import { dialog } from "./dialogs.js";
-import { h } from "./dom.js";
+import { h, t } from "./dom.js";
 import { cut, full } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
@@ -9,15 +9,15 @@ const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 export function show(root, app) {
   return screen(root, app, {
-    title: "Jobs",
-    lead: "A job is a prompt with a schedule. Each run is a conversation of its own; its answer is sent where you say.",
+    title: t("Jobs"),
+    lead: t("A job is a prompt with a schedule. Each run is a conversation of its own; its answer is sent where you say."),
     live: ["job", "turn", "delivery"],
     load: () => app.api.jobs(),
     body: ({ jobs }, reload) => [
       form(app, reload),
       jobs.length
-        ? table(["Job", "Schedule", "Next", "Last run", ""], jobs.map((job) => row(job, app, reload)), "Jobs")
-        : empty("Nothing is scheduled", "Say above when and what: every 2h, 0 9 * * mon-fri, @daily, 30m for once, or a date and time."),
+        ? table([t("Job"), t("Schedule"), t("Next"), t("Last run"), ""], jobs.map((job) => row(job, app, reload)), t("Jobs"))
+        : empty(t("Nothing is scheduled"), t("Say above when and what: every 2h, 0 9 * * mon-fri, @daily, 30m for once, or a date and time.")),
     ],
   });
 }
@@ -29,14 +29,14 @@ function form(app, reload) {
     app.act(async () => {
       const job = await app.api.addJob({ schedule: schedule.value.trim(), prompt: prompt.value.trim(), to: to.value.trim(), zone: zone.value.trim() });
       event.target.reset();
-      app.toast(`${job.name} runs ${job.schedule}.`);
+      app.toast(t("{name} runs {schedule}.", { name: job.name, schedule: job.schedule }));
       await reload();
     });
   };
   const field = (name, label, hint, more) => h("input", { class: "field grow", name, "aria-label": label, placeholder: hint, autocomplete: "off", ...more });
   return h("form", { class: "block schedule", key: "add", onsubmit: send },
-    h("div", { class: "stack" }, field("schedule", "Schedule", "When, as every 2h", { required: true }), field("prompt", "Prompt", "What the agent is to do", { required: true })),
-    h("div", { class: "stack" }, field("to", "Send to", "Send to, as telegram"), field("zone", "Time zone", "Time zone", { ref: (e) => (e.value = e.defaultValue = ZONE) }), h("button", { class: "button main" }, "Add")));
+    h("div", { class: "stack" }, field("schedule", t("Schedule"), t("When, as every 2h"), { required: true }), field("prompt", t("Prompt"), t("What the agent is to do"), { required: true })),
+    h("div", { class: "stack" }, field("to", t("Send to"), t("Send to, as telegram")), field("zone", t("Time zone"), t("Time zone"), { ref: (e) => (e.value = e.defaultValue = ZONE) }), h("button", { class: "button main" }, t("Add"))));
 }
 
 const moment = (at) => h("time", { datetime: at }, full(at));
@@ -46,19 +46,19 @@ function row(job, app, reload) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
   const paused = job.state === "paused";
   return h("tr", { key: job.id },
-    h("td", {}, h("strong", {}, cut(job.name, 60)), job.prompt !== job.name && h("div", { class: "muted small" }, cut(job.prompt, 120)), h("div", { class: "muted small" }, job.to.length ? `to ${cut(job.to.join(", "), 80)}` : "kept in its conversations")),
+    h("td", {}, h("strong", {}, cut(job.name, 60)), job.prompt !== job.name && h("div", { class: "muted small" }, cut(job.prompt, 120)), h("div", { class: "muted small" }, job.to.length ? t("to {targets}", { targets: cut(job.to.join(", "), 80) }) : t("kept in its conversations"))),
     h("td", {}, job.schedule),
     h("td", {}, job.next_at ? moment(job.next_at) : h("span", { class: "state waiting" }, job.state), job.why && h("div", { class: "muted small" }, job.why)),
     h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, full(job.last.due_at)) : full(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, "none yet")),
     h("td", {}, h("div", { class: "acts" },
-      h("button", { type: "button", class: "button", "aria-label": `Runs of ${job.name}`, onclick: () => history(job, app) }, "Runs"),
-      h("button", { type: "button", class: "button", "aria-label": `Run ${job.name} now`, onclick: () => act(() => app.api.runJob(job.id)) }, "Run now"),
-      h("button", { type: "button", class: "button", "aria-label": `${paused ? "Resume" : "Pause"} ${job.name}`, onclick: () => act(() => app.api.pauseJob(job.id, !paused)) }, paused ? "Resume" : "Pause"),
-      h("button", { type: "button", class: "button danger", "aria-label": `Remove ${job.name}`, onclick: () => remove(job, app, reload) }, "Remove"))));
+      h("button", { type: "button", class: "button", "aria-label": t("Runs of {name}", { name: job.name }), onclick: () => history(job, app) }, t("Runs")),
+      h("button", { type: "button", class: "button", "aria-label": t("Run {name} now", { name: job.name }), onclick: () => act(() => app.api.runJob(job.id)) }, t("Run now")),
+      h("button", { type: "button", class: "button", "aria-label": `${paused ? t("Resume") : t("Pause")} ${job.name}`, onclick: () => act(() => app.api.pauseJob(job.id, !paused)) }, paused ? t("Resume") : t("Pause")),
+      h("button", { type: "button", class: "button danger", "aria-label": t("Remove {name}", { name: job.name }), onclick: () => remove(job, app, reload) }, t("Remove")))));
 }
 
 async function remove(job, app, reload) {
-  const sure = await app.ask({ title: `Remove ${job.name}?`, text: "It runs no more. The conversations of its runs stay.", yes: "Remove", danger: true });
+  const sure = await app.ask({ title: t("Remove {name}?", { name: job.name }), text: t("It runs no more. The conversations of its runs stay."), yes: t("Remove"), danger: true });
   if (sure) await app.act(async () => { await app.api.removeJob(job.id); await reload(); });
 }
 
@@ -69,8 +69,8 @@ async function history(job, app) {
   let close = null;
   await dialog((end) => {
     close = end;
-    return h("div", { class: "ask" }, h("h2", {}, `Runs of ${job.name}`), h("p", {}, job.schedule),
-      told.runs.length ? h("ul", { class: "items story small" }, told.runs.map(line)) : h("p", { class: "muted" }, "It has not run yet."),
-      h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => end(null) }, "Close")));
-  }, { label: `Runs of ${job.name}` });
+    return h("div", { class: "ask" }, h("h2", {}, t("Runs of {name}", { name: job.name })), h("p", {}, job.schedule),
+      told.runs.length ? h("ul", { class: "items story small" }, told.runs.map(line)) : h("p", { class: "muted" }, t("It has not run yet.")),
+      h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => end(null) }, t("Close"))));
+  }, { label: t("Runs of {name}", { name: job.name }) });
 }

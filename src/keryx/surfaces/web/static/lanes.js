@@ -1,7 +1,7 @@
 // Lanes: the places where people talk to the agent, and which conversation each leads to.
 
 import { dialog } from "./dialogs.js";
-import { h } from "./dom.js";
+import { h, t } from "./dom.js";
 import { ago, badge, cut, full, laneName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
@@ -9,13 +9,13 @@ const KINDS = { dm: "direct chat" };
 
 export function show(root, app) {
   return screen(root, app, {
-    title: "Lanes",
-    lead: "A lane is a place to talk: a direct chat, a group member, a thread. It leads to one conversation at a time.",
+    title: t("Lanes"),
+    lead: t("A lane is a place to talk: a direct chat, a group member, a thread. It leads to one conversation at a time."),
     live: ["lane"],
     load: async () => ({ lanes: (await app.api.lanes()).lanes.filter((lane) => lane.platform !== "web") }),
     body: ({ lanes }, reload) => lanes.length
-      ? table(["Place", "Person", "Conversation", "Last", ""], lanes.map((lane) => row(lane, app, reload)), "Lanes")
-      : empty("Nobody has written from a chat yet", "Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here."),
+      ? table([t("Place"), t("Person"), t("Conversation"), t("Last"), ""], lanes.map((lane) => row(lane, app, reload)), t("Lanes"))
+      : empty(t("Nobody has written from a chat yet"), t("Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here.")),
   });
 }
 
@@ -24,18 +24,18 @@ function row(lane, app, reload) {
   return h("tr", { key: lane.id },
     h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", h("span", { title: lane.key }, cut(laneName(lane), 40)), h("div", { class: "muted small" }, KINDS[lane.chat_type] ?? lane.chat_type, lane.shared ? ", shared" : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
     h("td", {}, lane.place ? cut(lane.person || "", 30) : null),
-    h("td", {}, lane.session ? h("a", { href: `#/s/${lane.session}` }, cut(lane.title || "Untitled", 40)) : h("span", { class: "muted" }, lane.suspended ? "suspended" : "none: the next message begins one")),
+    h("td", {}, lane.session ? h("a", { href: `#/s/${lane.session}` }, cut(lane.title || t("Untitled"), 40)) : h("span", { class: "muted" }, lane.suspended ? t("suspended") : t("none: the next message begins one"))),
     h("td", {}, h("time", { datetime: lane.active_at, title: full(lane.active_at) }, ago(lane.active_at))),
     h("td", {}, h("div", { class: "acts" },
-      h("button", { type: "button", class: "button", onclick: () => history(lane, app) }, "History"),
-      h("button", { type: "button", class: "button", disabled: !lane.session, onclick: () => act(async () => { await app.api.resetLane(lane.id); app.toast("The next message there begins a new conversation."); }) }, "Reset"),
-      h("button", { type: "button", class: "button", onclick: () => act(() => app.api.suspend(lane.id, !lane.suspended)) }, lane.suspended ? "Resume" : "Suspend"))));
+      h("button", { type: "button", class: "button", onclick: () => history(lane, app) }, t("History")),
+      h("button", { type: "button", class: "button", disabled: !lane.session, onclick: () => act(async () => { await app.api.resetLane(lane.id); app.toast(t("The next message there begins a new conversation.")); }) }, t("Reset")),
+      h("button", { type: "button", class: "button", onclick: () => act(() => app.api.suspend(lane.id, !lane.suspended)) }, lane.suspended ? t("Resume") : t("Suspend")))));
 }
 
 async function history(lane, app) {
   const told = await app.act(() => app.api.lane(lane.id));
   if (!told) return;
-  await dialog((close) => h("div", { class: "ask" }, h("h2", {}, "Conversations of this lane"), h("p", {}, told.lane.key),
-    h("ul", { class: "items story small" }, told.moves.map((m) => h("li", {}, h("time", { datetime: m.at }, full(m.at)), h("span", {}, m.session ? h("a", { href: `#/s/${m.session}`, onclick: () => close(null) }, m.title || "Untitled") : "no conversation", ` · ${m.why}`)))),
-    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, "Close"))), { label: "History of a lane" });
+  await dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Conversations of this lane")), h("p", {}, told.lane.key),
+    h("ul", { class: "items story small" }, told.moves.map((m) => h("li", {}, h("time", { datetime: m.at }, full(m.at)), h("span", {}, m.session ? h("a", { href: `#/s/${m.session}`, onclick: () => close(null) }, m.title || t("Untitled")) : "no conversation", ` · ${m.why}`)))),
+    h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, t("Close")))), { label: t("History of a lane") });
 }

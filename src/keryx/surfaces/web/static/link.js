@@ -3,6 +3,8 @@
 // it takes snapshots, pages, the stream's events and what the person does alike, never changes what it was given, and an
 // event that comes twice changes nothing.
 
+import { t } from "./dom.js";
+
 const PATIENCE = 30_000;
 const SHORTEST = 250;
 const LONGEST = 8_000;
@@ -30,11 +32,11 @@ export async function call(method, path, { query, body, raw, key } = {}) {
       credentials: "same-origin",
     });
   } catch {
-    throw new Problem(0, "The server cannot be reached. It is tried again as soon as the link is back.");
+    throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back."));
   }
   const type = answer.headers.get("Content-Type") ?? "";
   const given = type.includes("json") ? await answer.json() : null;
-  if (!answer.ok) throw new Problem(answer.status, given?.detail ?? `The server answered ${answer.status}.`);
+  if (!answer.ok) throw new Problem(answer.status, given?.detail ?? t("The server answered {status}.", { status: answer.status }));
   return given;
 }
 

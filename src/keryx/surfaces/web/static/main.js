@@ -1,18 +1,18 @@
 // Main: the page put together. Holds the state, follows the stream, knows which screen is shown, and offers every part
 // what it may do.
 
-import { h, icon, patch } from "./dom.js";
+import { h, icon, patch, t } from "./dom.js";
 import { api, EMPTY, OPENING, Problem, reduce, Stream } from "./link.js";
 import { shelf, sidebar } from "./sidebar.js";
 
 const SCREENS = {
-  board: ["./board.js", "Board"],
-  deliveries: ["./deliveries.js", "Deliveries"],
-  lanes: ["./lanes.js", "Lanes"],
-  jobs: ["./jobs.js", "Jobs"],
-  pairing: ["./pairing.js", "Pairing"],
-  usage: ["./usage.js", "Usage"],
-  settings: ["./settings.js", "Settings"],
+  board: ["./board.js", t("Board")],
+  deliveries: ["./deliveries.js", t("Deliveries")],
+  lanes: ["./lanes.js", t("Lanes")],
+  jobs: ["./jobs.js", t("Jobs")],
+  pairing: ["./pairing.js", t("Pairing")],
+  usage: ["./usage.js", t("Usage")],
+  settings: ["./settings.js", t("Settings")],
 };
 const NOWHERE = { name: "", id: "", seq: 0 };
 const NARROW = matchMedia("(max-width: 720px)");
@@ -85,7 +85,7 @@ const app = {
     patch(box, [
       h("span", { class: "grow" }, text),
       action && h("button", { type: "button", class: "button", onclick: () => (close(), onclick()) }, action),
-      h("button", { type: "button", class: "mark", "aria-label": "Close", onclick: close }, icon("close")),
+      h("button", { type: "button", class: "mark", "aria-label": t("Close"), onclick: close }, icon("close")),
     ]);
     box.className = bad ? "toast bad" : "toast";
     box.setAttribute("role", bad ? "alert" : "status");
@@ -223,11 +223,11 @@ async function showDetails() {
 function shell() {
   $("page").className = "";
   patch($("page"), [
-    h("a", { class: "skip", href: "#main", onclick: (e) => (e.preventDefault(), $("main").focus()) }, "Skip to the conversation"),
+    h("a", { class: "skip", href: "#main", onclick: (e) => (e.preventDefault(), $("main").focus()) }, t("Skip to the conversation")),
     h("div", { id: "app", key: "app" },
       h("div", { id: "side", own: true }),
       h("main", { id: "main", tabindex: "-1", own: true }),
-      h("aside", { id: "details", "aria-label": "Details", hidden: true, own: true })),
+      h("aside", { id: "details", "aria-label": t("Details"), hidden: true, own: true })),
     h("div", { id: "toasts", class: "toasts", key: "toasts", own: true }),
   ]);
   side = sidebar($("side"), app);
@@ -277,7 +277,7 @@ function trouble(problem) {
     app.link = "offline";
     draw();
   } else {
-    patch($("page"), h("div", { class: "gate", key: "trouble" }, h("div", { class: "empty" }, h("h2", {}, "Keryx does not answer"), h("p", {}, problem.message), h("button", { type: "button", class: "button main", onclick: begin }, "Try again"))));
+    patch($("page"), h("div", { class: "gate", key: "trouble" }, h("div", { class: "empty" }, h("h2", {}, t("Keryx does not answer")), h("p", {}, problem.message), h("button", { type: "button", class: "button main", onclick: begin }, t("Try again")))));
   }
   setTimeout(begin, 3000);
 }
@@ -376,8 +376,8 @@ addEventListener("click", async (event) => {
   const copy = event.target.closest?.(".code > .copy");
   if (!copy) return;
   await navigator.clipboard.writeText(copy.parentElement.querySelector("pre").textContent);
-  copy.textContent = "Copied";
-  setTimeout(() => (copy.textContent = "Copy"), 1500);
+  copy.textContent = t("Copied");
+  setTimeout(() => (copy.textContent = t("Copy")), 1500);
 });
 
 addEventListener("hashchange", visited);

@@ -1,7 +1,7 @@
 // Palette: everything by name: conversations, screens and commands.
 
 import { dialog } from "./dialogs.js";
-import { h, icon, patch } from "./dom.js";
+import { h, icon, patch, t } from "./dom.js";
 import { badge } from "./format.js";
 import { nameOf } from "./sidebar.js";
 
@@ -10,20 +10,20 @@ const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "set
 function commands(app) {
   const open = app.state.open;
   return [
-    ["plus", "New conversation", () => app.go("/new")],
-    ...PLACES.map((name) => [name === "jobs" ? "clock" : name, `Go to ${name[0].toUpperCase()}${name.slice(1)}`, () => app.go(`/${name}`)]),
-    ["info", "Show the keys", async () => (await import("./dialogs.js")).keys()],
-    ...["system", "light", "dark"].map((theme) => ["settings", `Theme: ${theme}`, () => app.prefer({ theme })]),
+    ["plus", t("New conversation"), () => app.go("/new")],
+    ...PLACES.map((name) => [name === "jobs" ? "clock" : name, t("Go to {place}", { place: t(`${name[0].toUpperCase()}${name.slice(1)}`) }), () => app.go(`/${name}`)]),
+    ["info", t("Show the keys"), async () => (await import("./dialogs.js")).keys()],
+    ...["system", "light", "dark"].map((theme) => ["settings", t("Theme: {theme}", { theme: t(`${theme[0].toUpperCase()}${theme.slice(1)}`) }), () => app.prefer({ theme })]),
     ...(open ? [
-      ["pin", open.session.pinned ? "Unpin this conversation" : "Pin this conversation", () => app.pin(open.session)],
-      ["archive", open.session.archived ? "Unarchive this conversation" : "Archive this conversation", () => app.archive(open.session)],
-      ["folder", "Move this conversation to a project", () => app.project(open.session)],
-      ["undo", "Undo the last turn", () => app.undo(open.id)],
-      ["redo", "Redo", () => app.act(() => app.api.redo(open.id))],
-      ["retry", "Ask the last question again", () => app.retry(open.id)],
-      ["stop", "Stop the answer", () => app.act(() => app.api.stop(open.id))],
-      ["info", "Details of this conversation", () => app.toggleDetails()],
-      ["trash", "Delete this conversation", () => app.remove(open.session)],
+      ["pin", open.session.pinned ? t("Unpin this conversation") : t("Pin this conversation"), () => app.pin(open.session)],
+      ["archive", open.session.archived ? t("Unarchive this conversation") : t("Archive this conversation"), () => app.archive(open.session)],
+      ["folder", t("Move this conversation to a project"), () => app.project(open.session)],
+      ["undo", t("Undo the last turn"), () => app.undo(open.id)],
+      ["redo", t("Redo"), () => app.act(() => app.api.redo(open.id))],
+      ["retry", t("Ask the last question again"), () => app.retry(open.id)],
+      ["stop", t("Stop the answer"), () => app.act(() => app.api.stop(open.id))],
+      ["info", t("Details of this conversation"), () => app.toggleDetails()],
+      ["trash", t("Delete this conversation"), () => app.remove(open.session)],
     ] : []),
   ];
 }
@@ -56,7 +56,7 @@ export async function palette(app, typed = "") {
     box.setAttribute("aria-activedescendant", all.length ? `found-${choice}` : "");
     patch(box.nextElementSibling, all.length
       ? all.map((entry, i) => h("div", { class: "option", id: `found-${i}`, role: "option", key: entry.key, "aria-selected": String(i === choice), onclick: () => take(entry) }, entry.mark, h("span", { class: "cut grow" }, entry.label)))
-      : h("div", { class: "hint", role: "option", "aria-selected": "false" }, "Nothing by this name. The search field looks through every message."));
+      : h("div", { class: "hint", role: "option", "aria-selected": "false" }, t("Nothing by this name. The search field looks through every message.")));
     document.getElementById(`found-${choice}`)?.scrollIntoView({ block: "nearest" });
   }
 
@@ -99,13 +99,13 @@ export async function palette(app, typed = "") {
     close = shut;
     return [
       h("input", {
-        type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "found", "aria-label": "Find conversations and commands", placeholder: "Find conversations and commands", autocomplete: "off",
+        type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "found", "aria-label": t("Find conversations and commands"), placeholder: t("Find conversations and commands"), autocomplete: "off",
         ref: (e) => (box = e), onkeydown: keys,
         oninput: look,
       }),
-      h("div", { class: "found", id: "found", role: "listbox", "aria-label": "Found", own: true }),
+      h("div", { class: "found", id: "found", role: "listbox", "aria-label": t("Found"), own: true }),
     ];
-  }, { label: "Command palette", className: "palette" });
+  }, { label: t("Command palette"), className: "palette" });
   box.value = typed;
   look();
   box.focus();

@@ -1,7 +1,7 @@
 // Screen: what all screens beside the conversation share: a title, one read of the server, and a fresh one when the
 // stream tells of something that is shown.
 
-import { h, iconButton, patch } from "./dom.js";
+import { h, iconButton, patch, t } from "./dom.js";
 import { Problem } from "./link.js";
 import { lostLink } from "./sidebar.js";
 
@@ -31,14 +31,14 @@ export function screen(root, app, { title, lead, load, body, live = [], ticks = 
   function frame() {
     if (left) return;
     patch(root, [
-      h("header", { class: "bar", key: `bar-${title}` }, h("span", { class: "only-narrow" }, iconButton("back", "Back to the list", () => app.go("/"))), h("h1", { class: "grow" }, title), lostLink(app)),
+      h("header", { class: "bar", key: `bar-${title}` }, h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))), h("h1", { class: "grow" }, title), lostLink(app)),
       h("div", { class: "screen", key: `screen-${title}`, tabindex: "0", "aria-label": title, role: "region" }, h("div", { class: "inner" }, h("p", { class: "lead" }, lead), content())),
     ]);
   }
 
   function content() {
-    if (problem) return empty("This cannot be shown now", problem.message, { label: "Try again", onclick: reload });
-    return data === null ? h("p", { class: "muted" }, "Loading…") : body(data, reload);
+    if (problem) return empty(t("This cannot be shown now"), problem.message, { label: t("Try again"), onclick: reload });
+    return data === null ? h("p", { class: "muted" }, t("Loading…")) : body(data, reload);
   }
 
   const clock = ticks ? setInterval(frame, 1000) : 0;

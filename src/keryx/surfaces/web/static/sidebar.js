@@ -1,35 +1,35 @@
 // Sidebar: every conversation of every surface, live; search over all of them; and the way to the other screens.
 
-import { h, icon, iconButton, List, patch } from "./dom.js";
+import { h, icon, iconButton, List, patch, t } from "./dom.js";
 import { ago, badge, dayOf, groupOf, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 const GROUP = 32;
 const ROW = 56;
 const PLACES = [
-  ["board", "board", "Board"],
-  ["deliveries", "deliveries", "Deliveries"],
-  ["lanes", "lanes", "Lanes"],
-  ["jobs", "clock", "Jobs"],
-  ["pairing", "pairing", "Pairing"],
-  ["usage", "usage", "Usage"],
-  ["settings", "settings", "Settings"],
+  ["board", "board", t("Board")],
+  ["deliveries", "deliveries", t("Deliveries")],
+  ["lanes", "lanes", t("Lanes")],
+  ["jobs", "clock", t("Jobs")],
+  ["pairing", "pairing", t("Pairing")],
+  ["usage", "usage", t("Usage")],
+  ["settings", "settings", t("Settings")],
 ];
-const LINKS = { live: "Live", reconnecting: "Reconnecting", offline: "Offline" };
+const LINKS = { live: t("Live"), reconnecting: t("Reconnecting"), offline: t("Offline") };
 const FILTERS = [
-  ["", "All conversations"],
-  ["activity:running", "Running"],
-  ["activity:waiting", "Waiting"],
-  ["activity:failed", "Failed"],
-  ["archived:yes", "Archived"],
-  ["surface:job", "Scheduled runs"],
+  ["", t("All conversations")],
+  ["activity:running", t("Running")],
+  ["activity:waiting", t("Waiting")],
+  ["activity:failed", t("Failed")],
+  ["archived:yes", t("Archived")],
+  ["surface:job", t("Scheduled runs")],
 ];
 const SURFACES = ["gateway", "web", "cli", "acp", "api"];
 
 // On a phone the list is not in sight: a screen says itself when the link is lost.
 export const lostLink = (app) => app.narrow && app.link !== "live" && h("span", { class: `link ${app.link}`, role: "status" }, LINKS[app.link]);
 
-export const nameOf = (session) => session.title || "Untitled";
+export const nameOf = (session) => session.title || t("Untitled");
 const busy = (session) => session.activity === "running" || session.activity === "waiting";
 
 // Rows of the list: what runs, what is pinned, then by day.
@@ -42,8 +42,8 @@ export function rows(sessions, now) {
     out.push({ key: `g:${label}`, label });
     for (const session of members) out.push({ key: session.id, session });
   };
-  add("Running", running);
-  add("Pinned", pinned);
+  add(t("Running"), running);
+  add(t("Pinned"), pinned);
   let label = "";
   const names = new Map();
   for (const session of sessions) {
@@ -75,28 +75,28 @@ export function sidebar(root, app) {
     const name = app.route.name;
     patch(root, [
       h("header", { class: "side-top" },
-        h("a", { class: "brand", href: "#/", "aria-label": "Keryx, home" }, mark(), "Keryx"),
-        h("span", { class: `link ${app.link}`, role: "status", title: "How this page stands with the server" }, LINKS[app.link]),
-        iconButton("plus", "New conversation (n)", () => app.go("/new"))),
+        h("a", { class: "brand", href: "#/", "aria-label": t("Keryx, home") }, mark(), "Keryx"),
+        h("span", { class: `link ${app.link}`, role: "status", title: t("How this page stands with the server") }, LINKS[app.link]),
+        iconButton("plus", t("New conversation (n)"), () => app.go("/new"))),
       h("div", { class: "search", role: "search" },
         icon("search"),
         h("input", {
-          type: "search", "aria-label": "Search all conversations", placeholder: "Search", autocomplete: "off", spellcheck: "false",
+          type: "search", "aria-label": t("Search all conversations"), placeholder: t("Search"), autocomplete: "off", spellcheck: "false",
           ref: (e) => (typed = e), oninput: (e) => search(e.target.value), onkeydown: searchKeys,
         }),
-        h("button", { type: "button", class: "unseen", onclick: () => app.palette() }, "Open the command palette"),
+        h("button", { type: "button", class: "unseen", onclick: () => app.palette() }, t("Open the command palette")),
         query
-          ? iconButton("close", "Clear the search (Esc)", clear)
+          ? iconButton("close", t("Clear the search (Esc)"), clear)
           : h("kbd", { class: "only-wide", "aria-hidden": "true" }, "Ctrl K")),
       h("div", { class: "filters", hidden: Boolean(query) || (!state.sessions.length && !chosen()) },
-        h("select", { class: "choice", "aria-label": "Which conversations are shown", onchange: (e) => filter(e.target.value) },
+        h("select", { class: "choice", "aria-label": t("Which conversations are shown"), onchange: (e) => filter(e.target.value) },
           FILTERS.map(([value, label]) => h("option", { value, selected: value === chosen() }, label)),
-          state.projects.length ? h("optgroup", { label: "Projects" }, state.projects.map((p) => h("option", { key: p.id, value: `project:${p.id}`, selected: chosen() === `project:${p.id}` }, p.name))) : null,
-          h("optgroup", { label: "Began in" }, SURFACES.map((s) => h("option", { value: `surface:${s}`, selected: chosen() === `surface:${s}` }, surfaceName(s)))))),
-      h("nav", { class: "sessions", key: "list", "aria-label": "Conversations", own: true, hidden: Boolean(query) || !state.sessions.length, ref: begin }),
-      !query && !state.sessions.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? "No conversation fits this choice." : ["Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected.", h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, "Begin the first one"))]) : null,
-      query ? h("nav", { class: "sessions", key: "hits", "aria-label": "Search results", onkeydown: hitKeys }, hits()) : null,
-      h("nav", { class: "places", "aria-label": "Screens" },
+          state.projects.length ? h("optgroup", { label: t("Projects") }, state.projects.map((p) => h("option", { key: p.id, value: `project:${p.id}`, selected: chosen() === `project:${p.id}` }, p.name))) : null,
+          h("optgroup", { label: t("Began in") }, SURFACES.map((s) => h("option", { value: `surface:${s}`, selected: chosen() === `surface:${s}` }, surfaceName(s)))))),
+      h("nav", { class: "sessions", key: "list", "aria-label": t("Conversations"), own: true, hidden: Boolean(query) || !state.sessions.length, ref: begin }),
+      !query && !state.sessions.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? t("No conversation fits this choice.") : [t("Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected."), h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, t("Begin the first one")))]) : null,
+      query ? h("nav", { class: "sessions", key: "hits", "aria-label": t("Search results"), onkeydown: hitKeys }, hits()) : null,
+      h("nav", { class: "places", "aria-label": t("Screens") },
         PLACES.map(([id, shape, label]) => h("a", { href: `#/${id}`, "aria-current": name === id ? "page" : null }, icon(shape), label, count(id)))),
     ]);
   }
@@ -137,10 +137,10 @@ export function sidebar(root, app) {
       h("span", { class: "from" },
         h("span", { class: "badge", title: session.platform || session.surface }, badge(session.platform || session.surface)),
         h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
-        project && h("span", { class: "dot", title: `Project ${project.name}`, css: { "--tone": project.colour || "" } })),
+        project && h("span", { class: "dot", title: t("Project {name}", { name: project.name }), css: { "--tone": project.colour || "" } })),
       h("span", { class: "signs" },
         session.pinned && [icon("pin"), h("span", { class: "unseen" }, "pinned")],
-        session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, session.activity),
+        session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity)),
         fresh && h("span", { class: "unread-dot" }, h("span", { class: "unseen" }, "unread"))));
   }
 
@@ -181,8 +181,8 @@ export function sidebar(root, app) {
   }
 
   function hits() {
-    if (!found) return h("p", { class: "hint" }, "Searching…");
-    if (!found.length) return h("div", { class: "hint" }, h("p", {}, `Nothing is found for “${query}”.`), h("p", {}, "Try ", h("code", {}, "from:ann"), ", ", h("code", {}, "before:2026-01-01"), " or the beginning of a word with ", h("code", {}, "*"), "."));
+    if (!found) return h("p", { class: "hint" }, t("Searching…"));
+    if (!found.length) return h("div", { class: "hint" }, h("p", {}, t("Nothing is found for “{query}”.", { query })), h("p", {}, "Try ", h("code", {}, "from:ann"), ", ", h("code", {}, "before:2026-01-01"), " or the beginning of a word with ", h("code", {}, "*"), "."));
     return found.map((hit, i) =>
       h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
         h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
@@ -296,18 +296,18 @@ export const shelf = (app) => ({
   async archive(session) {
     const archived = !session.archived;
     if ((await app.change(session.id, { archived })) === undefined) return;
-    app.toast(archived ? "Archived." : "Back in the list.", { action: "Undo", onclick: () => app.change(session.id, { archived: !archived }) });
+    app.toast(archived ? t("Archived.") : t("Back in the list."), { action: t("Undo"), onclick: () => app.change(session.id, { archived: !archived }) });
   },
 
   pin: (session) => app.change(session.id, { pinned: !session.pinned }),
 
   async remove(session) {
-    const sure = await app.ask({ title: "Delete this conversation?", text: "It disappears now and is erased after the grace period.", yes: "Delete", danger: true });
+    const sure = await app.ask({ title: t("Delete this conversation?"), text: t("It disappears now and is erased after the grace period."), yes: t("Delete"), danger: true });
     if (!sure || (await app.act(() => app.api.remove(session.id))) === undefined) return;
     app.dispatch({ type: "gone", session: session.id });
     if (app.route.id === session.id) app.go("/");
-    app.toast("Deleted.", {
-      action: "Undo",
+    app.toast(t("Deleted."), {
+      action: t("Undo"),
       onclick: () => app.act(async () => app.dispatch({ type: "session", session: await app.api.undelete(session.id) })),
     });
   },
@@ -320,7 +320,7 @@ export const shelf = (app) => ({
 
   async undo(id) {
     const undone = await app.act(() => app.api.undo(id));
-    if (undone) app.toast("Taken back.", { action: "Redo", onclick: () => app.act(() => app.api.redo(id)) });
+    if (undone) app.toast(t("Taken back."), { action: t("Redo"), onclick: () => app.act(() => app.api.redo(id)) });
     return undone;
   },
 

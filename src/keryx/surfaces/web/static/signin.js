@@ -1,6 +1,6 @@
 // Sign-in: exchanges the password or the token for a cookie.
 
-import { h, patch } from "./dom.js";
+import { h, patch, t } from "./dom.js";
 
 export function signIn(root, app, begin) {
   let wrong = "";
@@ -26,14 +26,14 @@ export function signIn(root, app, begin) {
 
   function frame() {
     patch(root, h("main", { class: "gate", key: "gate" }, h("form", { onsubmit: send },
-      h("h1", {}, "Sign in to Keryx"),
-      h("p", {}, "This server asks for its password or its token. Whoever runs the server knows them."),
-      h("label", { for: "secret" }, "Password or token"),
+      h("h1", {}, t("Sign in to Keryx")),
+      h("p", {}, t("This server asks for its password or its token. Whoever runs the server knows them.")),
+      h("label", { for: "secret" }, t("Password or token")),
       h("input", { class: "field", id: "secret", name: "secret", type: "password", autocomplete: "current-password", required: true, "aria-describedby": wrong ? "wrong" : null, ref: (e) => setTimeout(() => e.focus()) }),
       wrong && h("p", { class: "wrong", id: "wrong", role: "alert" }, wrong),
-      h("button", { class: "button main", disabled: busy }, "Sign in"))));
+      h("button", { class: "button main", disabled: busy }, t("Sign in")))));
   }
 
-  document.title = "Sign in · Keryx";
+  document.title = t("Sign in · Keryx");
   frame();
 }

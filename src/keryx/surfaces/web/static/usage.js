@@ -1,6 +1,6 @@
 // Usage: tokens and cost by day, drawn as bars stacked by model, and as tables.
 
-import { h } from "./dom.js";
+import { h, t } from "./dom.js";
 import { count, cut, money, surfaceName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
@@ -11,21 +11,21 @@ const TONES = 5;
 export function show(root, app) {
   let days = 30;
   return screen(root, app, {
-    title: "Usage",
-    lead: "Tokens and cost: by day, person, model, place and conversation.",
+    title: t("Usage"),
+    lead: t("Tokens and cost: by day, person, model, place and conversation."),
     load: () => app.api.usage(days),
     body: (data, reload) => [
-      h("div", { class: "stack", role: "group", "aria-label": "How many days", key: "days" }, [7, 30, 90].map((n) =>
+      h("div", { class: "stack", role: "group", "aria-label": t("How many days"), key: "days" }, [7, 30, 90].map((n) =>
         h("button", { type: "button", class: "chip", "aria-pressed": String(days === n), onclick: () => { days = n; reload(); } }, `${n} days`))),
       data.days.length ? [
         figures(data.days),
         chart(data.days, days, app.narrow ? 340 : 720),
-        most("Person", data.people, (r) => cut(r.name, 60)),
-        by("Model", data.days, (r) => r.model, (model) => model || "no model"),
-        by("Surface", data.days, (r) => r.surface, surfaceName),
-        most("Conversation", data.sessions, (r) => h("a", { href: `#/s/${r.id}` }, cut(r.name, 60))),
+        most(t("Person"), data.people, (r) => cut(r.name, 60)),
+        by(t("Model"), data.days, (r) => r.model, (model) => model || t("no model")),
+        by(t("Surface"), data.days, (r) => r.surface, surfaceName),
+        most(t("Conversation"), data.sessions, (r) => h("a", { href: `#/s/${r.id}` }, cut(r.name, 60))),
       ]
-        : empty("Nothing was used yet", "After the first answer, tokens and cost appear here by day and by model.", { label: "Begin a conversation", onclick: () => app.go("/new") }),
+        : empty(t("Nothing was used yet"), t("After the first answer, tokens and cost appear here by day and by model."), { label: t("Begin a conversation"), onclick: () => app.go("/new") }),
     ],
   });
 }
@@ -44,8 +44,8 @@ function figures(rows) {
   const guessed = rows.some((r) => r.estimated);
   const one = (name, value) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value));
   return h("dl", { class: "figures", key: "figures" },
-    one("Tokens", count(sum(rows, tokens))), one("In", count(sum(rows, (r) => r.input))), one("Out", count(sum(rows, (r) => r.output))),
-    one("From cache", count(sum(rows, (r) => r.cache_read))), one("Turns", count(sum(rows, (r) => r.turns))), one(guessed ? "Cost, estimated" : "Cost", money(cost(rows))));
+    one(t("Tokens"), count(sum(rows, tokens))), one(t("In"), count(sum(rows, (r) => r.input))), one(t("Out"), count(sum(rows, (r) => r.output))),
+    one(t("From cache"), count(sum(rows, (r) => r.cache_read))), one(t("Turns"), count(sum(rows, (r) => r.turns))), one(guessed ? t("Cost, estimated") : t("Cost"), money(cost(rows))));
 }
 
 function chart(rows, days, width) {
@@ -62,18 +62,18 @@ function chart(rows, days, width) {
     return (byDay.get(day) ?? []).slice().sort((a, b) => tone(a.model) - tone(b.model)).map((row) => {
       const from = base;
       base += tokens(row);
-      return h("rect", { class: `day-bar t${tone(row.model)}`, x: LEFT + i * step + step * 0.12, width: step * 0.76, y: y(base), height: Math.max(0.5, y(from) - y(base)), rx: 1 }, h("title", {}, `${day}, ${row.model || "no model"}: ${tokens(row).toLocaleString()} tokens, cost ${money(row.cost)}`));
+      return h("rect", { class: `day-bar t${tone(row.model)}`, x: LEFT + i * step + step * 0.12, width: step * 0.76, y: y(base), height: Math.max(0.5, y(from) - y(base)), rx: 1 }, h("title", {}, `${day}, ${row.model || t("no model")}: ${tokens(row).toLocaleString()} tokens, cost ${money(row.cost)}`));
     });
   });
   const every = Math.ceil(days / (width / 110));
   return h("figure", { class: "chart", key: "chart" },
-    h("svg", { viewBox: `0 -8 ${width} ${HEIGHT + 32}`, role: "img", "aria-label": `Tokens by day over ${days} days; the table below has the same figures` },
+    h("svg", { viewBox: `0 -8 ${width} ${HEIGHT + 32}`, role: "img", "aria-label": t("Tokens by day over {days} days; the table below has the same figures", { days }) },
       [0, 0.5, 1].map((part) => [h("line", { class: "rule", x1: LEFT, x2: width, y1: y(top * part), y2: y(top * part) }), h("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, count(top * part))]),
       bars,
       dates.map((day, i) => i % every === 0 && h("text", { x: LEFT + i * step, y: HEIGHT + 18 }, day.slice(5)))),
-    h("div", { class: "legend" }, models.slice(0, TONES).map((model, i) => h("span", {}, h("span", { class: `swatch t${i}` }), i === TONES - 1 && models.length > TONES ? "others" : model || "no model"))),
-    h("details", { class: "small" }, h("summary", {}, "The same as a table"),
-      table(["Day", "Model", "Surface", "#Turns", "#Tokens", "#Cost"], rows.map((r) => h("tr", {}, h("td", {}, r.day), h("td", {}, r.model), h("td", {}, r.surface), number(r.turns ?? 0), number(tokens(r)), h("td", { class: "number" }, money(r.cost)))), "Usage by day, model and surface")));
+    h("div", { class: "legend" }, models.slice(0, TONES).map((model, i) => h("span", {}, h("span", { class: `swatch t${i}` }), i === TONES - 1 && models.length > TONES ? t("others") : model || t("no model")))),
+    h("details", { class: "small" }, h("summary", {}, t("The same as a table")),
+      table([t("Day"), t("Model"), t("Surface"), t("#Turns"), t("#Tokens"), t("#Cost")], rows.map((r) => h("tr", {}, h("td", {}, r.day), h("td", {}, r.model), h("td", {}, r.surface), number(r.turns ?? 0), number(tokens(r)), h("td", { class: "number" }, money(r.cost)))), t("Usage by day, model and surface"))));
 }
 
 // A round number that is not below what is shown.
@@ -89,9 +89,9 @@ const block = (what, title, label, rows) => h("section", { class: "block", key: 
 
 function by(what, rows, of, name) {
   const sorted = Array.from(groups(rows, of)).sort((a, b) => sum(b[1], tokens) - sum(a[1], tokens));
-  return block(what, `By ${what.toLowerCase()}`, ["#Turns", "#Tokens", "#Cost"], sorted.map(([key, own]) => line(key, name(key), sum(own, (r) => r.turns), sum(own, tokens), cost(own))));
+  return block(what, t("By {what}", { what: document.documentElement.lang === "en" ? what.toLowerCase() : what }), [t("#Turns"), t("#Tokens"), t("#Cost")], sorted.map(([key, own]) => line(key, name(key), sum(own, (r) => r.turns), sum(own, tokens), cost(own))));
 }
 
 function most(what, rows, name) {
-  return rows.length ? block(what, `By ${what.toLowerCase()}`, ["#Calls", "#Tokens", "#Cost"], rows.map((r) => line(r.id, name(r), r.calls, r.tokens, r.cost))) : null;
+  return rows.length ? block(what, t("By {what}", { what: document.documentElement.lang === "en" ? what.toLowerCase() : what }), [t("#Calls"), t("#Tokens"), t("#Cost")], rows.map((r) => line(r.id, name(r), r.calls, r.tokens, r.cost))) : null;
 }

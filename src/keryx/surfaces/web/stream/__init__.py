@@ -84,6 +84,7 @@ class Broadcast:
     def __init__(self, hub: Hub, renders: anyio.CapacityLimiter, *, most: int) -> None:
         self._hub = hub
         self._renders = renders
+        self._most = most
         self._late: dict[str, _LateMessage] = {}
         self._most = most
         self._encoder = ChangeEncoder()
