@@ -138,7 +138,6 @@ def test_any_version_is_answered_with_ours(start: Start) -> None:
         "additionalDirectories",
         "close",
         "delete",
-        "additionalDirectories",
     }
 
 
