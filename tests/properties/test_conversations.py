@@ -31,7 +31,7 @@ from keryx.core import lanes, turns
 from keryx.core import messages as core_messages
 from keryx.core.errors import Conflict, KeryxError, LeaseLost, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.messages import Role, ToolCall, ToolResult, text_parts
+from keryx.core.messages import Mark, Role, ToolCall, ToolResult, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent
 from keryx.core.sessions import Viewer
@@ -42,7 +42,7 @@ from keryx.engine.units import control, receive, revisions, turn_writes
 from keryx.store import lanes as lanes_store
 from keryx.store import messages, sessions
 from keryx.store import turns as turns_store
-from keryx.store.db import Transaction
+from keryx.store.db import SESSION_NAME, Transaction
 from keryx.store.db.postgres import PostgresTransaction
 from keryx.store.db.sqlite import SqliteTransaction, open_store
 from keryx.testing import START_TIME
@@ -112,11 +112,19 @@ class Talk:
             if entry.turn == waiting.id:
                 entry.turn = into
 
+    def withdraw(self) -> None:
+        queued = {waiting.id for waiting in self.queue}
+        for entry in self.log:
+            if entry.turn in queued and entry.role is Role.USER:
+                entry.mark = Mark.WITHDRAWN
+        self.queue.clear()
+
     def last_turns(self, wanted: int) -> list[TurnId]:
         """The last turns that stand, newest first, by their first question."""
         first: dict[TurnId, int] = {}
         for n, entry in enumerate(self.log):
-            if entry.role is Role.USER and entry.turn and not entry.undone:
+            withdrawn = entry.undone or entry.mark == Mark.WITHDRAWN
+            if entry.role is Role.USER and entry.turn and not withdrawn:
                 first.setdefault(entry.turn, n)
         return sorted(first, key=lambda turn: -first[turn])[:wanted]
 
@@ -419,9 +427,9 @@ class Conversations(RuleBasedStateMachine):
             with pytest.raises(Conflict if talk.busy else NotFound):
                 self.do(revisions.undo, session, wanted)
             return
-        text = self.do(revisions.undo, session, wanted)
+        told = self.do(revisions.undo, session, wanted)
         question = next(e for e in talk.log if e.turn == undone[0] and e.role is Role.USER and not e.undone)
-        assert text == question.text
+        assert (told.turns, told.text) == (len(undone), question.text)
         self.take_back(talk, undone)
 
     def take_back(self, talk: Talk, undone: list[TurnId]) -> None:
@@ -495,7 +503,7 @@ class Conversations(RuleBasedStateMachine):
             return
         old = self.do(control.start_new_session, lane)
         assert old and old.id == talk.id
-        talk.queue.clear()
+        talk.withdraw()
         talk.cancelling = talk.running is not None
         self._places[chat].session, self._places[chat].suspended = None, False
 
@@ -587,7 +595,9 @@ def test_no_order_of_events_loses_doubles_or_reorders_anything(tmp_path: Path) -
 def test_no_order_of_events_loses_doubles_or_reorders_anything_on_postgres(
     postgres: str, schema: str
 ) -> None:
-    with psycopg.connect(postgres, options=f"-c search_path={schema}", autocommit=True) as connection:
+    with psycopg.connect(
+        postgres, options=f"-c search_path={schema}", application_name=SESSION_NAME, autocommit=True
+    ) as connection:
 
         @contextmanager
         def transact() -> Generator[Transaction]:
