@@ -101,6 +101,7 @@ PUBLIC_NAMES = {
         "Streaming",
         "SupportsReactions",
         "SupportsReconciliation",
+        "SupportsRemoval",
         "SupportsRoles",
         "SupportsSendKeys",
     ],

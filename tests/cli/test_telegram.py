@@ -99,7 +99,7 @@ def test_a_question_is_answered_by_its_button_even_after_a_kill(keryx: Cli, tele
     with keryx.serving() as node:
         telegram.say("!ask rm -rf /tmp/x")
         assert shows("Allow", "Always allow in this conversation", "Deny"), telegram.bubbles
-        keryx.until("sent", "deliveries", "list", "--state", "sent")
+        keryx.until("May the echo agent", "deliveries", "list", "--state", "sent")
         node.process.kill()
         node.process.wait()
     telegram.press("Deny", user=8)
@@ -108,8 +108,9 @@ def test_a_question_is_answered_by_its_button_even_after_a_kill(keryx: Cli, tele
     with keryx.serving():
         assert shows(), telegram.bubbles
         assert telegram.wait_for(lambda: len(telegram.toasts) == 3, 60)
-        assert telegram.wait_for(lambda: "Asking. Answered: deny" in telegram.texts()[-1], 60)
-    assert telegram.bubbles[0].text.endswith("→ Deny") and telegram.bubbles[0].edits == 1
+        assert telegram.wait_for(lambda: "Answered: deny" in telegram.texts()[-1], 60)
+    assert telegram.bubbles[0].text == "Asking."
+    assert telegram.bubbles[1].text.endswith("→ Deny") and telegram.bubbles[1].edits == 1
     foreign, mine, late = telegram.toasts
     assert foreign.startswith("Only the person who asked") and mine.startswith("Denied")
     assert "is closed" in late

@@ -90,7 +90,7 @@ class FakeMatrix(WireFake):
                     found[relation["event_id"]] = content["m.new_content"]
                 else:
                     found[entry.event["event_id"]] = content
-            return list(found.values())
+            return [content for content in found.values() if content]
 
     def texts(self, room: str) -> list[str]:
         return [str(content["body"]) for content in self.shown(room)]
@@ -145,6 +145,7 @@ class FakeMatrix(WireFake):
             ("POST", f"{rooms}/read_markers", self._read_markers),
             ("PUT", f"{rooms}/typing/([^/]+)", self._type),
             ("PUT", f"{rooms}/send/m.room.message/([^/]+)", self._send),
+            ("PUT", f"{rooms}/redact/([^/]+)/([^/]+)", self._redact),
             ("GET", f"({user}/(?:rooms/[^/]+/)?account_data/[^/]+)", self._get_data),
             ("PUT", f"({user}/(?:rooms/[^/]+/)?account_data/[^/]+)", self._put_data),
             ("POST", "/_matrix/media/v3/upload", self._upload),
@@ -282,6 +283,10 @@ class FakeMatrix(WireFake):
                 throttled=_error(429, "M_LIMIT_EXCEEDED", "Too Many Requests", retry_after_ms=after),
                 broken=WireResponse(502, b"<html>Bad Gateway</html>"),
             )
+
+    def _redact(self, request: WireRequest, room: str, event: str, transaction: str) -> WireResponse:
+        self.delete(room, event)
+        return json_response({"event_id": "$redaction"})
 
     def _refuse(self, room: str, content: dict[str, Any], size: int) -> WireResponse | None:
         """What keeps the server from taking a message: its place, its size, or what it refers to."""

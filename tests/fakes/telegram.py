@@ -158,6 +158,7 @@ class FakeTelegram(WireFake):
         return {
             "sendmessage": self._send,
             "editmessagetext": self._edit,
+            "deletemessage": self._remove,
             "answercallbackquery": self._acknowledge,
             "sendphoto": self._send,
             "senddocument": self._send,
@@ -256,6 +257,19 @@ class FakeTelegram(WireFake):
             bubble.buttons = _buttons(params)
             self.lock.notify_all()
             return _ok(_message(bubble))
+
+    def _remove(self, params: dict[str, Any]) -> WireResponse:
+        with self.lock:
+            kept = [
+                b
+                for b in self.bubbles
+                if (b.id, b.chat) != (int(params["message_id"]), int(params["chat_id"]))
+            ]
+            if len(kept) == len(self.bubbles):
+                return _error(400, "Bad WireRequest: message to delete not found")
+            self.bubbles = kept
+            self.lock.notify_all()
+        return _ok(True)
 
     def _refuse(self, params: dict[str, Any]) -> WireResponse | None:
         """Return why the server does not accept a message, if so."""

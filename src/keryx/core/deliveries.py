@@ -213,15 +213,14 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     # Fences the writes of the sender.
     token: LeaseToken
-
-    @property
-    def key(self) -> str:
-        """The idempotency key of the first send, the same for every attempt."""
-        return build_preview_key(self.turn)
-
-
-def build_preview_key(turn: TurnId) -> str:
-    return f"{turn}.preview"
+    # The idempotency key of the first send, the same for every attempt.
+    key: str
+    # When it was first sent.
+    at: datetime
+    # From then on it is removed, and what would take its place is sent as a new message.
+    replace_until: datetime
+    # The delivery that takes its place.
+    delivery: DeliveryId | None = None
 
 
 def format_progress(tool: str, minutes: int) -> str:

@@ -100,6 +100,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_at: datetime | None = None
     # How many crashes of a worker this turn is blamed for.
     blame: int = 0
+    # The last message of the turn whose text was sent to the chat that asked, 0 for none.
+    sent_seq: int = 0
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +114,8 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # How long a question of an agent waits for a person.
     question: timedelta = timedelta(minutes=10)
     total: timedelta = timedelta(hours=2)
+    # An answer takes the place of its preview for this long; later it is a new message, because edits notify nobody.
+    edit: timedelta = timedelta(minutes=1)
     # An interrupted turn is retried for this long after the interruption.
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)

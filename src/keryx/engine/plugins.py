@@ -25,6 +25,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
     RenderedPart,
     SupportsReconciliation,
+    SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
 )
@@ -101,6 +102,18 @@ async def find_sent(adapter: SupportsReconciliation, part: OutgoingPart, timeout
     except Exception as exc:
         log.exception("the adapter failed to search for delivery %s", part.delivery)
         raise NotSent(f"the platform could not be searched for it: {name_error(exc)}") from exc
+
+
+async def remove_message(adapter: SupportsRemoval, target: Target, message: str, timeout: timedelta) -> None:
+    """Delete a message through an adapter. Raises a `SendError` only. May be repeated."""
+    try:
+        with anyio.fail_after(timeout.total_seconds()), guard_plugin():
+            await adapter.remove(target, message)
+    except SendError:
+        raise
+    except Exception as exc:
+        log.exception("the %s adapter failed to delete a message", target.platform)
+        raise NotSent(f"the {target.platform} adapter failed: {name_error(exc)}") from exc
 
 
 def has_detached() -> bool:

@@ -163,6 +163,7 @@ class Service:
             worker=self.worker.id,
             connections=self.platform_status,
             look_again=self._look_again,
+            replace_for=self._policy.limits.edit,
         )
 
     def _build_runner(self, driver: Driver) -> Runner:

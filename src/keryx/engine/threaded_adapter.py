@@ -16,6 +16,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
     SupportsReactions,
     SupportsReconciliation,
+    SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
     Webhook,
@@ -71,6 +72,8 @@ class ThreadedAdapter:
             self.react = thread.bind(adapter.react)
         if isinstance(adapter, SupportsReconciliation):
             self.find_sent = thread.bind(adapter.find_sent)
+        if isinstance(adapter, SupportsRemoval):
+            self.remove = thread.bind(adapter.remove)
         if isinstance(adapter, SupportsRoles):
             self.roles = thread.bind(adapter.roles)
         # The functions that are not awaited are those of the adapter itself: `call` runs them in the thread.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keryx.core import codec, ids
 from keryx.core.changes import ChangeKind
-from keryx.core.clock import to_micros
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Preview, PreviewState, Target, format_note
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
@@ -405,11 +405,15 @@ def _lease_first(
 
 def find_preview(tx: Transaction, turn: TurnId) -> Preview | None:
     row = tx.row(
-        "select target, state, receipt, revision, token from previews where turn = :turn", {"turn": turn}
+        """
+        select target, state, receipt, revision, token, key, at, replace_until, delivery from previews
+        where turn = :turn
+        """,
+        {"turn": turn},
     )
     if row is None:
         return None
-    target, state, receipt, revision, token = row
+    target, state, receipt, revision, token, key, at, replace_until, delivery = row
     return Preview(
         turn=turn,
         target=codec.loads(target, Target),
@@ -417,6 +421,10 @@ def find_preview(tx: Transaction, turn: TurnId) -> Preview | None:
         receipt=codec.loads(receipt, str) if receipt else "",
         revision=revision,
         token=LeaseToken(token),
+        key=key or f"{turn}.preview",
+        at=from_micros(at),
+        replace_until=from_micros(replace_until),
+        delivery=DeliveryId(delivery) if delivery else None,
     )
 
 
@@ -439,12 +447,19 @@ def set_preview_delivery(tx: Transaction, turn: TurnId, delivery: DeliveryId) ->
     )
 
 
-def begin_preview(tx: Transaction, turn: Turn, target: Target, *, worker: WorkerId) -> Preview:
+def begin_preview(
+    tx: Transaction,
+    turn: Turn,
+    target: Target,
+    *,
+    worker: WorkerId,
+    replace_for: timedelta = timedelta(days=1),
+) -> Preview:
     """A preview is about to be sent for the first time, or once more under the same key. The caller holds the turn."""
     tx.run(
         """
-        insert into previews (turn, target, state, token, worker, at)
-        values (:turn, :target, 'sending', :token, :worker, :now)
+        insert into previews (turn, target, state, token, worker, at, key, replace_until)
+        values (:turn, :target, 'sending', :token, :worker, :now, :key, :until)
         on conflict (turn) do update
         set state = 'sending', receipt = '', revision = previews.revision + 1, token = excluded.token,
             worker = excluded.worker
@@ -455,9 +470,28 @@ def begin_preview(tx: Transaction, turn: Turn, target: Target, *, worker: Worker
             "token": ids.new_token(),
             "worker": worker,
             "now": to_micros(tx.now),
+            "key": f"{turn.id}.preview.{ids.new(tx.now)}",
+            "until": to_micros(tx.now + replace_for),
         },
     )
     return _get_preview(tx, turn.id)
+
+
+def withdraw_preview(tx: Transaction, turn: TurnId, delivery: DeliveryId) -> None:
+    """A delivery is to be sent below what a turn shows: the preview is removed first."""
+    tx.run(
+        "update previews set delivery = :delivery, replace_until = 0 where turn = :turn and delivery is null",
+        {"turn": turn, "delivery": delivery},
+    )
+
+
+def is_overtaken(tx: Transaction, preview: Preview) -> bool:
+    """Whether another message of the turn was sent after its preview."""
+    row = tx.row(
+        "select 1 from deliveries where turn = :turn and state = 'sent' and sent_at > :at limit 1",
+        {"turn": preview.turn, "at": to_micros(preview.at)},
+    )
+    return row is not None
 
 
 def revise_preview(tx: Transaction, turn: Turn) -> Preview:

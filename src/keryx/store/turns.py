@@ -234,6 +234,11 @@ def requeue(
     )
 
 
+def set_sent_seq(tx: Transaction, turn: Turn, seq: int) -> None:
+    """Note that the text of a running turn up to this message is on its way to the chat that asked."""
+    tx.run("update turns set sent_seq = :seq where id = :id", {"id": turn.id, "seq": seq})
+
+
 def request_cancel(tx: Transaction, turn: Turn) -> None:
     """Ask the worker of a running turn to stop; the feed tells it."""
     tx.run("update turns set cancelling = 1 where id = :id and state = 'running'", {"id": turn.id})

@@ -31,6 +31,7 @@ from keryx.core.ports.adapter import (
     Streaming,
     SupportsReactions,
     SupportsReconciliation,
+    SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
     WebhookRequest,
@@ -383,6 +384,18 @@ class AdapterContract:
         assert read_texts(harness) == ["final"]
         with pytest.raises(MessageGone):
             await harness.adapter.send(msgspec.structs.replace(edit, edits="99999999"))
+
+    async def test_a_message_that_is_removed_is_gone(self, harness: AdapterHarness) -> None:
+        adapter = harness.adapter
+        if not isinstance(adapter, SupportsRemoval):
+            pytest.skip("messages cannot be removed")
+        part = build_part(harness, "working")
+        first = await adapter.send(part)
+        await adapter.send(msgspec.structs.replace(build_part(harness, "done"), key=f"{part.key}.2"))
+        await adapter.remove(part.target, first)
+        assert read_texts(harness) == ["done"]
+        with pytest.raises(MessageGone):
+            await adapter.remove(part.target, first)
 
     async def test_a_message_can_be_edited_as_often_as_declared(self, harness: AdapterHarness) -> None:
         edits = harness.capabilities.max_edits

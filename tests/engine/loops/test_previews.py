@@ -1,7 +1,7 @@
 """A long turn shows itself while it runs, and what a person reads at the end is the answer, once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,8 +12,17 @@ from tests.engine.loops.test_dispatcher import post
 from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
 
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, PreviewState, Target
-from keryx.core.errors import AgentFailed, MessageGone, Refused, SendError, Throttled, Unavailable, Uncertain
-from keryx.core.messages import ToolCall
+from keryx.core.errors import (
+    AgentFailed,
+    MessageGone,
+    NotSent,
+    Refused,
+    SendError,
+    Throttled,
+    Unavailable,
+    Uncertain,
+)
+from keryx.core.messages import Role, ToolCall, ToolResult
 from keryx.core.ports.adapter import (
     AttachmentLimits,
     Capabilities,
@@ -21,7 +30,14 @@ from keryx.core.ports.adapter import (
     Receipt,
     Streaming,
 )
-from keryx.core.ports.agent import FileEvent, TextDelta, ToolCallEvent, TurnContext
+from keryx.core.ports.agent import (
+    AgentEvent,
+    FileEvent,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnContext,
+)
 from keryx.core.questions import Question
 from keryx.store import deliveries, platforms, turns
 from keryx.store.admin.verify import verify
@@ -50,6 +66,26 @@ class Screen(RecordingAdapter):
 
     def count(self) -> int:
         return len(self.sent)
+
+
+class ErasableScreen(Screen):
+    """A screen whose messages can be deleted; `removals` are the errors that this meets."""
+
+    def __init__(self, clock: FakeClock, **able: Any) -> None:
+        super().__init__(clock, **able)
+        self.removed: set[str] = set()
+        self.removals: list[SendError] = []
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for n, text in enumerate(super().texts) if f"{FAKE}-{n}" not in self.removed]
+
+    async def remove(self, target: Target, message: str) -> None:
+        if self.removals:
+            raise self.removals.pop(0)
+        if message in self.removed:
+            raise MessageGone("it is gone")
+        self.removed.add(message)
 
 
 class Stage:
@@ -166,10 +202,137 @@ async def test_a_long_silence_shows_what_is_being_done(begin: Begin, clock: Fake
     )
     await stage.end()
     await arrived(stage)
-    assert screen.texts == ["Found it."]
+    assert screen.texts == ["The answer is below.", "Found it."]
 
 
-async def test_typing_is_shown_until_there_is_something_to_read(begin: Begin, clock: FakeClock) -> None:
+CALL = ToolCallEvent((ToolCall("1", "grep", "{}"),))
+RESULT = ToolResultEvent(ToolResult("1", "grep", "x"))
+
+
+async def test_an_answer_after_long_work_is_a_new_message_and_the_progress_is_removed(
+    begin: Begin, clock: FakeClock
+) -> None:
+    screen = ErasableScreen(clock)
+    stage = await a_stage(begin, screen, CALL, RESULT, TextDelta("Found it."))
+    await stage.begin()
+    await stage.shows("working: grep …")
+    await stage.go_on()
+    await stage.world.flow(clock.sleep(70), step=2)
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Found it."] and screen.removed == {"fake-0"}
+
+
+async def test_an_answer_soon_after_its_preview_takes_its_place(begin: Begin, clock: FakeClock) -> None:
+    screen = ErasableScreen(clock)
+    stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts == ["Once a time."] and not screen.removed
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (MessageGone("gone"), ["working: grep …"]),
+        (Refused("too old"), ["The answer is below."]),
+        (NotSent("no line"), []),
+        (Uncertain("the line broke"), []),
+    ],
+)
+async def test_progress_that_cannot_be_deleted_does_not_hold_up_the_answer(
+    begin: Begin, clock: FakeClock, error: SendError, left: list[str]
+) -> None:
+    screen = ErasableScreen(clock)
+    stage = await a_stage(begin, screen, CALL, RESULT, TextDelta("Found it."))
+    await stage.begin()
+    await stage.shows("working: grep …")
+    screen.removals.append(error)
+    await stage.go_on()
+    screen_after = len(screen.texts)
+    await stage.world.flow(clock.sleep(41), step=0.5)
+    assert len(screen.texts) == screen_after
+    clock.advance(20)
+    await stage.end()
+    await arrived(stage)
+    assert screen.texts[-1] == "Found it." and not any(REPEAT_MARK in t for t in screen.texts)
+    if not isinstance(error, MessageGone):
+        assert screen.texts[:-1] == left
+
+
+async def test_text_before_a_tool_call_is_a_message_of_its_own(begin: Begin, clock: FakeClock) -> None:
+    screen = ErasableScreen(clock)
+    stage = await a_stage(
+        begin,
+        screen,
+        TextDelta("Let me look."),
+        CALL,
+        RESULT,
+        TextDelta("It is "),
+        TextDelta("in the attic."),
+    )
+    await stage.begin()
+    await stage.shows("Let me look.")
+    await stage.go_on()
+    await arrived(stage, 1)
+    assert screen.texts == ["Let me look."] and not screen.removed
+    await stage.go_on()
+    await stage.go_on()
+    await stage.shows("Let me look.", "It is ")
+    await stage.end()
+    await arrived(stage, 2)
+    assert screen.texts == ["Let me look.", "It is in the attic."]
+
+
+async def test_a_turn_that_ends_with_a_tool_removes_its_progress(begin: Begin, clock: FakeClock) -> None:
+    screen = ErasableScreen(clock)
+    stage = await a_stage(begin, screen, TextDelta("I set it up."), CALL, RESULT)
+    await stage.begin()
+    await stage.shows("I set it up.")
+    await stage.go_on()
+    await stage.shows("I set it up.", "working: grep …")
+    await stage.end()
+    await arrived(stage, 2)
+    assert screen.texts == ["I set it up."]
+
+
+async def test_typing_and_progress_go_on_while_a_tool_works_after_a_word(
+    begin: Begin, clock: FakeClock
+) -> None:
+    screen = ErasableScreen(clock, typing=True)
+    stage = await a_stage(begin, screen, TextDelta("Let me look."), CALL, RESULT, TextDelta("Found."))
+    await stage.begin()
+    await stage.shows("Let me look.")
+    await stage.go_on()
+    typed = len(screen.typing_targets)
+    await stage.shows("Let me look.", "working: grep …")
+    assert len(screen.typing_targets) > typed
+    await stage.shows("Let me look.", "still working: grep, 1 min")
+    typed = len(screen.typing_targets)
+    await stage.world.flow(stage.world.eventually(lambda: len(screen.typing_targets) > typed + 3), step=1)
+    await stage.end()
+    await arrived(stage, 2)
+    assert screen.texts == ["Let me look.", "Found."]
+
+
+async def test_typing_stops_while_a_person_is_asked(begin: Begin, clock: FakeClock) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I?"))
+
+    screen = ErasableScreen(clock, typing=True)
+    stage = await a_stage(begin, screen, ask, TextDelta("Thanks."))
+    stage.receipt = await stage.world.say("long")
+    await stage.world.flow(stage.world.eventually(lambda: len(screen.texts) == 1), step=0.3)
+    typed = len(screen.typing_targets)
+    await stage.world.flow(clock.sleep(30), step=0.5)
+    assert len(screen.typing_targets) == typed and len(screen.texts) == 1
+    await stage.world.command("1")
+    await stage.end()
+
+
+async def test_typing_is_shown_until_the_answer_is_there(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock, typing=True)
     stage = await a_stage(begin, screen, ToolCallEvent(()), TextDelta("x"), TextDelta("y"))
     await stage.begin()
@@ -177,9 +340,11 @@ async def test_typing_is_shown_until_there_is_something_to_read(begin: Begin, cl
     await stage.go_on()
     await stage.shows("x")
     typed = len(screen.typing_targets)
+    await stage.world.flow(stage.world.eventually(lambda: len(screen.typing_targets) > typed), step=0.5)
+    await stage.end()
+    typed = len(screen.typing_targets)
     await stage.world.flow(clock.sleep(9), step=0.5)
     assert len(screen.typing_targets) == typed
-    await stage.end()
 
 
 async def test_typing_that_fails_does_no_harm(begin: Begin, clock: FakeClock) -> None:
@@ -456,6 +621,55 @@ async def test_a_process_that_dies_at_a_write_leaves_one_answer(
         assert screen.texts == ["Once upon a time."]
 
 
+STEP_LABELS = ("preview.begin", "preview.end", "preview.withdraw", "turn.progress", "turn.finish")
+
+
+@pytest.mark.parametrize("when", list(FaultTiming))
+@pytest.mark.parametrize("label", [*STEP_LABELS, "delivery.claim", "delivery.settle"])
+@pytest.mark.parametrize("nth", [1, 2])
+async def test_a_process_that_dies_between_the_messages_of_a_turn_repeats_none(
+    begin: Begin, clock: FakeClock, database: Database, label: str, when: FaultTiming, nth: int
+) -> None:
+    class Resuming:
+        """Goes on after what an interrupted attempt has stored, as the agent for models does."""
+
+        async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+            mine = [m for m in await context.history() if m.turn == context.turn and m.mark is None]
+            if not any(m.role is Role.ASSISTANT for m in mine):
+                yield TextDelta("Let me look.")
+                await context.clock.sleep(3)
+                yield CALL
+            if not any(m.role is Role.TOOL for m in mine):
+                await context.clock.sleep(80)
+                yield RESULT
+            yield TextDelta("Found it.")
+
+    screen = ErasableScreen(clock, idempotency=Idempotency.NATIVE)
+    struck = asyncio.Event()
+
+    def strike(_: str) -> None:
+        world.node.die()
+        struck.set()
+        raise Unavailable("dead")
+
+    world = await begin(agent=Resuming(), adapters=[screen])
+    await world.node.stop()
+    fault = DatabaseFault(label, when, nth=nth, strike=strike)
+    await world.start(CrashingDatabase(database, fault))
+    receipt = await world.say("long")
+    arrival = asyncio.ensure_future(world.delivered(2))
+    strikes = asyncio.ensure_future(struck.wait())
+    await world.flow(asyncio.wait({arrival, strikes}, return_when=asyncio.FIRST_COMPLETED), step=0.5)
+    arrival.cancel()
+    strikes.cancel()
+    if struck.is_set():
+        await world.restart()
+    await world.flow(world.settle(receipt), step=0.5)
+    await world.flow(world.delivered(2), step=0.5)
+    assert screen.texts == ["Let me look.", "Found it."]
+    assert await verify(database) == []
+
+
 async def test_a_lost_preview_is_kept_as_lost(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
     screen.errors_after.append(Uncertain("the line broke"))
@@ -472,9 +686,7 @@ async def test_a_lost_preview_is_kept_as_lost(begin: Begin, clock: FakeClock) ->
     await stage.end()
 
 
-async def test_a_question_of_the_agent_does_not_take_the_place_of_what_was_shown(
-    begin: Begin, clock: FakeClock
-) -> None:
+async def test_the_answer_after_a_question_is_a_new_message_below_it(begin: Begin, clock: FakeClock) -> None:
     async def ask(context: TurnContext) -> None:
         await context.ask(Question(key="1", title="May I?"))
 
@@ -488,9 +700,28 @@ async def test_a_question_of_the_agent_does_not_take_the_place_of_what_was_shown
     await stage.world.command("1")
     await stage.pauses[0].reached()
     await stage.end()
+    await arrived(stage, 4)
+    assert screen.texts[0] == "Once " and "May I?" in screen.texts[1]
+    assert screen.texts[-1] == "a time." and len(screen.texts) == 4
+
+
+async def test_a_question_removes_the_progress_above_it(begin: Begin, clock: FakeClock) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I?"))
+
+    screen = ErasableScreen(clock)
+    stage = await a_stage(begin, screen, CALL, ask, TextDelta("Thanks."))
+    await stage.begin()
+    await stage.shows("working: grep …")
+    stage.pauses.pop(0).go_on()
+    await stage.world.flow(stage.world.eventually(lambda: "May I?" in "".join(screen.texts)), step=0.3)
+    assert len(screen.texts) == 1
+    await stage.world.command("1")
+    await stage.pauses[0].reached()
+    await stage.world.flow(stage.world.eventually(lambda: screen.texts[-1:] == ["working: grep …"]), step=0.3)
+    await stage.end()
     await arrived(stage, 3)
-    assert screen.texts[0] == "Once a time."
-    assert len(screen.texts) == 3
+    assert screen.texts[-1] == "Thanks." and len(screen.texts) == 3
 
 
 async def test_a_node_that_stops_lets_what_is_on_its_way_arrive(begin: Begin, clock: FakeClock) -> None:

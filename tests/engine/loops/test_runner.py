@@ -177,7 +177,7 @@ async def test_a_tool_step_is_in_the_store_before_the_agent_goes_on(begin: Begin
         "tool: <x>",
         "assistant: Done.",
     ]
-    assert await world.sent() == ["Calling. \n\nDone."]
+    assert await world.sent(2) == ["Calling. ", "Done."]
 
 
 async def test_usage_is_added_up(begin: Begin) -> None:

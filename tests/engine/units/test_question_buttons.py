@@ -33,7 +33,7 @@ class Pressed(RecordingAdapter):
 
     async def send(self, part: OutgoingPart) -> str:
         sent = await super().send(part)
-        while self.sending:
+        while part.buttons and self.sending:
             await self.sending.pop()
         return sent
 
@@ -62,9 +62,9 @@ async def gone(world: World, fake: RecordingAdapter) -> str:
 async def test_a_press_answers_and_the_answer_takes_the_place_of_the_buttons(begin: Begin) -> None:
     world, fake = await placed(begin)
     receipt, question = await asked(world, f"!ask {WHAT}")
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     assert labels(fake) == ["Allow", "Always allow in this conversation", "Deny"]
-    assert "Answer 1, 2 or 3" in fake.texts[0]
+    assert "Answer 1, 2 or 3" in fake.texts[1]
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     told = await press(world, "Allow", fake)
     assert told.reply == f"Allowed once: {question.question.title}" and told.turn is None
@@ -77,10 +77,10 @@ async def test_a_press_answers_and_the_answer_takes_the_place_of_the_buttons(beg
 async def test_a_second_press_and_a_foreign_one_change_nothing(begin: Begin) -> None:
     world, fake = await placed(begin)
     _, question = await asked(world)
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     other = await press(world, "Allow", fake, user="bob")
     assert other.reply and other.reply.startswith("Only the person who asked")
-    says = fake.sent_parts[0].buttons
+    says = fake.sent_parts[1].buttons
     assert (await press(world, "Deny", fake)).reply
     again = await world.hub.receive(inbound(says[0].says, reply=None))
     assert again.reply and "is closed" in again.reply
@@ -104,8 +104,8 @@ async def test_in_a_group_only_who_was_asked_may_press(begin: Begin) -> None:
         return Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, thread="t", user=user)
 
     await world.say(f"!ask {WHAT}", source=there("ann"), reply=Target(FAKE, chat="g", thread="t"))
-    await fake.wait_for(1)
-    says = fake.sent_parts[0].buttons[0].says
+    await fake.wait_for(2)
+    says = fake.sent_parts[1].buttons[0].says
     refused = await world.hub.receive(inbound(says, user="bob", source=there("bob"), reply=None))
     assert refused.reply and "Only the person who asked" in refused.reply
     taken = await world.hub.receive(inbound(says, source=there("ann"), reply=None))
@@ -115,7 +115,7 @@ async def test_in_a_group_only_who_was_asked_may_press(begin: Begin) -> None:
 async def test_an_answer_from_elsewhere_takes_the_buttons_away(begin: Begin) -> None:
     world, fake = await placed(begin)
     _, question = await asked(world)
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     await world.hub.questions.answer(OPERATORS, question.id, "always")
     assert (await gone(world, fake)).endswith("→ Always allow in this conversation")
 
@@ -123,7 +123,7 @@ async def test_an_answer_from_elsewhere_takes_the_buttons_away(begin: Begin) -> 
 async def test_what_nobody_answers_and_what_is_stopped_loses_its_buttons(begin: Begin) -> None:
     world, fake = await placed(begin)
     await asked(world)
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     world.advance(world.policy.limits.question + timedelta(seconds=1))
     assert (await world.flow(gone(world, fake))).endswith("→ No answer came in time.")
@@ -141,7 +141,7 @@ async def test_a_question_that_was_answered_before_it_was_sent_has_no_buttons(be
     await world.until(lambda tx: bool(tx.row("select 1 from gates")))
     await world.hub.questions.answer(OPERATORS, question.id, "deny")
     world.advance(31)
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     assert labels(fake) == []
 
 
@@ -155,13 +155,14 @@ async def test_a_question_that_is_answered_on_its_way_loses_its_buttons_again(be
 
     fake.sending.append(answer())
     await world.say(f"!ask {WHAT}")
+    await fake.wait_for(2)
     assert (await gone(world, fake)).endswith("→ Deny")
 
 
 async def test_where_there_are_no_buttons_nothing_more_is_sent(world: World) -> None:
     receipt, question = await asked(world)
-    await world.sent(1)
-    assert world.fake.sent_parts[0].buttons == ()
+    await world.sent(2)
+    assert world.fake.sent_parts[1].buttons == ()
     await world.hub.questions.answer(OPERATORS, question.id, "allow")
     await world.settle(receipt)
     await world.delivered(2)
@@ -174,7 +175,7 @@ async def test_where_there_are_no_buttons_nothing_more_is_sent(world: World) -> 
 async def test_taking_buttons_away_is_tried_again_and_never_marked(begin: Begin, error: SendError) -> None:
     world, fake = await placed(begin)
     _, question = await asked(world)
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     fake.errors_before = [error]
     await world.hub.questions.answer(OPERATORS, question.id, "allow")
@@ -186,7 +187,7 @@ async def test_taking_buttons_away_is_tried_again_and_never_marked(begin: Begin,
 async def test_a_message_that_was_deleted_leaves_nothing_to_do(begin: Begin) -> None:
     world, fake = await placed(begin)
     _, question = await asked(world)
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     fake.errors_before = [MessageGone("deleted")]
     await world.hub.questions.answer(OPERATORS, question.id, "allow")
@@ -198,7 +199,7 @@ async def test_a_message_that_was_deleted_leaves_nothing_to_do(begin: Begin) -> 
 async def test_buttons_are_taken_away_after_a_restart(begin: Begin) -> None:
     world, fake = await placed(begin)
     _, question = await asked(world)
-    await fake.wait_for(1)
+    await fake.wait_for(2)
     await world.until(lambda tx: bool(tx.row("select 1 from buttons")))
     await world.crash()
     await HubQuestions(world.database).answer(OPERATORS, question.id, "allow")

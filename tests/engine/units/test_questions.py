@@ -47,13 +47,14 @@ async def answer(world: World, receipt: Receipt) -> str:
 
 async def test_a_question_goes_to_the_place_that_asked_and_an_answer_there_goes_on(world: World) -> None:
     receipt, _ = await asked(world)
-    told = (await world.sent())[0]
+    said, told = await world.sent(2)
+    assert said == "Asking. "
     assert told == (
         "May the echo agent go on?\n\n```\nrm -rf /tmp/x\n```\n\n"
         f"1. Allow\n2. Always allow in this conversation\n3. Deny\n\n{HOW}"
     )
     assert await world.command("1") == "Allowed once: May the echo agent go on?"
-    assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
+    assert await answer(world, receipt) == "assistant: Answered: allow"
     assert not await verify(world.database)
 
 
@@ -65,7 +66,7 @@ async def test_a_question_goes_to_the_place_that_asked_and_an_answer_there_goes_
 async def test_answers_in_a_chat(world: World, said: str, chosen: str) -> None:
     receipt, _ = await asked(world)
     await world.command(said)
-    assert await answer(world, receipt) == f"assistant: Asking. Answered: {chosen}"
+    assert await answer(world, receipt) == f"assistant: Answered: {chosen}"
 
 
 async def test_other_speech_is_no_answer(world: World) -> None:
@@ -91,7 +92,7 @@ async def test_an_answer_comes_from_another_process(begin: Begin) -> None:
     assert [a.id for a in await other.hub.questions.list_open(OPERATORS)] == [question.id]
     given = await other.hub.questions.answer(viewer("ann"), question.id, "allow")
     assert (given.state, given.answer, given.answered_by) == (QuestionState.ANSWERED, "allow", "ann")
-    assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
+    assert await answer(world, receipt) == "assistant: Answered: allow"
     with pytest.raises(Conflict, match="is closed"):
         await other.hub.questions.answer(viewer("ann"), question.id, "deny")
 
@@ -155,17 +156,17 @@ async def test_where_several_people_talk_only_the_asker_answers(world: World) ->
     assert [a.id for a in await world.hub.questions.list_open(viewer("bob"))] == [question.id]
     assert (await say("yes", "bob")).reply
     await world.settle(receipt)
-    assert "assistant: Asking. Answered: allow" in await world.transcript(session)
+    assert "assistant: Answered: allow" in await world.transcript(session)
 
 
 async def test_a_lasting_consent_is_not_asked_for_again(world: World) -> None:
     receipt, _ = await asked(world)
     await world.command("/always")
     await world.settle(receipt)
-    assert await answer(world, await world.say("!ask again")) == "assistant: Asking. Answered: allow"
+    assert await answer(world, await world.say("!ask again")) == "assistant: Answered: allow"
     other, _ = await asked(world, chat="2")
     await world.command("/deny", chat="2")
-    assert await answer(world, other) == "assistant: Asking. Answered: deny"
+    assert await answer(world, other) == "assistant: Answered: deny"
 
 
 async def test_a_lasting_consent_can_be_seen_and_taken_back(world: World) -> None:
@@ -230,7 +231,7 @@ async def test_nobody_answers_in_time(begin: Begin) -> None:
     world = await begin(policy=AT_ONCE.__class__(limits=limits))
     receipt, question = await asked(world)
     await world.flow(world.settle(receipt), step=20)
-    assert await answer(world, receipt) == "assistant: Asking. Answered: nothing"
+    assert await answer(world, receipt) == "assistant: Answered: nothing"
     closed = await world.hub.questions.get(OPERATORS, question.id)
     assert closed.state is QuestionState.EXPIRED and closed.closed_at
     assert closed.closed_at - closed.created_at >= timedelta(minutes=30), "silence did not end it before"
@@ -267,9 +268,9 @@ async def test_after_a_crash_the_answer_that_was_given_is_used(begin: Begin) -> 
     await HubQuestions(world.database).answer(viewer("ann"), question.id, "allow")
     world.advance(AT_ONCE.limits.lease + timedelta(seconds=1))
     await world.start()
-    assert await answer(world, receipt) == "assistant: Asking. Answered: allow"
+    assert await answer(world, receipt) == "assistant: Answered: allow"
     # A crash in mid-send may show the question again, with its mark.
-    texts = [t for t in await world.sent() if HOW in t]
+    texts = [t for t in await world.sent(2) if HOW in t]
     assert len(texts) - len([t for t in texts if t.startswith(REPEAT_MARK)]) <= 1, "the place was asked once"
     assert len({t.removeprefix(REPEAT_MARK) for t in texts}) == 1
 
@@ -281,7 +282,7 @@ async def test_after_a_crash_a_question_still_waits(begin: Begin) -> None:
     await world.running(receipt)
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.OPEN
     await world.hub.questions.answer(viewer("ann"), question.id, "deny")
-    assert await answer(world, receipt) == "assistant: Asking. Answered: deny"
+    assert await answer(world, receipt) == "assistant: Answered: deny"
 
 
 async def test_free_text_is_the_answer_to_a_question_without_options(begin: Begin) -> None:
@@ -353,8 +354,8 @@ async def test_a_store_that_is_away_for_a_moment_asks_nobody_twice(
     await world.command("yes")
     await world.flow(world.settle(receipt), step=0.05)
     assert fault.hits == 1
-    assert (await world.transcript(session))[-1] == "assistant: Asking. Answered: allow"
-    assert len([t for t in await world.sent(3) if HOW in t]) == 1
+    assert (await world.transcript(session))[-1] == "assistant: Answered: allow"
+    assert len([t for t in await world.sent(4) if HOW in t]) == 1
     assert not await verify(world.database)
 
 
@@ -367,7 +368,7 @@ async def test_of_two_answers_at_once_one_counts(world: World) -> None:
     )
     (kept,) = [g for g in given if isinstance(g, AskedQuestion)]
     assert [type(g) for g in given if not isinstance(g, AskedQuestion)] == [Conflict]
-    assert await answer(world, receipt) == f"assistant: Asking. Answered: {kept.answer}"
+    assert await answer(world, receipt) == f"assistant: Answered: {kept.answer}"
     assert not await verify(world.database)
 
 
@@ -400,7 +401,7 @@ async def test_an_answer_to_a_question_that_was_left_counts_once(world: World, c
     assert question.state is QuestionState.OPEN and question.note == ASKER_GONE_NOTE
     assert (await world.open(session)).questions == [question]
     assert (await world.command(f"/{chosen}")).endswith(ASKER_GONE_NOTE)
-    assert await answer(world, await world.say("!ask rm x")) == f"assistant: Asking. Answered: {chosen}"
+    assert await answer(world, await world.say("!ask rm x")) == f"assistant: Answered: {chosen}"
     _, again = await asked(world, "!ask rm x")
     assert not again.left
     assert not await verify(world.database)
@@ -418,7 +419,7 @@ async def test_an_answer_means_what_an_agent_waits_for_rather_than_what_was_left
     receipt = await world.say("!ask rm y")
     await world.until(lambda tx: len(questions.list_open(tx, session)) == 2)
     assert await world.command("no") == "Denied: May the echo agent go on?"
-    assert await answer(world, receipt) == "assistant: Asking. Answered: deny"
+    assert await answer(world, receipt) == "assistant: Answered: deny"
     assert (await world.hub.questions.get(OPERATORS, question.id)).state is QuestionState.OPEN
 
 

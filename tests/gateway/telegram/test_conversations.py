@@ -9,8 +9,9 @@ from tests.engine.world import AT_ONCE, SECONDS, Pause, World
 from tests.fakes.telegram import TOKEN, Bubble, FakeTelegram
 
 from keryx.core.access import EVERYBODY, AccessRule
-from keryx.core.messages import Mark, Message, Role
-from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
+from keryx.core.messages import Mark, Message, Role, ToolCall, ToolResult
+from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
+from keryx.core.questions import Question
 from keryx.engine.policy import Policy
 from keryx.store import messages
 from keryx.store.db import Database, Transaction
@@ -122,3 +123,38 @@ async def test_what_was_taken_from_the_queue_is_never_shown_to_the_model(open_ch
         "to Rome": Mark.WITHDRAWN,
         "next": None,
     }
+
+
+async def test_after_a_question_the_answer_is_a_new_message_below_it(open_chat: Open) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I look?"))
+
+    chat = await open_chat({"find it": [TextDelta("One moment."), ask, TextDelta("In the attic.")]})
+    chat.telegram.say("find it")
+    await chat.shows(lambda bubbles: bool(bubbles and bubbles[-1].buttons))
+    assert [b.text.splitlines()[0] for b in chat.telegram.bubbles] == ["One moment.", "May I look?"]
+    chat.telegram.press("Allow")
+    await chat.shows(lambda bubbles: bubbles[-1].text == "In the attic.")
+    assert len(chat.telegram.bubbles) == 3 and not chat.telegram.bubbles[0].edits
+
+
+async def test_after_long_work_the_progress_goes_and_the_answer_is_new(
+    open_chat: Open, clock: FakeClock
+) -> None:
+    pause = Pause()
+    call = ToolCallEvent((ToolCall("1", "search", "{}"),))
+    result = ToolResultEvent(ToolResult("1", "search", "x"))
+    chat = await open_chat(
+        {"find it": [TextDelta("Let me look."), call, pause, result, TextDelta("In the attic.")]}
+    )
+    chat.telegram.say("find it")
+    await pause.reached()
+    await chat.reads("Let me look.")
+    await chat.world.flow(chat.reads("Let me look.", "working: search …"), step=0.5)
+    typed = len(chat.telegram.actions)
+    await chat.world.flow(chat.reads("Let me look.", "still working: search, 1 min"), step=1)
+    assert len(chat.telegram.actions) > typed
+    clock.advance(60)
+    pause.go_on()
+    await chat.world.flow(chat.reads("Let me look.", "In the attic."), step=0.5)
+    assert all(not b.edits for b in chat.telegram.bubbles)

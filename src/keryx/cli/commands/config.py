@@ -49,6 +49,7 @@ MEANINGS = {
     "limits.silence": "How long a turn may be silent after that.",
     "limits.question": "How long a question of an agent waits for a person; then the answer is no.",
     "limits.total": "How long a turn may take in all.",
+    "limits.edit": "How long an answer takes the place of its preview in a chat. Later it is a new message, which notifies a phone, and the preview is deleted.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",
     "limits.settle": "How long a node must have been up before it begins a try of an interrupted turn that could be its last.",

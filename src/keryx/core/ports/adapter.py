@@ -448,6 +448,16 @@ class SupportsReactions(Protocol):
 
 
 @runtime_checkable
+class SupportsRemoval(Protocol):
+    """An adapter that can delete messages that it has sent."""
+
+    async def remove(self, target: Target, message: str) -> None:
+        """Delete the message with this id of the platform. Raise `MessageGone` if it is no longer there, `Refused` if it
+        cannot be deleted, or another `SendError`."""
+        ...
+
+
+@runtime_checkable
 class SupportsSendKeys(Protocol):
     """An adapter that chooses the idempotency key of a part itself, because the platform prescribes its form or because
     it is the id of the message."""

@@ -127,6 +127,7 @@ TEXTS = {
     "turn.steer_missing": "say what to consider: /steer use the metric system",
     "turn.busy_mode": "While a turn runs, messages: {mode}.",
     "turn.unknown_mode": "Unknown mode {name}. Choose {choices}.",
+    "turn.answer_below": "The answer is below.",
     "turn.stopped_mark": "(stopped)",
     "turn.files": "Attached:",
     "turn.no_answer": "The agent gave no answer.",

@@ -127,6 +127,7 @@ TEXTS = {
     "turn.steer_missing": "schreib, was beachtet werden soll: /steer rechne metrisch",
     "turn.busy_mode": "Nachrichten während einer Antwort: {mode}.",
     "turn.unknown_mode": "Unbekannter Modus {name}. Möglich: {choices}.",
+    "turn.answer_below": "Die Antwort steht weiter unten.",
     "turn.stopped_mark": "(angehalten)",
     "turn.files": "Angehängt:",
     "turn.no_answer": "Der Agent hat nichts geantwortet.",

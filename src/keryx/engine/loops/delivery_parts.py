@@ -13,9 +13,10 @@ from keryx.engine.media import MediaStorage
 
 
 async def split_delivery(adapter: Adapter, delivery: Delivery) -> list[RenderedPart | Media]:
-    """Return all parts in order. `Refused` if the adapter cannot split the text."""
+    """Return all parts in order; none if the delivery only ends a preview. `Refused` if the adapter cannot split the
+    text."""
     parts: list[RenderedPart | Media] = []
-    if delivery.text or not delivery.media:
+    if delivery.text:
         parts += await plugins.render_parts(adapter, delivery.text)
     for file in delivery.media:
         if adapter.capabilities.attachments:

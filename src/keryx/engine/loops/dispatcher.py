@@ -20,7 +20,7 @@ from keryx.core.deliveries import (
     Target,
     parse_note,
 )
-from keryx.core.errors import KeryxError, LeaseLost, MessageGone, SendError, Throttled
+from keryx.core.errors import KeryxError, LeaseLost, MessageGone, Refused, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.media import Media
 from keryx.core.ports.adapter import (
@@ -28,6 +28,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
     RenderedPart,
     SupportsReconciliation,
+    SupportsRemoval,
     SupportsSendKeys,
 )
 from keryx.core.questions import Button
@@ -161,6 +162,9 @@ class Dispatcher:
         """Send the remaining parts. Each is recorded when it was sent, the last one together with the end."""
         current, lease, preview = claimed.delivery, claimed.lease, claimed.preview
         try:
+            if claimed.closing and preview is not None:
+                await self._remove_preview(preview, claimed.closing)
+                preview = None
             parts = await delivery_parts.split_delivery(self._adapter, current)
             if claimed.edits:
                 await self._send_edit(claimed, parts[0])
@@ -213,6 +217,36 @@ class Dispatcher:
             )
             return
         await self._settle(current, lease, deliveries.SENT)
+
+    async def _remove_preview(self, preview: Preview, closing: str) -> None:
+        """Delete what a turn showed, or say there that the answer is below. May be repeated."""
+        try:
+            if isinstance(self._adapter, SupportsRemoval):
+                try:
+                    await plugins.remove_message(
+                        self._adapter, preview.target, preview.receipt, self._policy.send_timeout
+                    )
+                except Refused as exc:
+                    log.info("the preview of turn %s stays: %s", preview.turn, exc)
+                    await self._close_preview(preview, closing)
+            else:
+                await self._close_preview(preview, closing)
+        except (MessageGone, Refused) as exc:
+            log.info("the preview of turn %s cannot be closed: %s", preview.turn, exc)
+        await self._database.write(
+            "preview.withdraw", partial(deliveries_store.remove_preview, preview=preview)
+        )
+
+    async def _close_preview(self, preview: Preview, closing: str) -> None:
+        rendered = (await plugins.render_parts(self._adapter, closing))[0]
+        part = OutgoingPart(
+            delivery=DeliveryId(preview.key),
+            number=0,
+            key=f"{preview.key}.closed",
+            target=preview.target,
+            edits=preview.receipt,
+        )
+        await self._send(_set_text(part, rendered))
 
     async def _send_edit(self, claimed: ClaimedDelivery, content: RenderedPart | Media) -> None:
         """Replace a message that has buttons. If it was deleted, there is nothing to replace."""

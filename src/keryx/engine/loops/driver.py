@@ -59,6 +59,7 @@ from keryx.engine.units import answers, turn_writes
 from keryx.engine.units.turn_writes import (
     NO_AUTHORS,
     RecordableEvent,
+    SectionEnd,
     StoredFile,
     TurnAuthors,
     TurnInput,
@@ -224,6 +225,7 @@ class Driver:
             limit=self._limits.question,
             answers=mailbox.answers,
             pause=watchdog.pause,
+            end_section=partial(mailbox.put_event, SectionEnd(), until_stored=True),
         )
         try:
             agent, context = self._choose(turn_input), self._build_context(turn, turn_input, questions)

@@ -24,7 +24,6 @@ from keryx.engine.plugins import get_account_key
 from keryx.engine.units import answers, deliveries
 from keryx.engine.units.answers import TurnDraft
 from keryx.plugin_thread import guard_plugin
-from keryx.store import platforms
 from keryx.store.db import Database, Work
 from keryx.timing import WakeSignal, wait_until
 
@@ -38,6 +37,7 @@ TYPING_INTERVAL = timedelta(seconds=4)
 PREVIEW_TIMEOUT = timedelta(seconds=15)
 _TYPING_TIMEOUT_SECONDS = 5
 _MAX_TRIES = 5
+_PREVIEW_CHANGES = (ChangeKind.DRAFT, ChangeKind.MESSAGE, ChangeKind.QUESTION)
 
 
 class _TurnPreview:
@@ -54,15 +54,26 @@ class _TurnPreview:
         # The stored draft may be newer than `draft`.
         self.dirty = True
         self.draft = TurnDraft()
-        # A message may be visible in the chat, so no typing indicator is needed.
-        self.visible = False
         # What the message shows, if that is known.
         self.shown: RenderedPart | None = None
-        # The preview is not updated any more; typing may still be shown.
-        self.done = adapter.capabilities.streaming is Streaming.NONE
+        # The preview is never updated again; typing may still be shown.
+        self.refused = adapter.capabilities.streaming is Streaming.NONE
+        # The message is not updated any more.
+        self.done = False
         self.typing_at = now + FIRST_TYPING if _shows_activity(adapter) else None
+        # When the last message of the turn was sent, or its last question was answered.
+        self.silent_since = now
         self.due = now + FIRST_PREVIEW
         self.throttles = 0
+
+    def take_draft(self, draft: TurnDraft, now: datetime) -> None:
+        """Take what the turn has said. After a message of the turn was sent, the next preview is a new message."""
+        earlier, self.draft = self.draft, draft
+        if (draft.sent_seq, draft.asked) != (earlier.sent_seq, earlier.asked):
+            self.shown, self.done = None, False
+            self.due = max(self.due, now + FIRST_PREVIEW)
+        if (draft.sent_seq, draft.asking) != (earlier.sent_seq, earlier.asking):
+            self.silent_since = now
 
     @property
     def appends(self) -> bool:
@@ -86,6 +97,7 @@ class Previews:
         worker: WorkerId,
         connections: PlatformStatusReporter,
         look_again: Callable[[], None],
+        replace_for: timedelta,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -93,6 +105,8 @@ class Previews:
         self._worker = worker
         self._connections = connections
         self._look_again = look_again
+        # How long an answer takes the place of its preview.
+        self._replace_for = replace_for
         self._watched: dict[TurnId, _TurnPreview] = {}
         self._fresh: list[_TurnPreview] = []
         self._sending = 0
@@ -135,7 +149,7 @@ class Previews:
     async def _listen(self, changes: AsyncIterator[Change]) -> None:
         async for change in changes:
             watch = self._watched.get(change.turn) if change.turn else None
-            if watch is not None and change.kind in (ChangeKind.DRAFT, ChangeKind.MESSAGE):
+            if watch is not None and change.kind in _PREVIEW_CHANGES:
                 watch.dirty = True
                 watch.wake.signal()
 
@@ -162,27 +176,25 @@ class Previews:
     def _find_next_time(self, watch: _TurnPreview) -> datetime | None:
         """Return when to look again if the turn produces nothing in the meantime."""
         times: list[datetime] = []
-        if watch.typing_at is not None and not watch.visible:
+        if watch.typing_at is not None:
             times.append(watch.typing_at)
-        if not watch.done:
+        if not watch.refused:
             if watch.draft.text or watch.dirty:
                 times.append(watch.due)
             elif not watch.shown:
-                times.append(max(watch.due, watch.began + SILENCE_LIMIT))
+                times.append(max(watch.due, watch.silent_since + SILENCE_LIMIT))
             else:
                 times.append(max(watch.due, self._clock.now() + timedelta(seconds=30)))
         return min((t for t in times if t > self._clock.now()), default=None)
 
     async def _show_typing(self, watch: _TurnPreview) -> None:
-        """Show that an answer is being written: repeatedly as typing, or once as a reaction if there is no typing."""
+        """Show that an answer is being written: as typing until the end, or once as a reaction if there is no typing."""
         adapter, now = watch.adapter, self._clock.now()
-        if watch.typing_at is None or watch.visible or now < watch.typing_at:
+        if watch.typing_at is None or now < watch.typing_at:
             return
         watch.typing_at = now + TYPING_INTERVAL if adapter.capabilities.typing else None
         try:
-            if await self._database.read(
-                "preview.gate", partial(platforms.get_gates_open_at, target=watch.target)
-            ):
+            if not await self._database.read("preview.gate", partial(answers.may_type, turn=watch.turn)):
                 return
             with anyio.fail_after(_TYPING_TIMEOUT_SECONDS), guard_plugin():
                 if adapter.capabilities.typing:
@@ -194,14 +206,17 @@ class Previews:
 
     async def _update(self, watch: _TurnPreview) -> None:
         """Update the preview if it is due and there is something new."""
-        if watch.done or self._clock.now() < watch.due:
+        if watch.refused or self._clock.now() < watch.due:
             return
         try:
             if watch.dirty:
                 watch.dirty = False
-                watch.draft = await self._database.read(
+                draft = await self._database.read(
                     "preview.said", partial(answers.load_draft, turn=watch.turn)
                 )
+                watch.take_draft(draft, self._clock.now())
+            if watch.done or self._clock.now() < watch.due:
+                return
             text, whole = await self._render(watch)
             if text and watch.shown and watch.appends and not text.text.startswith(watch.shown.text):
                 watch.done = True
@@ -209,7 +224,7 @@ class Previews:
                 await self._send(watch, text)
                 watch.done = watch.done or (watch.shown == text and not whole)
         except Refused as exc:
-            watch.done = True
+            watch.refused = True
             log.info("turn %s is not shown: %s", watch.turn.id, exc)
         except KeryxError as exc:
             watch.dirty = True
@@ -220,11 +235,12 @@ class Previews:
         """Return what the preview should show, the first part of a long text, and whether that is the whole text."""
         text = watch.draft.text
         if not text:
-            elapsed = self._clock.now() - watch.began
+            now = self._clock.now()
             # What was appended stays, so only text of the answer is.
-            if elapsed < SILENCE_LIMIT or watch.appends:
+            if now - watch.silent_since < SILENCE_LIMIT or watch.appends or watch.draft.asking:
                 return None, True
-            text = core_deliveries.format_progress(watch.draft.tool, int(elapsed.total_seconds() // 60))
+            minutes = int((now - watch.began).total_seconds() // 60)
+            text = core_deliveries.format_progress(watch.draft.tool, minutes)
         parts = await plugins.render_parts(watch.adapter, text)
         return (parts[0], len(parts) == 1) if parts else (None, True)
 
@@ -248,6 +264,7 @@ class Previews:
                 interval=watch.edit_interval,
                 # To append, one must know what the message shows.
                 revisable=watch.shown is not None or not watch.appends,
+                replace_for=self._replace_for,
             )
         )
         watch.due = self._clock.now() + watch.edit_interval
@@ -255,7 +272,6 @@ class Previews:
             watch.done = preview is None
             watch.due = max(watch.due, preview) if preview else watch.due
             return
-        watch.visible = True
         error: SendError | None = None
         receipt = ""
         try:
@@ -300,11 +316,11 @@ class Previews:
         log.info("could not send the preview of turn %s: %s", watch.turn.id, error)
         self._connections.count(watch.adapter, "throttled" if isinstance(error, Throttled) else "failed")
         watch.dirty = True
-        watch.visible = bool(preview.receipt)
         if isinstance(error, Throttled):
             watch.throttles += 1
             watch.due = self._clock.now() + max(error.after, watch.edit_interval)
-        watch.done = isinstance(error, Held | Refused | MessageGone)
+        watch.done = isinstance(error, MessageGone)
+        watch.refused = isinstance(error, Held | Refused)
 
     async def _write(
         self, work: Work[Preview | datetime | None], *, label: str = "preview.begin"

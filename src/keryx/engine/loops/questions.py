@@ -1,6 +1,6 @@
 """Questions of one running turn: store a question, wait for its answer, and return it to the agent."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
@@ -37,6 +37,7 @@ class TurnQuestions:
         limit: timedelta,
         answers: WakeSignal,
         pause: Callable[[], AbstractContextManager[None]],
+        end_section: Callable[[], Awaitable[None]],
     ) -> None:
         self._turn = turn
         self._shared = shared
@@ -45,12 +46,17 @@ class TurnQuestions:
         self._limit = limit
         self._answers = answers
         self._pause = pause
+        # Stores what the agent has said so far as a message of its own.
+        self._end_section = end_section
         self._lock = anyio.Lock()
 
     async def ask(self, question: Question) -> str | None:
         """Ask a question and return the answer, `None` if there was none in time. The watchdog is paused meanwhile."""
         with self._pause():
             async with self._lock:
+                if self._turn.reply is not None:
+                    # In a chat, what was said before is sent before the question.
+                    await self._end_section()
                 await self._run_unit(
                     "question.ask",
                     partial(

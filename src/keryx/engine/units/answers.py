@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from keryx.core import jobs, media, text
-from keryx.core.deliveries import PreviewState, Target
+from keryx.core.deliveries import Preview, PreviewState, Target
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text, merge_parts
 from keryx.core.sessions import JOB_SURFACE, Session
 from keryx.core.texts import Phrase, Texts
 from keryx.core.turns import STOP_REASONS, Turn, TurnState
-from keryx.store import deliveries, lanes, messages, people, turns
+from keryx.store import deliveries, lanes, messages, people, platforms, questions, turns
 from keryx.store.changes import Scope
 from keryx.store.db import Transaction
 
@@ -27,19 +27,28 @@ class TurnAnswer(msgspec.Struct, frozen=True):
 
 
 class TurnDraft(msgspec.Struct, frozen=True):
-    """The answer of a running turn so far."""
+    """What a running turn has said since its last message was sent."""
 
     text: str = ""
     # The tool that was called last.
     tool: str = ""
+    # The number of the last message that was sent, and how many questions were asked: what follows is shown below.
+    sent_seq: int = 0
+    asked: int = 0
+    # It waits for an answer of a person.
+    asking: bool = False
 
 
-def collect(entries: Iterable[Message]) -> TurnAnswer:
-    """Return the answer in the messages of a turn: all its steps, without the text of interrupted attempts, and the
-    notices that say why it ended early."""
-    told = [m for m in entries if (m.role is Role.ASSISTANT and m.mark is None) or _explains_end(m)]
+def collect(entries: Iterable[Message], *, after: int = 0) -> TurnAnswer:
+    """Return the answer in the messages of a turn: all its steps after a message, without the text of interrupted
+    attempts, and the notices that say why it ended early."""
+    told = [m for m in entries if m.seq > after and (_is_step(m) or _explains_end(m))]
     files = [p for m in told for p in media.filter_media(m.parts)]
     return TurnAnswer(_join_texts(m.text for m in told), tuple(dict.fromkeys(files)))
+
+
+def _is_step(message: Message) -> bool:
+    return message.role is Role.ASSISTANT and message.mark is None
 
 
 def _explains_end(message: Message) -> bool:
@@ -47,15 +56,54 @@ def _explains_end(message: Message) -> bool:
 
 
 def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
-    """Return what the answer of a running turn would be if it ended now."""
+    """Return what would be sent if a running turn ended now."""
+    sent_seq = turns.get(tx, turn.id).sent_seq
     steps = [m for m in _load_steps(tx, turn) if m.mark is None]
     pieces = turns.list_draft_pieces(tx, turn.id)
     parts = merge_parts(p.media or (Reasoning(p.text) if p.thought else Text(p.text)) for p in pieces)
     calls = [c.name for m in steps for c in m.calls]
+    unsent = [m.text for m in steps if m.seq > sent_seq]
     return TurnDraft(
-        _join_texts([*(m.text for m in steps), *(p.text for p in parts if isinstance(p, Text))]),
+        _join_texts([*unsent, *(p.text for p in parts if isinstance(p, Text))]),
         text.truncate(text.to_single_line(calls[-1]), _MAX_TOOL_NAME) if calls else "",
+        sent_seq,
+        len(questions.list_for_turn(tx, turn.id)),
+        _is_asking(tx, turn),
     )
+
+
+def may_type(tx: Transaction, turn: Turn) -> bool:
+    """Whether typing may be shown for a running turn: nothing stops sends to the chat, and no person is asked."""
+    closed = turn.reply is None or platforms.get_gates_open_at(tx, turn.reply) is not None
+    return not closed and not _is_asking(tx, turn)
+
+
+def _is_asking(tx: Transaction, turn: Turn) -> bool:
+    """Whether a running turn waits for an answer of a person."""
+    return any(q.turn == turn.id and not q.left for q in questions.list_open(tx, turn.session))
+
+
+def send_step(tx: Transaction, turn: Turn, seq: int) -> None:
+    """Send a step of a running turn, if it says something, as a message of its own. The rest of the answer follows in
+    other messages. A step that an interrupted attempt has sent is not sent again. A scheduled run, which may turn out
+    to have nothing to report, sends its answer as a whole."""
+    if turn.reply is None or turn.also or turn.surface == JOB_SURFACE:
+        return
+    answer = collect([messages.get(tx, turn.session, seq)])
+    if answer.text.strip() or answer.media:
+        if not _repeats_attempt(tx, turn, answer):
+            deliver(tx, turn, answer)
+        turns.set_sent_seq(tx, turn, seq)
+
+
+def _repeats_attempt(tx: Transaction, turn: Turn, answer: TurnAnswer) -> bool:
+    """Whether the newest step says what an earlier attempt of the turn has said as often as this one."""
+    if turn.interrupted_at is None or turn.started_at is None:
+        return False
+    began = turn.started_at
+    same = [m for m in _load_steps(tx, turn) if _is_step(m) and collect([m]) == answer]
+    earlier = sum(m.at < began for m in same)
+    return len(same) - earlier <= earlier
 
 
 def is_silent(turn: Turn, answer: TurnAnswer) -> bool:
@@ -71,7 +119,7 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
         deliveries.enqueue(tx, target, answer.text, of=turn, media=answer.media)
     if turn.reply is None:
         return
-    previewed = deliveries.find_preview(tx, turn.id) is not None
+    previewed = _find_preview(tx, turn) is not None
     delivery = deliveries.enqueue(
         tx,
         turn.reply,
@@ -82,6 +130,12 @@ def deliver(tx: Transaction, turn: Turn, answer: TurnAnswer) -> None:
     )
     if previewed:
         deliveries.set_preview_delivery(tx, turn.id, delivery)
+
+
+def end_preview(tx: Transaction, turn: Turn) -> None:
+    """Remove what a turn shows, if it has nothing more to say."""
+    if turn.reply and _find_preview(tx, turn):
+        deliveries.withdraw_preview(tx, turn.id, deliveries.enqueue(tx, turn.reply, "", of=turn))
 
 
 def speak(tx: Transaction, turn: Turn) -> Texts:
@@ -98,8 +152,9 @@ def send_aside(tx: Transaction, turn: Turn, text: str) -> None:
 def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
     """Send a notice to the chat that asked. If the turn had a preview, the notice follows the text of the turn so far."""
     texts: list[str] = []
-    if turn.reply and deliveries.find_preview(tx, turn.id):
-        steps = _load_steps(tx, turn)
+    if turn.reply and _find_preview(tx, turn):
+        sent_seq = turns.get(tx, turn.id).sent_seq
+        steps = [m for m in _load_steps(tx, turn) if m.seq > sent_seq]
         # The last step may be incomplete, which its mark says.
         texts = [m.text for n, m in enumerate(steps, start=1) if m.mark is None or n == len(steps)]
     deliver(tx, turn, TurnAnswer(_join_texts([*texts, speak(tx, turn).render(text)])))
@@ -107,9 +162,15 @@ def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
 
 def mark_stopped(tx: Transaction, turn: Turn) -> None:
     """Mark the preview of a turn that was stopped. Without a preview, the user sees the stop already."""
-    preview = deliveries.find_preview(tx, turn.id) if turn.reply else None
+    preview = _find_preview(tx, turn) if turn.reply else None
     if preview is not None and preview.state is not PreviewState.LOST:
         send_notice(tx, turn, Phrase("turn.stopped_mark"))
+
+
+def _find_preview(tx: Transaction, turn: Turn) -> Preview | None:
+    """Return what a turn shows, unless a delivery takes its place already."""
+    preview = deliveries.find_preview(tx, turn.id)
+    return preview if preview and preview.delivery is None else None
 
 
 def load_final_text(tx: Transaction, turn: Turn) -> str | None:

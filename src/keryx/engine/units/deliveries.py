@@ -20,7 +20,7 @@ from keryx.core.ports.adapter import Capabilities
 from keryx.core.questions import Button
 from keryx.core.turns import Turn
 from keryx.engine.units import questions
-from keryx.store import deliveries, lanes, platforms, turns
+from keryx.store import deliveries, lanes, people, platforms, turns
 from keryx.store import questions as questions_store
 from keryx.store.db import Transaction
 
@@ -50,12 +50,14 @@ SENT = SendOutcome(state=DeliveryState.SENT)
 class ClaimedDelivery(msgspec.Struct, frozen=True):
     delivery: Delivery
     lease: LeaseToken
-    # The preview that the first part replaces.
+    # The preview that the first part replaces, or that is removed before it is sent.
     preview: Preview | None
     # The message that the only part replaces.
     edits: str = ""
     # Shown under the last part.
     buttons: tuple[Button, ...] = ()
+    # If the delivery goes below the preview: what that says in the end, where it cannot be deleted.
+    closing: str = ""
 
 
 def claim(
@@ -81,16 +83,26 @@ def claim(
             )
             continue
         preview = deliveries.find_replaced_preview(tx, delivery)
+        closing = _find_closing(tx, preview) if preview else ""
         if capabilities.buttons and delivery.turn:
             edits = questions_store.find_replaced_receipt(tx, delivery.id)
             shown = questions.list_buttons(tx, delivery, max_label=capabilities.button_label)
-            claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown))
+            claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown, closing))
         else:
-            claimed.append(ClaimedDelivery(delivery, token, preview))
+            claimed.append(ClaimedDelivery(delivery, token, preview, closing=closing))
     if not claims.waiting or len(claimed) == most:
         return claimed, claims.waiting, None
     times = [deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)]
     return claimed, claims.waiting, min((at for at in times if at), default=None)
+
+
+def _find_closing(tx: Transaction, preview: Preview) -> str:
+    """Return the last text of a preview if the delivery is a new message below it, because people are not notified of
+    edits, and read downwards. Empty if the delivery takes its place."""
+    overtaken = tx.now >= preview.replace_until or deliveries.is_overtaken(tx, preview)
+    if preview.state is not PreviewState.SHOWN or not overtaken:
+        return ""
+    return tx.texts.speak(people.get_language(tx, preview.turn)).say("turn.answer_below")
 
 
 def _is_too_late(tx: Transaction, delivery: Delivery, window: timedelta) -> bool:
@@ -163,6 +175,7 @@ def begin_preview(
     idempotent: bool,
     interval: timedelta,
     revisable: bool,
+    replace_for: timedelta,
 ) -> Preview | datetime | None:
     """Reserve a chat for one send of a preview. Return the preview, a time to try again, or `None` for never. A preview
     that another process has sent is left as it is unless it is `revisable`."""
@@ -171,12 +184,16 @@ def begin_preview(
     if opens_at is not None or deliveries.has_waiting(tx, target):
         return opens_at or tx.now + interval
     earlier = deliveries.find_preview(tx, turn.id)
+    if earlier is not None and earlier.delivery is not None:
+        # What was to take its place could not be sent; from here on the turn shows something new.
+        deliveries.remove_preview(tx, earlier)
+        earlier = None
     if earlier is not None and earlier.state is PreviewState.SHOWN:
         if not revisable:
             return None
         preview = deliveries.revise_preview(tx, turn)
     elif earlier is None or idempotent:
-        preview = deliveries.begin_preview(tx, turn, target, worker=worker)
+        preview = deliveries.begin_preview(tx, turn, target, worker=worker, replace_for=replace_for)
     else:
         deliveries.record_preview(tx, earlier, PreviewState.LOST)
         return None

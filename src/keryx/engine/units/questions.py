@@ -62,7 +62,8 @@ def ask(tx: Transaction, turn: Turn, question: Question, *, shared: bool, limit:
         if turn.surface == JOB_SURFACE:
             # The chat that a scheduled run sends to is in another conversation.
             text = f"{text}\n\n{texts.say('question.job')}"
-        deliveries.enqueue(tx, turn.reply, text, id=DeliveryId(asked.id), of=turn)
+        delivery = deliveries.enqueue(tx, turn.reply, text, id=DeliveryId(asked.id), of=turn)
+        deliveries.withdraw_preview(tx, turn.id, delivery)
 
 
 def _find_consent(tx: Transaction, turn: Turn, question: Question) -> Consent | None:

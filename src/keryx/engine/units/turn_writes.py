@@ -51,6 +51,10 @@ class StoredFile(msgspec.Struct, frozen=True):
     part: Media
 
 
+class SectionEnd(msgspec.Struct, frozen=True):
+    """What the agent has said so far is a message of its own: a question to a person follows."""
+
+
 RecordableEvent: TypeAlias = (
     TextDelta
     | ReasoningDelta
@@ -60,6 +64,7 @@ RecordableEvent: TypeAlias = (
     | UsageEvent
     | NoticeEvent
     | StoredFile
+    | SectionEnd
     | CompactionEvent
     | CompactionFailedEvent
     | BindingEvent
@@ -86,6 +91,8 @@ class TurnProgress(msgspec.Struct, frozen=True):
                     count += 1
                 case StoredFile():
                     draft += 1
+                case SectionEnd():
+                    count, draft = count + bool(draft), 0
                 case NoticeEvent(_, kind) if kind in STOP_REASONS:
                     count, draft = count + bool(draft), 0
                 case (
@@ -261,10 +268,16 @@ def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     asked = compaction.find_focus(entries[0]) is not None
     compacted = asked and any(core_compaction.is_epoch_notice(m.parts) for m in entries)
-    answer = answers.TurnAnswer(compaction.render_result(tx, turn)) if compacted else answers.collect(entries)
+    sent_seq = turns_store.get(tx, turn.id).sent_seq
+    if compacted:
+        answer = answers.TurnAnswer(compaction.render_result(tx, turn))
+    else:
+        answer = answers.collect(entries, after=sent_seq)
     if not answers.is_silent(turn, answer):
         if answer.text or answer.media:
             answers.deliver(tx, turn, answer)
+        elif sent_seq:
+            answers.end_preview(tx, turn)
         else:
             _notify(tx, turn, NO_ANSWER)
     # Followers of the feed take this change for the end of the turn, so all its other changes come first.
@@ -398,7 +411,13 @@ def _append_steps(
                 fresh.append(part)
             case ToolCallEvent(calls):
                 parts = (*_take_draft(tx, turn, fresh), *calls)
-                messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id)
+                seq = messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id)
+                answers.send_step(tx, turn, seq)
+                fresh.clear()
+            case SectionEnd():
+                seq = _append_draft(tx, turn, None, fresh)
+                if seq is not None:
+                    answers.send_step(tx, turn, seq)
                 fresh.clear()
             case ToolCallUpdateEvent(call):
                 _update_call(tx, turn, call)
@@ -443,10 +462,12 @@ def _append_draft(
     turn: Turn,
     mark: Mark | None,
     fresh: Sequence[Text | Reasoning | Media] = (),
-) -> None:
+) -> int | None:
+    """Turn the draft into a message, and return its number; `None` if there is no draft."""
     parts = _take_draft(tx, turn, fresh)
-    if parts:
-        messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id, mark=mark)
+    if not parts:
+        return None
+    return messages.append(tx, turn.session, Role.ASSISTANT, parts, turn=turn.id, mark=mark)
 
 
 def _notify(tx: Transaction, turn: Turn, text: str) -> None:

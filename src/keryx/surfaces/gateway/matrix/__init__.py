@@ -139,14 +139,21 @@ class MatrixAdapter:
             digest = hashlib.sha256(msgspec.json.encode(message)).hexdigest()[:16]
             edit = messages.build_edit(message, part.edits)
             await self._server.send(room, f"{part.key}.edit.{digest}", edit)
+            if part.final:
+                await self._stop_typing(room)
             return part.edits
         placed = messages.add_relation(message, part.target, first=part.number == 0)
         try:
             sent = await self._server.send(room, part.key, placed)
         except MessageGone as exc:
             raise Refused("the thread to answer in is not there") from exc
-        await self._stop_typing(room)
+        if part.final:
+            await self._stop_typing(room)
         return sent
+
+    async def remove(self, target: Target, message: str) -> None:
+        await self._check_exists(target.chat, message)
+        await self._server.redact(target.chat, message, f"{message}.remove")
 
     async def roles(self, source: Source) -> Sequence[str]:
         """Return the roles by the power levels of the room; none for a user who is not in it."""

@@ -289,7 +289,16 @@ class Homeserver:
 
     async def send(self, room: str, transaction: str, content: Mapping[str, Any]) -> str:
         """Send a message once per transaction id and return the event id. Raise a `SendError` on failure."""
-        path = f"{_build_room_path(room)}/send/{MESSAGE}/{_quote_segment(transaction)}"
+        return await self._put_event(
+            f"{_build_room_path(room)}/send/{MESSAGE}/{_quote_segment(transaction)}", content
+        )
+
+    async def redact(self, room: str, event: str, transaction: str) -> None:
+        """Remove the content of an event. Raise a `SendError` on failure."""
+        path = f"{_build_room_path(room)}/redact/{_quote_segment(event)}/{_quote_segment(transaction)}"
+        await self._put_event(path, {})
+
+    async def _put_event(self, path: str, content: Mapping[str, Any]) -> str:
         try:
             async with self._clients.acquire() as client:
                 answer = await client.put(path, content=msgspec.json.encode(content), headers=_JSON_HEADERS)

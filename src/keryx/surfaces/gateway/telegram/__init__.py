@@ -192,6 +192,9 @@ class TelegramAdapter:
         except Throttled as exc:
             raise self._flood_detector.classify(exc, part.target.chat) from None
 
+    async def remove(self, target: Target, message: str) -> None:
+        await sender.remove(self._api, target, message)
+
     async def roles(self, source: Source) -> Sequence[str]:
         """Return the roles in a group or channel. Who writes as the chat itself is an administrator."""
         if source.user == source.chat:

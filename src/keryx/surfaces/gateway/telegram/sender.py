@@ -37,6 +37,7 @@ _MAX_PHOTO_BYTES = 10_000_000
 _MAX_UPLOAD_BYTES = 50_000_000
 _MAX_LABEL_LENGTH = 60
 _MAX_CALLBACK_BYTES = 64
+_GONE = ("message to edit not found", "message can't be edited", "message to delete not found")
 _REFUSAL_REASONS = (
     ("bot was blocked by the user", "the person has blocked the bot"),
     ("user is deactivated", "the person's account no longer exists"),
@@ -80,6 +81,16 @@ async def send_typing(api: TelegramApi, target: Target) -> None:
         raise NotSent(str(exc)) from None
 
 
+async def remove(api: TelegramApi, target: Target, message: str) -> None:
+    """Delete a message of the bot. Raise the errors that an adapter may."""
+    try:
+        await api.call("deleteMessage", chat_id=target.chat, message_id=_parse_number(message))
+    except TelegramApiError as exc:
+        raise translate_error(exc) from None
+    except (TelegramUnreachable, TelegramNoResponse) as exc:
+        raise NotSent(str(exc)) from None
+
+
 def translate_error(error: TelegramApiError) -> SendError:
     """Return the send error of a refusal. After a 5xx, the message may have been accepted."""
     text = error.description.lower()
@@ -90,8 +101,8 @@ def translate_error(error: TelegramApiError) -> SendError:
         return NotSent("Telegram does not know the bot's token: run `keryx gateway setup telegram`")
     if error.code >= 500:
         return Uncertain(f"Telegram broke down ({error.code}) and may have taken the message")
-    if "message to edit not found" in text or "message can't be edited" in text:
-        return MessageGone("the message to edit is no longer there")
+    if any(words in text for words in _GONE):
+        return MessageGone("the message is no longer there")
     why = next((sentence for words, sentence in _REFUSAL_REASONS if words in text), error.description)
     return Refused(f"Telegram refuses: {why}")
 
