@@ -17,7 +17,7 @@ from keryx.agents import agent_config
 from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import Model, local_model
 from keryx.agents.tools import Permission
-from keryx.core import durations, ids, texts
+from keryx.core import clock, durations, ids, texts
 from keryx.core.access import AccessRule
 from keryx.core.compaction import CompactionPolicy
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, REPEAT_MARK, DoubtPolicy
@@ -94,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_level: str = "warning"
     log_format: LogFormat = LogFormat.TEXT
     language: Language = Language.AUTO  # of texts for people; auto is the language of each person
+    zone: str = "UTC"  # of people who have not set one with /zone
     texts: dict[str, Any] = {}  # texts for people in your own words, by key
     currency: str = "USD"  # of the prices of the models
     access: dict[str, AccessRule] = {}
@@ -118,6 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not 0 < len(self.repeat_mark.strip()) <= len(self.repeat_mark) <= LONGEST_REPEAT_MARK:
             raise ValueError(f"repeat_mark: write a mark of 1 to {LONGEST_REPEAT_MARK} characters")
         try:
+            clock.find_zone(self.zone)
             texts.parse_changes(self.texts)
         except Invalid as exc:
             raise ValueError(str(exc)) from exc
@@ -200,6 +202,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 language="" if self.language is Language.AUTO else self.language.value,
                 changes=texts.parse_changes(self.texts),
             ),
+            zone=self.zone,
             currency=self.currency,
             jobs=self.jobs,
             access=self.access,

@@ -183,6 +183,16 @@ async def test_an_agent_makes_and_manages_jobs_of_the_person_it_works_for(begin:
     assert await world.hub.jobs.list_all(viewer("ann")) == []
 
 
+async def test_an_agent_may_name_a_time_as_people_do(begin: Begin) -> None:
+    world, context = await held(begin)
+    made = await call(world, context, "add_job", schedule="tomorrow at nine", prompt="Call mum")
+    assert "once, 2026-03-02 09:00 UTC" in made
+    await world.command("/zone Europe/Berlin", chat="1")
+    made = await call(world, context, "add_job", schedule="on friday at 14:00", prompt="Leave early")
+    assert "once, 2026-03-06 14:00 Europe/Berlin" in made
+    assert "tomorrow at nine" in await refused(world, context, "add_job", schedule="soon", prompt="x")
+
+
 async def test_a_job_that_cannot_be_is_refused_with_what_would_be_right(begin: Begin) -> None:
     world, context = await held(begin)
     assert "every 2h" in await refused(world, context, "add_job", schedule="often", prompt="x")

@@ -71,6 +71,8 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "file names": media.clean_name,
     "types of files": lambda given: media.detect_mime(given, given.encode("utf-8", "replace")),
     "schedules": refusing(parse_schedule),
+    "date phrases": refusing(lambda given: parse_schedule(f"next monday {given}")),
+    "times of day": refusing(lambda given: parse_schedule(f"tomorrow at {given}")),
     "intervals": refusing(lambda given: parse_schedule(f"every {given}")),
     "cron fields": refusing(lambda given: parse_schedule(f"* {given} * * *")),
     "durations": durations.parse,

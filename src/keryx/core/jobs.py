@@ -95,15 +95,16 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    # The zone of schedules that name none.
-    zone: str = "UTC"
+    # The zone of schedules of people who have not set one; empty for that of all times.
+    zone: str = ""
     # A missed run is caught up within this time, and skipped after it.
     catch_up: timedelta = timedelta(hours=1)
     # How many jobs one person may have.
     most: Annotated[int, msgspec.Meta(ge=0)] = 100
 
     def __post_init__(self) -> None:
-        clock.find_zone(self.zone)
+        if self.zone:
+            clock.find_zone(self.zone)
 
     @property
     def window(self) -> timedelta:

@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from keryx.core import clock
 from keryx.core.text import to_single_line, truncate
 
 # Platforms on which people can be mentioned and answered without their raw id.
@@ -23,6 +25,7 @@ _OBSERVED_HEADER = (
 _PHONE = re.compile(r"[+＋]?\(?\d(?:[\s().\-–‑/_]{0,3}\d){6,}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _SHORTEST_ID = 5
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _BRACKETS = str.maketrans("[]［］【】", "()()()")
 
 
@@ -74,6 +77,13 @@ def quote(value: str, *, most: int = LONGEST_VALUE) -> str:
 def format_speaker(name: str) -> str:
     """Return the prefix of a message in a shared lane. Brackets in the name are replaced, so it cannot end the prefix."""
     return f"[{truncate(to_single_line(name).translate(_BRACKETS), LONGEST_NAME) or 'someone'}] "
+
+
+def format_time(sent_at: datetime, zone: str) -> str:
+    """Return the line before a message that tells when it was sent. It depends on the message and the zone alone, so that the
+    beginning of a prompt stays the same."""
+    shown = clock.to_wall_time(sent_at, clock.find_zone(zone))
+    return f"({_WEEKDAYS[shown.weekday()]} {shown:%Y-%m-%d %H:%M}, {zone})\n"
 
 
 def format_message(said: str, *, name: str, quoted: str, overheard: Sequence[tuple[str, str]]) -> str | None:

@@ -29,6 +29,20 @@ _EVERY = re.compile(rf"every\s+(?:(\d{{1,6}})\s*)?{_UNIT}\b", re.I)
 _IN = re.compile(rf"(?:in\s+)?(\d{{1,6}})\s*{_UNIT}\b", re.I)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?=\s|\Z)", re.I)
 _CRON = re.compile(r"@[a-z]+|[*\d]\S*(?:\s+[*\dA-Za-z]\S*){4}", re.I)
+# Words for dates: `tomorrow at nine`, `next monday at noon`, `every weekday at 8:30`, `in two hours`.
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_WEEKDAY = "|".join(f"{day[:3]}(?:{day[3:]})?" for day in _WEEKDAYS)
+_CLOCK_TIME = (
+    r"(?:(?P<noon>noon)|(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d))?|(?P<word>"
+    rf"{'|'.join(_NUMBERS)}))(?:\s+o['’]?clock)?(?:\s*(?P<half>[ap])\.?m\b\.?)?(?![\w:])"
+)
+_AT = re.compile(
+    rf"(?:(?:(?P<day>today|tomorrow)|(?:(?P<which>on|this|next)\s+)?(?P<weekday>{_WEEKDAY}))\s+(?:at\s+)?|at\s+){_CLOCK_TIME}",
+    re.I,
+)
+_EVERY_AT = re.compile(rf"every\s+(?P<days>day|weekday|{_WEEKDAY})\s+at\s+{_CLOCK_TIME}", re.I)
+_IN_WORDS = re.compile(rf"in\s+(half\s+an?|an?|{'|'.join(_NUMBERS)})\s+{_UNIT}\b", re.I)
 _ZONE = re.compile(r"(?:UTC|[A-Z][A-Za-z_]+/[A-Z][A-Za-z_/+-]+)(?=\s|\Z)")
 _CRON_ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -112,7 +126,8 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
     if words[:1] in ('"', "'", "`", "“"):
         quoted, _, rest = words[1:].partition("”" if words[0] == "“" else words[0])
         return parse(quoted, zone=zone, now=now), rest.strip()
-    found = next((m for pattern in (_EVERY, _ISO, _IN, _CRON) if (m := pattern.match(words))), None)
+    patterns = (_EVERY_AT, _EVERY, _ISO, _IN, _IN_WORDS, _AT, _CRON)
+    found = next((m for pattern in patterns if (m := pattern.match(words))), None)
     if found is None:
         raise Invalid(Phrase("schedule.missing", text=repr(words[:80]), syntax=_SYNTAX_HELP))
     rest = words[found.end() :].strip()
@@ -120,13 +135,16 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
         zone, rest = clock.find_zone(named[0]).key, rest[named.end() :].strip()
     if found.re is _ISO:
         return Schedule(OnceRule(_parse_time(found, zone, now)), zone), rest
-    if found.re is _CRON:
-        expression = " ".join(found[0].split()).lower()
+    if found.re is _AT:
+        return Schedule(OnceRule(_find_named_time(found, zone, now)), zone), rest
+    if found.re in (_CRON, _EVERY_AT):
+        named = found.re is _EVERY_AT
+        expression = _build_cron(found) if named else " ".join(found[0].split()).lower()
         if _find_next_cron(expression, clock.find_zone(zone), now) is None:
             raise Invalid(Phrase("schedule.never", expression=repr(expression)))
         return Schedule(CronRule(expression), zone), rest
     every = found.re is _EVERY
-    span = int(found[1] or 1) * durations.UNITS[found[2].lower()]
+    span = _parse_count(found[1]) * durations.UNITS[found[2].lower()]
     if not SHORTEST_INTERVAL <= span <= LONGEST_INTERVAL:
         raise Invalid(Phrase("schedule.impossible", span=format_duration(span)))
     return Schedule(IntervalRule(span, now) if every else OnceRule(now + span), zone), rest
@@ -173,6 +191,62 @@ def _parse_time(found: re.Match[str], zone: str, now: datetime) -> datetime:
     if at <= now:
         raise Invalid(Phrase("schedule.passed", time=found[0]))
     return at
+
+
+def _parse_count(text: str | None) -> float:
+    """Return the number of units: digits, a word, `half an`; nothing means one."""
+    word = (text or "a").lower()
+    if word.isdigit():
+        return int(word)
+    if word.startswith("half"):
+        return 0.5
+    return _NUMBERS.index(word) + 1 if word in _NUMBERS else 1
+
+
+def _parse_clock_time(found: re.Match[str]) -> time:
+    """Return the time of day of a match, which may be `9`, `9:30`, `nine`, `9 pm` or `noon`."""
+    half, word = (found["half"] or "").lower(), (found["word"] or "").lower()
+    hour = _NUMBERS.index(word) + 1 if word else int(found["hour"] or 12)
+    try:
+        if half and not 1 <= hour <= 12:
+            raise ValueError(hour)
+        return time(hour % 12 + (12 if half == "p" else 0) if half else hour, int(found["minute"] or 0))
+    except ValueError as exc:
+        raise Invalid(Phrase("schedule.no_time", text=repr(found[0][:80]))) from exc
+
+
+def _find_weekday(name: str) -> int:
+    """Return the number of a weekday, 0 for Monday."""
+    return next(n for n, day in enumerate(_WEEKDAYS) if day.startswith(name[:3].lower()))
+
+
+def _build_cron(found: re.Match[str]) -> str:
+    at, days = _parse_clock_time(found), found["days"].lower()
+    chosen = {"day": "*", "weekday": "mon-fri"}.get(days, days[:3])
+    return f"{at.minute} {at.hour} * * {chosen}"
+
+
+def _find_named_time(found: re.Match[str], zone: str, now: datetime) -> datetime:
+    """Return the moment of `tomorrow at nine` and the like. A weekday means the next one that comes, with `next` not
+    today; without a day it is the next time that the clock shows it."""
+    place, today = clock.find_zone(zone), clock.to_wall_time(now, clock.find_zone(zone)).date()
+    at = _parse_clock_time(found)
+    ahead, step = 0, timedelta(0)
+    if found["weekday"]:
+        ahead, step = (_find_weekday(found["weekday"]) - today.weekday()) % 7, 7 * _DAY
+        if not ahead and (found["which"] or "").lower() == "next":
+            ahead = 7
+    elif not found["day"]:
+        step = _DAY
+    elif found["day"].lower() == "tomorrow":
+        ahead = 1
+    shown = datetime.combine(today + ahead * _DAY, at)
+    moment = clock.from_wall_time(shown, place)
+    if moment <= now and step:
+        moment = clock.from_wall_time(shown + step, place)
+    if moment <= now:
+        raise Invalid(Phrase("schedule.passed", time=found[0]))
+    return moment
 
 
 @lru_cache(maxsize=1000)

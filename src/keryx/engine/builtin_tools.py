@@ -121,12 +121,13 @@ SPECS = (
             ["schedule", "prompt"],
             schedule=(
                 "string",
-                "30m (once), every 2h, cron such as 0 9 * * mon-fri, @daily, or 2030-01-31T09:00.",
+                "30m or in two hours (once), tomorrow at nine, on friday at 14:00, next monday at noon, every 2h, every weekday"
+                " at 8:30, cron such as 0 9 * * mon-fri, @daily, or 2030-01-31T09:00.",
             ),
             prompt=("string", "What is to be done then. Nothing else of this conversation is known there."),
             name=("string", "A short name; without one it is made from the prompt."),
             to=("string", "Where the answer is sent: origin unless told, or places as in send_message."),
-            zone=("string", "The time zone of the schedule, such as Europe/Berlin."),
+            zone=("string", "The time zone, such as Europe/Berlin; that of the person unless told."),
         ),
         permission=Permission.ASK,
     ),

@@ -96,6 +96,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     jobs: JobSettings = JobSettings()
     budgets: Budgets = Budgets()
     texts: Catalogue = NO_CHANGES
+    # The time zone of people who have not set one.
+    zone: str = "UTC"
     # Of the configured prices.
     currency: str = "USD"
     send_timeout: timedelta = timedelta(seconds=60)

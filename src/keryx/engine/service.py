@@ -80,6 +80,7 @@ class Service:
                 rules=policy.access,
                 roles=self.roles,
                 budgets=policy.budgets,
+                zone=policy.zone,
             )
         )
         self.leases = self._build_leases({a.platform: a.capabilities.idempotency for a in adapters})

@@ -14,6 +14,8 @@ from keryx.core.sessions import Session, Viewer
 from keryx.store import changes
 from keryx.store.db import Transaction
 
+_ZONE = "zone"
+
 
 class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was typed and not sent; `media` are ids."""
@@ -84,6 +86,16 @@ def get_unsent(tx: Transaction, viewer: Viewer, place: str) -> UnsentMessage:
         {**_viewer_key(viewer), "place": place},
     )
     return UnsentMessage() if row is None else codec.loads(row[0], UnsentMessage)
+
+
+def get_zone(tx: Transaction, viewer: Viewer) -> str:
+    """Return the time zone that a person has set, empty if none."""
+    return get_preferences(tx, viewer).get(_ZONE, "")
+
+
+def set_zone(tx: Transaction, viewer: Viewer, zone: str) -> None:
+    """Keep the time zone of a person; an empty one is removed."""
+    save_preferences(tx, viewer, {**get_preferences(tx, viewer), _ZONE: zone})
 
 
 def get_preferences(tx: Transaction, viewer: Viewer) -> dict[str, str]:

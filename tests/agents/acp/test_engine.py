@@ -87,7 +87,7 @@ async def test_a_cancel_reaches_the_agent_and_the_next_message_is_answered(
         await world.command("/stop")
         assert (await world.settle(asked)).state is TurnState.CANCELLED
         turn = await world.ask("history")
-        assert (await world.transcript(turn.session))[-1].endswith("silence | history")
+        assert (await world.transcript(turn.session))[-1].endswith("UTC)\nhistory")
 
 
 async def test_a_killed_node_in_mid_turn_resumes_the_bound_session_and_doubles_nothing(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from itertools import pairwise
@@ -42,6 +43,13 @@ async def begin(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Begin]:
         yield Begin(stack, database, clock)
 
 
+def told(endpoint: Endpoint, n: int = -1) -> list[str]:
+    """What a request says after the place, without the times."""
+    return [
+        re.sub(r"\([A-Z][a-z]+day [^)]*\)\n", "", m["content"]) for m in endpoint.requests[n]["messages"][1:]
+    ]
+
+
 async def test_a_crash_in_mid_answer_keeps_the_words_with_a_mark_and_asks_again(begin: Begin) -> None:
     world, endpoint = await begin([*says("Half an"), Stall()], answer("A whole answer."), answer("Bye."))
     said = await world.say("hi")
@@ -56,7 +64,7 @@ async def test_a_crash_in_mid_answer_keeps_the_words_with_a_mark_and_asks_again(
     assert await world.sent() == ["A whole answer."]
     await world.ask("bye")
     assert endpoint.refused == []
-    assert [m["content"] for m in endpoint.requests[2]["messages"][1:]] == ["hi", "A whole answer.", "bye"]
+    assert told(endpoint, 2) == ["hi", "A whole answer.", "bye"]
 
 
 async def test_a_crash_inside_a_step_runs_nothing_again_that_had_answered(begin: Begin) -> None:
@@ -85,7 +93,7 @@ async def test_a_failure_is_a_notice_and_the_session_lives_on(begin: Begin) -> N
     lines = await world.transcript(turn.session)
     assert lines[1].startswith("notice: The conversation no longer fits")
     assert lines[-1] == "assistant: Better."
-    assert endpoint.requests[-1]["messages"][1:] == [{"role": "user", "content": "hi\n\nagain"}]
+    assert told(endpoint) == ["hi\n\nagain"]
 
 
 async def test_a_cancel_in_mid_answer_keeps_what_was_shown_and_frees_the_connection(begin: Begin) -> None:
@@ -108,11 +116,29 @@ async def test_a_model_that_stands_still_for_ten_minutes_ends_the_turn(begin: Be
     await world.eventually(lambda: endpoint.dropped == 1)
 
 
-async def test_a_prompt_begins_with_the_bytes_of_the_prompt_before(begin: Begin) -> None:
+async def test_each_message_tells_when_it_was_sent_in_the_zone_of_the_person(
+    begin: Begin, clock: FakeClock
+) -> None:
+    world, endpoint = await begin(answer("A1"), answer("A2"), answer("A3"))
+    await world.ask("hi")
+    clock.advance(90_000)
+    await world.ask("and now?")
+    assert [m["content"] for m in endpoint.requests[1]["messages"][1:]] == [
+        "(Sunday 2026-03-01 12:00, UTC)\nhi",
+        "A1",
+        "(Monday 2026-03-02 13:00, UTC)\nand now?",
+    ]
+    assert "Asia/Tokyo" in await world.command("/zone Asia/Tokyo")
+    await world.ask("thanks")
+    assert endpoint.requests[2]["messages"][-1]["content"] == "(Monday 2026-03-02 22:00, Asia/Tokyo)\nthanks"
+
+
+async def test_a_prompt_begins_with_the_bytes_of_the_prompt_before(begin: Begin, clock: FakeClock) -> None:
     step = calls(("c1", "look", '{"q": "oslo"}'), ("c2", "fail", "{}"))
     world, endpoint = await begin(answer("A1"), step, answer("A2"), answer("A3"), answer("A4"))
     for n in (1, 2, 3):
         await world.ask(f"question {n} with ünïcode 🦊")
+        clock.advance(3700)
     await world.restart()
     await world.ask("after a restart")
     prompts = [json.dumps(r["messages"])[:-1] for r in endpoint.requests]

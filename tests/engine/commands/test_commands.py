@@ -23,6 +23,19 @@ from keryx.testing import ScriptedAgent
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
+async def test_a_person_sets_the_zone_of_their_times_and_jobs(world: World) -> None:
+    assert await world.command("/zone") == (
+        "Your time zone is UTC (default): it is 2026-03-01 12:00 there. /zone Europe/Berlin sets another."
+    )
+    assert "not a known time zone" in await world.command("/zone Mars/Olympus")
+    assert await world.command("/zone Asia/Tokyo") == (
+        "Your time zone is Asia/Tokyo: it is 2026-03-01 21:00 there."
+    )
+    assert "2026-03-02 09:00 Asia/Tokyo" in await world.command("/jobs add tomorrow at nine call mum")
+    assert "UTC" in await world.command("/zone", user="bob")
+    assert "UTC (default)" in await world.command("/zone default")
+
+
 async def count_sessions(world: World) -> int:
     return len((await world.hub.list_sessions(OPERATORS, SessionFilter()))[0])
 

@@ -39,6 +39,7 @@ INTERRUPTED_NOTE = (
     "Go on where you stopped, and do not repeat what is done."
 )
 EMPTY_MESSAGE = "(empty message)"
+_COMMAND_CHARACTERS = ("/", "!", "#")
 _MAX_MISSED_LENGTH = 40_000
 log = logging.getLogger(__name__)
 _STOP_REASON_TEXTS = {
@@ -93,6 +94,9 @@ async def build_blocks(
         if text is None:
             speaker = prompt.format_speaker(message.author) if context.shared else ""
             text = speaker + messages.join_text(message.parts)
+        # A command of the agent must be at the beginning.
+        if context.zone and not text.lstrip().startswith(_COMMAND_CHARACTERS):
+            text = prompt.format_time(message.at, context.zone) + text
         if text.strip():
             blocks.append(build_text_block(text))
         for part in message.parts:

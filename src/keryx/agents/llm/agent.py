@@ -117,6 +117,7 @@ class LlmAgent:
             model=model,
             system=context.place,
             summary=context.summary,
+            zone=context.zone,
             shared=context.shared,
             tools=bool(specs),
             turn=context.turn,

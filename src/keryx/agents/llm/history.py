@@ -50,6 +50,8 @@ class PromptContext(msgspec.Struct, frozen=True, kw_only=True):
     model: Model
     system: str = ""
     summary: str = ""
+    # The zone of the times that messages begin with; empty for none.
+    zone: str = ""
     # Several people take part, so each message names its author.
     shared: bool = False
     # Tools are offered. Without them past calls are written as text, because providers refuse them.
@@ -117,6 +119,8 @@ def _build_user_message(message: Message, prompt_context: PromptContext) -> Json
     if text is None:
         name = prompt.format_speaker(message.author) if prompt_context.shared else ""
         text = name + join_text(message.parts)
+    if prompt_context.zone:
+        text = prompt.format_time(message.at, prompt_context.zone) + text
     parts: list[Json] = [_build_text_part(text)] if text.strip() else []
     for part in message.parts:
         if isinstance(part, Image | File | Audio):

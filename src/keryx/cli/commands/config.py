@@ -39,6 +39,7 @@ MEANINGS = {
     "log_level": "What is logged at least: debug, info, warning or error.",
     "log_format": "How the log is written.",
     "language": "The language of texts for people: auto takes the one that a platform or browser tells of each person, else English.",
+    "zone": "The time zone of people who have not set theirs with /zone. Models are told the time of each message in it.",
     "texts": "Texts for people in your own words, by key: for all languages, or in a table named like a language. The reference of texts lists the keys.",
     "currency": "The currency of the prices of models, as people read it.",
     "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
@@ -99,7 +100,7 @@ MEANINGS = {
     "budgets.everyone.day_tokens": "How many tokens each person may use in a day.",
     "budgets.everyone.month_tokens": "How many tokens each person may use in a month.",
     "budgets.people": "Other budgets by person, as /whoami names them: tables of `day`, `month`, `day_tokens` and `month_tokens`.",
-    "jobs.zone": "The time zone of jobs that name none.",
+    "jobs.zone": "The time zone of jobs that name none, of people who have not set theirs with /zone; empty for `zone`.",
     "jobs.catch_up": "For how long a run that was missed is made up for, once; later it is skipped. 0s skips all that is more than a minute late.",
     "jobs.most": "How many jobs one person may have at a time.",
 }

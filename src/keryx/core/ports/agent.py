@@ -194,6 +194,8 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     settings: SessionSettings
     # The working directory.
     cwd: str
+    # The time zone in which the model is told when each message was sent; empty to tell no times.
+    zone: str = ""
     clock: Clock
     # Returns messages for this turn that arrived since the last call. To be called between steps.
     fetch_new_messages: Callable[[], Awaitable[Sequence[Message]]]

@@ -40,6 +40,7 @@ TEXTS = {
     "help.search": "Search your conversations.",
     "help.link": "Show that you are the same person in two chats.",
     "help.whoami": "Show how Keryx knows you.",
+    "help.zone": "Show or set your time zone.",
     "help.help": "List the commands.",
     "help.start": "Say how to begin.",
     "help.quit": "Leave.",
@@ -66,6 +67,7 @@ TEXTS = {
     "usage.tools": "[on | off name]",
     "usage.search": "words",
     "usage.link": "[code | list | cut]",
+    "usage.zone": "[name | default]",
     # Why a command is refused.
     "command.unknown": "There is no command /{name}. /help lists them.",
     "command.unknown_near": "There is no command /{name}. Did you mean /{near}? /help lists them.",
@@ -256,6 +258,8 @@ TEXTS = {
     "person.linked": "Linked: you are the same person in both chats now. /link list shows it.",
     "person.cut_here": "this place cannot be separated: write /link cut in the chat that is to stand alone",
     "person.cut": "Separated: this chat stands alone now. What was begun here stays here.",
+    "person.zone": "Your time zone is {zone}: it is {now} there.",
+    "person.zone_default": "Your time zone is {zone} (default): it is {now} there. /zone Europe/Berlin sets another.",
     "person.pairing": "I don't know you yet. Ask the owner of this bot to run:\n\nkeryx pairing approve {platform} {code}\n\nThe code is valid for {minutes:1 minute|# minutes}.",
     "person.welcome": "You have access now. Say something; /help lists the commands.",
     "person.locked": "{count:1 wrong code was|# wrong codes were} tried, so no code is accepted for an hour: wait, then ask for a new code",
@@ -327,7 +331,7 @@ TEXTS = {
     # Schedules.
     "schedule.once": "once, {time} {zone}",
     "schedule.every": "every {span}",
-    "schedule.syntax": "write 30m or in 2h (once), every 2h, 0 9 * * mon-fri (cron), @daily, or a time such as 2030-01-31T09:00",
+    "schedule.syntax": "write 30m or in 2h (once), tomorrow at nine, next monday at noon, friday at 14:00, every 2h, every day at 8:30, 0 9 * * mon-fri (cron), @daily, or a time such as 2030-01-31T09:00",
     "schedule.too_much": "{rest} is too much in the schedule {text}: {syntax}",
     "schedule.missing": "{text} does not begin with a schedule: {syntax}",
     "schedule.never": "{expression} never comes: check its days and months",

@@ -40,6 +40,7 @@ TEXTS = {
     "help.search": "Deine Gespräche durchsuchen.",
     "help.link": "Zeigen, dass du in zwei Chats dieselbe Person bist.",
     "help.whoami": "Zeigen, als wen Keryx dich kennt.",
+    "help.zone": "Deine Zeitzone zeigen oder setzen.",
     "help.help": "Die Befehle auflisten.",
     "help.start": "Sagen, wie man beginnt.",
     "help.quit": "Beenden.",
@@ -66,6 +67,7 @@ TEXTS = {
     "usage.tools": "[on | off Name]",
     "usage.search": "Wörter",
     "usage.link": "[Code | list | cut]",
+    "usage.zone": "[Name | default]",
     # Why a command is refused.
     "command.unknown": "Es gibt keinen Befehl /{name}. /help listet alle auf.",
     "command.unknown_near": "Es gibt keinen Befehl /{name}. Meintest du /{near}? /help listet alle auf.",
@@ -256,6 +258,8 @@ TEXTS = {
     "person.linked": "Verbunden: du bist jetzt in beiden Chats dieselbe Person. /link list zeigt es.",
     "person.cut_here": "dieser Ort lässt sich nicht abtrennen: schreib /link cut in dem Chat, der allein stehen soll",
     "person.cut": "Abgetrennt: dieser Chat steht jetzt allein. Was hier begonnen wurde, bleibt hier.",
+    "person.zone": "Deine Zeitzone ist {zone}: Dort ist es {now}.",
+    "person.zone_default": "Deine Zeitzone ist {zone} (Vorgabe): Dort ist es {now}. /zone Europe/Berlin setzt eine andere.",
     "person.pairing": "Ich kenne dich noch nicht. Bitte den Besitzer dieses Bots, das auszuführen:\n\nkeryx pairing approve {platform} {code}\n\nDer Code gilt {minutes:1 Minute|# Minuten}.",
     "person.welcome": "Du hast jetzt Zugang. Schreib etwas; /help listet die Befehle auf.",
     "person.locked": "{count:1 falscher Code wurde|# falsche Codes wurden} versucht, daher gilt eine Stunde lang kein Code: warte und bitte dann um einen neuen",
@@ -327,7 +331,7 @@ TEXTS = {
     # Schedules.
     "schedule.once": "einmal, {time} {zone}",
     "schedule.every": "alle {span}",
-    "schedule.syntax": "schreib 30m oder in 2h (einmal), every 2h, 0 9 * * mon-fri (Cron), @daily oder einen Zeitpunkt wie 2030-01-31T09:00",
+    "schedule.syntax": "schreib 30m oder in 2h (einmal), tomorrow at nine, next monday at noon, friday at 14:00, every 2h, every day at 8:30, 0 9 * * mon-fri (Cron), @daily oder einen Zeitpunkt wie 2030-01-31T09:00",
     "schedule.too_much": "{rest} ist zu viel im Zeitplan {text}: {syntax}",
     "schedule.missing": "{text} beginnt nicht mit einem Zeitplan: {syntax}",
     "schedule.never": "{expression} kommt nie: prüfe Tage und Monate",

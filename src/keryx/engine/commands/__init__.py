@@ -76,6 +76,7 @@ _HANDLERS: dict[str, CommandHandler] = {
     "handoff": lanes.hand_over,
     "whoami": people.show_identity,
     "link": people.link,
+    "zone": people.set_zone,
     "jobs": jobs.manage,
 }
 

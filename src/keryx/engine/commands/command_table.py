@@ -174,6 +174,7 @@ COMMANDS = (
         secret=True,
     ),
     CommandSpec(name="whoami", session=False, direct=CommandScope.ALONE),
+    CommandSpec(name="zone", session=False),
     CommandSpec(name="help", session=False),
     CommandSpec(name="start", session=False, listed=False),
 )

@@ -60,7 +60,8 @@ def manage(call: CommandCall) -> CommandResult:
 def _add(call: CommandCall, text: str) -> CommandResult:
     if not text:
         raise Invalid(Phrase("job.syntax", example=_EXAMPLE))
-    schedule, prompt = schedules.parse_prefix(text, zone=call.policy.jobs.zone, now=call.now)
+    zone = jobs.find_zone(call.tx, call.viewer, call.policy)
+    schedule, prompt = schedules.parse_prefix(text, zone=zone, now=call.now)
     reply = call.inbound.reply
     origin = jobs.JobOrigin(origin=reply, source=find_author(call.inbound))
     request = jobs.JobRequest(schedule="", prompt=prompt, to="origin" if reply else "")

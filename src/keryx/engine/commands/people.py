@@ -1,8 +1,8 @@
-"""Commands on identity: whoami, and link of two chats of one person."""
+"""Commands on a person: whoami, link of two chats of one person, and their time zone."""
 
 from datetime import timedelta
 
-from keryx.core import access, ids
+from keryx.core import access, clock, ids
 from keryx.core import source as sources
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ids import OPERATOR
@@ -11,7 +11,7 @@ from keryx.engine.commands.call import CommandCall, CommandResult
 from keryx.engine.units import access as access_units
 from keryx.engine.units import identities
 from keryx.store import access as access_store
-from keryx.store import people
+from keryx.store import people, viewer_state
 
 LINK_LIFETIME = timedelta(minutes=10)
 
@@ -48,6 +48,16 @@ def link(call: CommandCall) -> CommandResult:
             return _split_off(call)
         case _:
             return _redeem_code(call)
+
+
+def set_zone(call: CommandCall) -> CommandResult:
+    if call.text:
+        zone = "" if call.text == "default" else clock.find_zone(call.text[:80]).key
+        viewer_state.set_zone(call.tx, call.viewer, zone)
+    own = viewer_state.get_zone(call.tx, call.viewer)
+    zone = own or call.policy.zone
+    now = f"{clock.to_wall_time(call.now, clock.find_zone(zone)):%Y-%m-%d %H:%M}"
+    return CommandResult(call.say("person.zone" if own else "person.zone_default", zone=zone, now=now))
 
 
 def _redeem_code(call: CommandCall) -> CommandResult:

@@ -186,6 +186,7 @@ class Driver:
         rules: AccessRules = NO_RULES,
         roles: RoleLookup | None = None,
         budgets: Budgets = Budgets(),
+        zone: str = "",
     ) -> None:
         self._database = database
         self._clock = clock
@@ -197,6 +198,7 @@ class Driver:
         self._rules = rules
         self._roles = roles
         self._budgets = budgets
+        self._zone = zone
 
     async def drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> UntitledSession | None:
         """Run a turn and record its end. Return its session if that has no title yet."""
@@ -377,6 +379,7 @@ class Driver:
             shared=turn_input.shared,
             settings=turn_input.session.settings,
             cwd=self._folder(turn_input.session),
+            zone=turn_input.zone or self._zone,
             clock=self._clock,
             fetch_new_messages=steer,
             ask=questions.ask,

@@ -21,7 +21,7 @@ from keryx.core.texts import Phrase, Texts
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, targets
 from keryx.engine.units.user_messages import UserMessage, submit
-from keryx.store import jobs, projects
+from keryx.store import jobs, projects, viewer_state
 from keryx.store import sessions as sessions_store
 from keryx.store.db import Transaction
 
@@ -56,9 +56,14 @@ class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add(tx: Transaction, viewer: Viewer, request: JobRequest, origin: JobOrigin, *, policy: Policy) -> Job:
-    zone = request.zone or policy.jobs.zone
+    zone = request.zone or find_zone(tx, viewer, policy)
     schedule = schedules.parse(request.schedule, zone=zone, now=tx.now)
     return create(tx, viewer, schedule, request, origin, policy=policy)
+
+
+def find_zone(tx: Transaction, viewer: Viewer, policy: Policy) -> str:
+    """Return the time zone of a person's schedules: their own, or else that of the settings."""
+    return viewer_state.get_zone(tx, viewer) or policy.jobs.zone or policy.zone
 
 
 def create(

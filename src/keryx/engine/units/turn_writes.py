@@ -28,7 +28,7 @@ from keryx.core.ports.agent import (
     ToolResultEvent,
     UsageEvent,
 )
-from keryx.core.sessions import Binding, Session, TitleBy
+from keryx.core.sessions import Binding, Session, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.core.turns import STOP_REASONS, BusyMode, Turn, TurnLimits, TurnState
@@ -36,7 +36,7 @@ from keryx.core.usage import Budgets, Usage
 from keryx.engine.units import access, answers, compaction, place, questions
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units.place import PlaceFacts
-from keryx.store import epochs, lanes, messages, usage
+from keryx.store import epochs, lanes, messages, usage, viewer_state
 from keryx.store import sessions as sessions_store
 from keryx.store import turns as turns_store
 from keryx.store.db import Transaction, Work
@@ -124,6 +124,8 @@ class TurnInput(msgspec.Struct, frozen=True):
     compact: str | None = None
     may_compact: bool = True
     bindings: dict[str, Binding] = {}
+    # That the owner has set, empty if none.
+    zone: str = ""
 
     @property
     def shared(self) -> bool:
@@ -197,6 +199,7 @@ def load(
         compaction.find_focus(entries[0]),
         epochs.can_begin(tx, turn.session),
         sessions_store.list_bindings(tx, turn.session),
+        viewer_state.get_zone(tx, Viewer(turn.profile, turn.owner)),
     )
 
 
