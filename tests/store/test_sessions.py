@@ -235,8 +235,52 @@ async def test_a_session_is_found_by_id_prefix_title_and_alias(store: Store) -> 
         assert (await store.read(sessions.resolve, ANNS, name)).id == session.id
 
 
-async def test_a_bare_title_finds_the_newest_of_its_line_and_a_numbered_one_itself(store: Store) -> None:
+async def test_the_exact_title_comes_before_the_newest_of_its_line(store: Store) -> None:
     first = await store.write(a_session, title="Trip", at=after(0))
+    second = await store.write(a_session, title="Trip #2", at=after(1))
+    assert (await store.read(sessions.resolve, ANNS, "trip")).id == first.id
+    await store.at(START_TIME).write(sessions.soft_delete, first, grace=timedelta(days=1))
+    assert (await store.read(sessions.resolve, ANNS, "trip")).id == second.id
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "https://example.org//a",
+        ".bashrc",
+        "~/notes",
+        "C:\\temp",
+        "..",
+        "100%_sure!",
+        "She said “yes”",
+        "Ünïcode Straße",
+    ],
+)
+async def test_every_title_is_found(store: Store, title: str) -> None:
+    session = await store.write(a_session, title=title)
+    await store.write(a_session, title="another one")
+    for name in (title, title.upper(), f'"{title}"', f"“{title}”", f"„{title}“", f"'{title}'"):
+        assert (await store.read(sessions.resolve, ANNS, name)).id == session.id, name
+
+
+async def test_a_part_of_a_title_is_enough_if_only_one_has_it(store: Store) -> None:
+    rome = await store.write(a_session, title="Trip to Rome 100%")
+    await store.write(a_session, title="Trip to Oslo", at=after(1))
+    await store.write(a_session, title="Trip to Berne", owner=BOB)
+    for name in ("rome", "Rome 100", "100%", "to ROME"):
+        assert (await store.read(sessions.resolve, ANNS, name, by_part=True)).id == rome.id
+    with pytest.raises(Ambiguous) as refused:
+        await store.read(sessions.resolve, ANNS, "trip to", by_part=True)
+    assert "“Trip to Oslo”, “Trip to Rome 100%”" in str(refused.value.text)
+    with pytest.raises(NotFound):
+        await store.read(sessions.resolve, ANNS, "rome")
+    for name in ("berne", "r_me", "ro%e", "ri"):
+        with pytest.raises(NotFound):
+            await store.read(sessions.resolve, ANNS, name, by_part=True)
+
+
+async def test_a_bare_title_finds_the_newest_of_its_line_and_a_numbered_one_itself(store: Store) -> None:
+    first = await store.write(a_session, title="Trip #1", at=after(0))
     second = await store.write(a_session, title="Trip #2", at=after(1))
     third = await store.write(a_session, title="Trip #3", at=after(2))
     await store.write(a_message, second.id, at=after(9))

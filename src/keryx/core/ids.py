@@ -54,12 +54,16 @@ def parse_profile(text: str) -> ProfileId:
     return ProfileId(text)
 
 
+def is_reference(name: str) -> bool:
+    """Whether a name can be an id or an alias of a session: no path, no control characters."""
+    pathlike = name.startswith((".", "~")) or any(s.strip() in {"", ".", ".."} for s in name.split("/"))
+    return not pathlike and _REFERENCE.match(name) is not None
+
+
 def parse_reference(text: str) -> str:
-    """Parse the id or title that a user gave for a session. Refuse paths and control characters."""
+    """Parse the id or alias that a user gave for a session. Refuse paths and control characters."""
     name = text.strip()
-    segments = name.split("/")
-    pathlike = name.startswith((".", "~")) or any(s.strip() in {"", ".", ".."} for s in segments)
-    if pathlike or not _REFERENCE.match(name):
+    if not is_reference(name):
         raise Invalid(
             f"{text[:80]!r} cannot name a session: give an id, a unique prefix of one, or a title",
             Phrase("session.no_name", name=repr(text[:80])),

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,6 +36,10 @@ from keryx.store import changes, inbox, media
 from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
 
+_QUOTED = re.compile(r"""["'“„«‘‚](.+)["'”“»’‘]\Z""", re.S)
+_LIKE_WILDCARD = re.compile("[!%_]")
+_SHORTEST_PART = 3
+_MAX_NAMED = 5
 _RESERVED_PREFIX = "reserved/"
 _ROWS = RowMapper(Session, table="s", without={"tokens"})
 _TOKENS = RowMapper(Tokens, columns={name: f"s.tokens_{name}" for name in Tokens.__struct_fields__})
@@ -379,32 +384,42 @@ def next_title(tx: Transaction, session: Session, title: str) -> str:
     return wanted
 
 
-def resolve(tx: Transaction, viewer: Viewer, text: str) -> Session:
-    """Find a session by id, unique prefix, title (the newest of its line), or alias."""
-    name = ids.parse_reference(text)
-    for candidates in _iterate_candidates(tx, viewer, name):
+def resolve(tx: Transaction, viewer: Viewer, text: str, *, by_part: bool = False) -> Session:
+    """Find a session by id, title, alias, or unique prefix of an id; `by_part` also by a unique part of its title."""
+    name = text.strip()
+    for candidates in _iterate_candidates(tx, viewer, name, by_part=by_part):
         found = [s for s in candidates if viewer.sees(s.profile, s.owner)]
         if len(found) == 1:
             return found[0]
         if found:
+            titles = ", ".join(f"“{s.title}”" for s in found[:_MAX_NAMED] if s.title)
+            phrase = Phrase("session.ambiguous_titles", name=repr(name), titles=titles)
             raise Ambiguous(
                 f"{name!r} fits {len(found)} sessions or more: give a longer prefix, or the title",
-                Phrase("session.ambiguous", name=repr(name)),
+                phrase if titles else Phrase("session.ambiguous", name=repr(name)),
             )
-    raise build_unknown_error(name)
+    raise build_unknown_error(ids.parse_reference(text))
 
 
-def _iterate_candidates(tx: Transaction, viewer: Viewer, name: str) -> Iterator[list[Session]]:
-    """Yield what a name may mean: by id, by title at most one, by alias, by prefix."""
+def _iterate_candidates(
+    tx: Transaction, viewer: Viewer, name: str, *, by_part: bool
+) -> Iterator[list[Session]]:
+    """Yield what a name may mean: by id, by title at most one, by alias, by prefix of an id, by part of a title."""
     params = {"name": name, "profile": viewer.profile, "owner": viewer.owner}
-    rows = tx.rows(f"{_SELECT} where s.id = :name and s.deleted_at is null", params)
-    yield [_from_row(row) for row in rows]
-    yield _find_by_title(tx, viewer, name)[:1]
-    rows = tx.rows(
-        f"{_SELECT} join aliases a on a.session = s.id where a.profile = :profile and a.alias = :name and s.deleted_at is null",
-        params,
-    )
-    yield [_from_row(row) for row in rows]
+    referable = ids.is_reference(name)
+    if referable:
+        rows = tx.rows(f"{_SELECT} where s.id = :name and s.deleted_at is null", params)
+        yield [_from_row(row) for row in rows]
+    unquoted = _QUOTED.match(name)
+    titles = (name, unquoted[1]) if unquoted else (name,)
+    for title in titles:
+        yield find_by_title(tx, viewer, title)[:1]
+    if referable:
+        rows = tx.rows(
+            f"{_SELECT} join aliases a on a.session = s.id where a.profile = :profile and a.alias = :name and s.deleted_at is null",
+            params,
+        )
+        yield [_from_row(row) for row in rows]
     prefix = name.lower()
     if len(prefix) >= 4 and prefix.isascii() and prefix.isalnum():
         rows = tx.rows(
@@ -417,10 +432,15 @@ def _iterate_candidates(tx: Transaction, viewer: Viewer, name: str) -> Iterator[
             {**params, "low": prefix, "high": prefix + "~"},
         )
         yield [_from_row(row) for row in rows]
+    if by_part:
+        yield _find_by_part(tx, viewer, titles[-1])
 
 
-def _find_by_title(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
-    key = name.casefold()
+def find_by_title(tx: Transaction, viewer: Viewer, text: str) -> list[Session]:
+    """The session with this title; for a title without a number that nobody has, its line, newest first."""
+    key = _to_title_key(text)
+    if not key:
+        return []
     rows = tx.rows(
         f"""
         {_SELECT}
@@ -431,9 +451,33 @@ def _find_by_title(tx: Transaction, viewer: Viewer, name: str) -> list[Session]:
         {"profile": viewer.profile, "base": sessions.split_title_number(key)[0], "owner": viewer.owner},
     )
     line = [_from_row(row) for row in rows]
-    # A numbered title asks for that one; a bare title for the newest of its line.
     exact = [s for s in line if s.title.casefold() == key]
-    return exact if sessions.split_title_number(key)[1] > 1 else line
+    return exact or (line if sessions.split_title_number(key)[1] == 1 else [])
+
+
+def _find_by_part(tx: Transaction, viewer: Viewer, text: str) -> list[Session]:
+    key = _to_title_key(text)
+    if len(key) < _SHORTEST_PART:
+        return []
+    escaped = _LIKE_WILDCARD.sub(r"!\g<0>", key)
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where s.profile = :profile and s.title_key like :pattern escape '!' and s.deleted_at is null
+          and s.owner = coalesce(cast(:owner as text), s.owner)
+        order by s.active_at desc limit 20
+        """,
+        {"profile": viewer.profile, "pattern": f"%{escaped}%", "owner": viewer.owner},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def _to_title_key(text: str) -> str:
+    """Return what a title is found by, empty for text that cannot be one."""
+    try:
+        return sessions.clean_title(text).casefold()
+    except Invalid:
+        return ""
 
 
 def list_page(

@@ -174,6 +174,25 @@ async def test_resume_finds_only_what_the_asker_owns(world: World) -> None:
     assert "Oslo" in await world.command("/resume")
 
 
+async def test_resume_takes_the_number_of_the_list(world: World) -> None:
+    for text in ("first", "second", "third"):
+        await world.ask(text)
+        await world.command("/new")
+        world.advance(1)
+    assert "2. “second”" in await world.command("/resume")
+    assert "Back in “second”" in await world.command("/resume 2")
+    assert "no conversation" in await world.command("/resume 7")
+    await world.command("/title 3")
+    assert "Back in “3”" in await world.command("/resume 3")
+
+
+async def test_a_chat_that_began_with_an_address_can_be_resumed(world: World) -> None:
+    await world.ask("https://example.org//a\\b what is this?")
+    told = await world.command("/new")
+    name = told.partition("/resume ")[2].partition(" goes back")[0]
+    assert "Back in" in await world.command(f"/resume {name}")
+
+
 async def test_to_resume_where_one_is_already_moves_nothing(world: World) -> None:
     mine = await world.ask("Oslo hotels")
     (lane,) = await world.hub.lanes.page(OPERATORS)

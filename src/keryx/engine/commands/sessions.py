@@ -33,8 +33,21 @@ def start_new(call: CommandCall) -> CommandResult:
 def resume(call: CommandCall) -> CommandResult:
     if not call.text:
         return list_recent(call)
-    session = sessions.resolve(call.tx, call.viewer, call.text)
+    session = _find_by_number(call) or sessions.resolve(
+        call.tx, call.viewer, call.text, by_part=True
+    )
     return _switch(call, session, why="resume")
+
+
+def _find_by_number(call: CommandCall) -> Session | None:
+    """Return the session with this number in the list of /sessions, unless the number is a title."""
+    if len(call.text) > 2 or not (call.text.isascii() and call.text.isdigit()):
+        return None
+    if sessions.find_by_title(call.tx, call.viewer, call.text):
+        return None
+    listed, _ = sessions.list_page(call.tx, call.viewer, SessionFilter(limit=_MAX_LISTED))
+    number = int(call.text)
+    return listed[number - 1].session if 1 <= number <= len(listed) else None
 
 
 def undo_reset(call: CommandCall) -> CommandResult:
