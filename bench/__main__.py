@@ -13,6 +13,7 @@ from bench import (
     acp,
     brain,
     exchange,
+    flood,
     followers,
     gateway,
     memory,
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "acp": acp.run,
     "brain": brain.run,
     "siege": siege.run,
+    "flood": flood.run,
 }
 
 

@@ -67,11 +67,14 @@ class NullAdapter:
 
 @asynccontextmanager
 async def node(
-    database: Database, agent: Agent | None = None, policy: Policy = OPEN
+    database: Database,
+    agent: Agent | None = None,
+    policy: Policy = OPEN,
+    adapter: NullAdapter | None = None,
 ) -> AsyncGenerator[tuple[Hub, NullAdapter]]:
     """At work while the block runs. Without an agent it echoes."""
     answering = agent or EchoAgent()
-    adapter = NullAdapter()
+    adapter = adapter or NullAdapter()
     service = Service(
         database,
         SystemClock(),

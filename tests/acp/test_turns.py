@@ -33,6 +33,14 @@ def test_a_prompt_streams_and_is_not_echoed(start: Start) -> None:
     assert zed.texts(session, "user_message_chunk") == ""
 
 
+def test_an_answer_that_is_too_long_ends_with_what_came(start: Start) -> None:
+    zed = start(KERYX_LIMITS_ANSWER="1000")
+    session = zed.new()
+    assert zed.prompt(session, "!words 20000") == "max_tokens"
+    assert len(zed.texts(session)) == 1000
+    assert zed.prompt(session, "hello") == "end_turn"
+
+
 def test_the_answer_comes_after_every_update_of_its_turn(start: Start) -> None:
     zed = start()
     session = zed.new()

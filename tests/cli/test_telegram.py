@@ -48,6 +48,37 @@ def test_a_person_talks_and_a_killed_node_forgets_nothing(keryx: Cli, telegram: 
     assert len(sessions(keryx)) == 1
 
 
+FLOODING = """
+from keryx import TextDelta
+
+
+async def agent(context):
+    word = context.turn_messages[-1].text
+    if word == "flood":
+        for number in range(10_000_000):
+            yield TextDelta(f"line {number} of an answer that does not end\\n\\n")
+    yield TextDelta(word)
+"""
+
+
+def test_an_answer_without_an_end_is_a_few_messages_and_a_file(
+    keryx: Cli, telegram: FakeTelegram, tmp_path: Path
+) -> None:
+    (tmp_path / "flooding.py").write_text(FLOODING)
+    own = {"KERYX_AGENT": "flooding:agent", "PYTHONPATH": str(tmp_path), "KERYX_LIMITS_ANSWER": "200000"}
+    with keryx.serving(**own):
+        telegram.say("flood")
+        telegram.say("hello", chat=8)
+        assert has_texts(telegram, "hello", chat=8), telegram.texts(8)
+        assert telegram.wait_for(lambda: bool(telegram.uploads), 120), telegram.texts()
+    mine = [b for b in telegram.bubbles if b.chat == 7]
+    assert [b.media for b in mine] == [""] * 9 + ["document"]
+    [body] = telegram.uploads.values()
+    whole = body.decode()
+    assert whole.startswith("line 0 of an answer") and len(whole) > 200_000
+    assert whole.endswith("The answer is longer than 200,000 characters and ends here. /retry asks again.")
+
+
 def test_a_topic_is_one_conversation_and_answers_go_there(keryx: Cli, telegram: FakeTelegram) -> None:
     topic: dict[str, Any] = {"message_thread_id": 3, "is_topic_message": True, "entities": MENTION}
     with keryx.serving():

@@ -1,15 +1,27 @@
 """Conversations over HTTP: sent, shown, changed, forked, taken back, on both engines."""
 
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+
 import pytest
 from tests.engine.conftest import Begin
-from tests.engine.world import OPERATORS, Pause, Scenes, World
+from tests.engine.world import OPEN, OPERATORS, Pause, Scenes, World
 from tests.web.site import Site, open_site
 
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.adapter import Receipt
-from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
+from keryx.core.ports.agent import (
+    AgentEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnContext,
+)
 from keryx.core.sessions import EndReason
+from keryx.core.turns import TurnLimits
+from keryx.engine.policy import Policy
 from keryx.store.db import Engine
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
@@ -29,6 +41,23 @@ async def test_a_message_begins_a_conversation_and_is_answered(site: Site, world
     assert found["messages"][1]["parts"][0]["html"] == "<p>hello <strong>you</strong></p>\n"
     assert found["session"]["title"] == "hello you"
     assert found["session"]["last_seq"] == 2
+
+
+async def test_an_answer_without_an_end_is_shown_as_far_as_it_came(begin: Begin) -> None:
+    class Flooding:
+        async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+            while True:
+                yield TextDelta("more and more ")
+
+    limits = TurnLimits(settle=timedelta(0), answer=50_000)
+    world = await begin(agent=Flooding(), policy=Policy(limits=limits, access=OPEN))
+    async with open_site(world.hub, world.clock) as site:
+        session = await begun(site, world)
+        found = await site.get(f"/api/sessions/{session}")
+    assert [m["role"] for m in found["messages"]] == ["user", "assistant", "notice"]
+    assert len(found["messages"][1]["parts"][0]["text"]) == 50_000
+    told = found["messages"][2]["parts"][0]["text"]
+    assert told == "The answer is longer than 50,000 characters and ends here. /retry asks again."
 
 
 async def test_a_send_that_is_repeated_takes_effect_once(site: Site) -> None:

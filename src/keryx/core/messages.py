@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import groupby
 from typing import NewType, TypeAlias
 
 import msgspec
@@ -165,15 +166,21 @@ def text_parts(text: str) -> Parts:
 def merge_parts(parts: Iterable[Part]) -> Parts:
     """Merge adjacent text parts, and adjacent reasoning without opaque data."""
     out: list[Part] = []
-    for part in parts:
-        last = out[-1] if out else None
-        if isinstance(part, Text) and isinstance(last, Text):
-            out[-1] = Text(last.text + part.text)
-        elif isinstance(part, Reasoning) and isinstance(last, Reasoning) and not (part.opaque or last.opaque):
-            out[-1] = Reasoning(last.text + part.text)
+    for kind, group in groupby(parts, key=_choose_merge_key):
+        if kind is Text:
+            out.append(Text("".join(p.text for p in group if isinstance(p, Text))))
+        elif kind is Reasoning:
+            out.append(Reasoning("".join(p.text for p in group if isinstance(p, Reasoning))))
         else:
-            out.append(part)
+            out += group
     return tuple(out)
+
+
+def _choose_merge_key(part: Part) -> object:
+    """Return the type of a part that is merged with others of it, or something unique."""
+    if isinstance(part, Text) or (isinstance(part, Reasoning) and not part.opaque):
+        return type(part)
+    return object()
 
 
 def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = frozenset()) -> list[Message]:

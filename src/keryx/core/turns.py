@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -104,6 +105,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     sent_seq: int = 0
 
 
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # How many turns run at once in one process, and for one person.
     at_once: int = 32
@@ -119,6 +123,14 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # An interrupted turn is retried for this long after the interruption.
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
+    # The longest text of an answer, and everything that a turn says, with reasoning, calls and results of tools; in
+    # characters. Then the turn ends, and what came is kept.
+    answer: Count = 1_000_000
+    output: Count = 10_000_000
+    # How many tool calls, files and notices a turn may have.
+    steps: Count = 1_000
+    # How many messages of a chat an answer may fill. A longer one is sent as a file, or cut where files cannot be sent.
+    parts: Count = 10
     # A process must have run for this long before it begins an attempt that could be the last, so that frequent
     # restarts do not park a turn.
     settle: timedelta = timedelta(seconds=5)

@@ -38,6 +38,9 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _UNKNOWN_TOOL = ToolSpec(name="")
 _APPENDED_FIELDS = ("text", "summary", "data")
 log = logging.getLogger(__name__)
+# Of one step: tool calls, and characters that are not shown while they come.
+_MAX_CALLS = 1_000
+_MAX_UNSEEN = 2_000_000
 _SILENT_RETRY_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 60.0
@@ -83,6 +86,7 @@ class StreamedAnswer:
         self._calls: list[ToolCallFragments] = []
         self._by_index: dict[int, ToolCallFragments] = {}
         self._details: list[Json] = []
+        self._unseen = 0
         self.refusal = ""
         self.finish = ""
         self.usage: Json | None = None
@@ -105,6 +109,7 @@ class StreamedAnswer:
             self.has_text = True
             self._shown.append(Text(delta.content))
             yield TextDelta(delta.content)
+        self._count_unseen(delta.refusal or "")
         self.refusal += delta.refusal or ""
         for fragment in delta.tool_calls or ():
             self._add_fragment(fragment)
@@ -113,6 +118,7 @@ class StreamedAnswer:
         for details in cast(list[Any], extra.get("reasoning_details") or ()):
             if isinstance(details, dict):
                 self._merge_details(cast(Json, details))
+                self._count_unseen("".join(v for v in cast(Json, details).values() if isinstance(v, str)))
         text = next((extra[name] for name in _REASONING_FIELDS if extra.get(name)), "")
         if not isinstance(text, str) or not text:
             return
@@ -144,6 +150,16 @@ class StreamedAnswer:
         if fragment.function:
             call.name = call.name or fragment.function.name or ""
             call.arguments.append(fragment.function.arguments or "")
+            self._count_unseen(call.arguments[-1])
+
+    def _count_unseen(self, text: str) -> None:
+        """Count text that is not shown while it comes, which the limits of the turn do not see. Raise `AgentFailed` if it
+        is too long."""
+        self._unseen += len(text)
+        if self._unseen > _MAX_UNSEEN or len(self._calls) > _MAX_CALLS:
+            raise AgentFailed(
+                f"Model {self._model.name!r} did not come to an end: more than {_MAX_CALLS:,} tool calls, or {_MAX_UNSEEN:,} characters of them."
+            )
 
     @property
     def opaque(self) -> str:

@@ -1,5 +1,8 @@
 """The parts of a delivery: its text as the adapter splits it, then its files. The same for every attempt."""
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import msgspec
 
 from keryx.core.deliveries import Delivery
@@ -11,13 +14,19 @@ from keryx.core.ports.adapter import Adapter, RenderedPart
 from keryx.engine import plugins
 from keryx.engine.media import MediaStorage
 
+_WHOLE_ANSWER = "answer.md"
 
-async def split_delivery(adapter: Adapter, delivery: Delivery) -> list[RenderedPart | Media]:
+
+Content: TypeAlias = RenderedPart | Media | Attachment
+"""A part of a delivery: rendered text, a stored file, or a file that is made of the text."""
+
+
+async def split_delivery(adapter: Adapter, delivery: Delivery, *, max_parts: int) -> list[Content]:
     """Return all parts in order; none if the delivery only ends a preview. `Refused` if the adapter cannot split the
     text."""
-    parts: list[RenderedPart | Media] = []
+    parts: list[Content] = []
     if delivery.text:
-        parts += await plugins.render_parts(adapter, delivery.text)
+        parts += await _split_text(adapter, delivery.text, max_parts)
     for file in delivery.media:
         if adapter.capabilities.attachments:
             parts.append(file)
@@ -26,6 +35,30 @@ async def split_delivery(adapter: Adapter, delivery: Delivery) -> list[RenderedP
                 adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)}]"
             )
     return parts
+
+
+def get_head(adapter: Adapter, text: str, parts: int) -> str:
+    """Return enough of a text to fill this many parts: rendering costs what is shown, not what there is."""
+    # Markup may take as much space as what it shows.
+    return text[: 2 * parts * adapter.capabilities.limit]
+
+
+async def _split_text(adapter: Adapter, text: str, max_parts: int) -> Sequence[Content]:
+    """Return the parts of a text. One that needs more than `max_parts` ends with a file of the whole text, or with a
+    notice where that cannot be sent."""
+    head = get_head(adapter, text, max_parts)
+    parts = await plugins.render_parts(adapter, head)
+    if len(parts) <= max_parts and len(head) == len(text):
+        return parts
+    kept = parts[: max(1, max_parts - 1)]
+    file = Attachment(name=_WHOLE_ANSWER, mime="text/markdown", body=text.encode(errors="replace"))
+    limits = adapter.capabilities.attachments
+    if limits is not None and not limits.find_reason(file.mime, len(file.body)):
+        return [*kept, file]
+    notice = (
+        f"[cut: this answer has {len(text):,} characters. The rest of it is on the page and in the terminal.]"
+    )
+    return [*kept, *await plugins.render_parts(adapter, notice)]
 
 
 async def load_attachment(media: MediaStorage, session: SessionId | None, file: Media) -> Attachment | None:

@@ -22,7 +22,7 @@ from keryx.core.deliveries import (
 )
 from keryx.core.errors import KeryxError, LeaseLost, MessageGone, Refused, SendError, Throttled
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
-from keryx.core.media import Media
+from keryx.core.media import Attachment
 from keryx.core.ports.adapter import (
     Adapter,
     OutgoingPart,
@@ -34,6 +34,7 @@ from keryx.core.ports.adapter import (
 from keryx.core.questions import Button
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts, reports
+from keryx.engine.loops.delivery_parts import Content
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
@@ -165,7 +166,9 @@ class Dispatcher:
             if claimed.closing and preview is not None:
                 await self._remove_preview(preview, claimed.closing)
                 preview = None
-            parts = await delivery_parts.split_delivery(self._adapter, current)
+            parts = await delivery_parts.split_delivery(
+                self._adapter, current, max_parts=self._policy.limits.parts
+            )
             if claimed.edits:
                 await self._send_edit(claimed, parts[0])
                 return
@@ -248,7 +251,7 @@ class Dispatcher:
         )
         await self._send(_set_text(part, rendered))
 
-    async def _send_edit(self, claimed: ClaimedDelivery, content: RenderedPart | Media) -> None:
+    async def _send_edit(self, claimed: ClaimedDelivery, content: Content) -> None:
         """Replace a message that has buttons. If it was deleted, there is nothing to replace."""
         part = self._build_part(claimed.delivery, 0, content)
         try:
@@ -265,14 +268,16 @@ class Dispatcher:
         self,
         claimed: ClaimedDelivery,
         number: int,
-        content: RenderedPart | Media,
+        content: Content,
         preview: Preview | None,
         buttons: tuple[Button, ...],
     ) -> str:
         """Send a part, unless the platform knows that an earlier attempt has arrived."""
         delivery = claimed.delivery
         part = msgspec.structs.replace(self._build_part(delivery, number, content), buttons=buttons)
-        if not isinstance(content, RenderedPart):
+        if isinstance(content, Attachment):
+            part = msgspec.structs.replace(part, attachment=content)
+        elif not isinstance(content, RenderedPart):
             file = await delivery_parts.load_attachment(self._media, delivery.session, content)
             reason = delivery_parts.find_reason_unsent(self._adapter, file)
             if reason:
@@ -352,7 +357,7 @@ class Dispatcher:
     async def _find_sent(self, part: OutgoingPart, adapter: SupportsReconciliation) -> str | None:
         return await plugins.find_sent(adapter, part, self._policy.send_timeout)
 
-    def _build_part(self, delivery: Delivery, number: int, content: RenderedPart | Media) -> OutgoingPart:
+    def _build_part(self, delivery: Delivery, number: int, content: Content) -> OutgoingPart:
         part = OutgoingPart(
             delivery=delivery.id,
             number=number,

@@ -1,7 +1,7 @@
 """Runs the agent of one turn under a watchdog, and is the only writer of its output. Asks the agent for a title after the first answer."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import TypeVar
@@ -30,18 +30,22 @@ from keryx.core.ports.agent import (
     AgentEvent,
     BindingEvent,
     CompactionEvent,
+    CompactionFailedEvent,
     Compactor,
     FileEvent,
     NoticeEvent,
+    ReasoningDelta,
     TextDelta,
     Titler,
     ToolCallEvent,
+    ToolCallUpdateEvent,
     ToolResultEvent,
     TurnContext,
+    UsageEvent,
 )
 from keryx.core.sessions import Session, Viewer
 from keryx.core.texts import Phrase
-from keryx.core.turns import Turn, TurnLimits
+from keryx.core.turns import StopReason, Turn, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.loops import reports
 from keryx.engine.loops.mailbox import (
@@ -70,6 +74,10 @@ from keryx.store import epochs, turns
 from keryx.store.db import Database, Work
 
 log = logging.getLogger(__name__)
+# The longest piece of a text that is stored at once, in characters.
+_PIECE = 16_384
+# How many characters an event counts for besides its text, so that no stream of small events is endless.
+_EVENT_SIZE = 100
 _STEP_EVENTS = (ToolCallEvent, ToolResultEvent, CompactionEvent, BindingEvent)
 T = TypeVar("T")
 
@@ -118,6 +126,75 @@ class Watchdog:
         if quiet < total:
             return quiet, Phrase("turn.silent", span=durations.describe(silence))
         return total, Phrase("turn.too_long", span=durations.describe(self._limits.total))
+
+
+class OutputMeter:
+    """Counts what a turn says, and ends it at its limits. Long texts are cut into pieces, so that no write is large."""
+
+    def __init__(self, limits: TurnLimits) -> None:
+        self._limits = limits
+        self._answer = limits.answer
+        self._output = limits.output
+        self._steps = limits.steps
+        # The sentence that ends the turn, once a limit is passed.
+        self.end: NoticeEvent | None = None
+
+    def split(self, event: RecordableEvent) -> Iterator[RecordableEvent]:
+        """Yield the part of an event that is within the limits. `end` is set if that is not all."""
+        match event:
+            case TextDelta(text):
+                yield from (TextDelta(piece) for piece in self._cut(text, answer=True))
+            case ReasoningDelta(text, "") if len(text) > _PIECE:
+                yield from (ReasoningDelta(piece) for piece in self._cut(text))
+            case ReasoningDelta(text, opaque):
+                if self._take(len(text) + len(opaque)):
+                    yield event
+            case ToolCallEvent(calls):
+                if self._take(sum(len(c.input) for c in calls)) and self._take_steps(len(calls)):
+                    yield event
+            case ToolResultEvent(result):
+                size = len(result.output)
+                if size > self._limits.answer:
+                    cut = f"{result.output[: self._limits.answer]}\n[cut: {size:,} characters]"
+                    event = ToolResultEvent(msgspec.structs.replace(result, output=cut))
+                self._take(size)
+                yield event
+            case NoticeEvent(text) | CompactionFailedEvent(text) | CompactionEvent(text):
+                if self._take(len(text)) and self._take_steps(1):
+                    yield event
+            case ToolCallUpdateEvent(call):
+                if self._take(_EVENT_SIZE + len(call.input)):
+                    yield event
+            case StoredFile():
+                if self._take_steps(1):
+                    yield event
+            case UsageEvent() | BindingEvent():
+                if self._take(_EVENT_SIZE):
+                    yield event
+
+    def _cut(self, text: str, *, answer: bool = False) -> Iterator[str]:
+        limit = min(self._output, self._answer) if answer else self._output
+        for start in range(0, min(len(text), limit), _PIECE):
+            yield text[start : min(start + _PIECE, limit)]
+        self._answer -= len(text) if answer else 0
+        self._take(len(text))
+        if self._answer < 0:
+            self._stop(StopReason.LENGTH, "turn.answer_cut", self._limits.answer)
+
+    def _take(self, size: int) -> bool:
+        self._output -= max(1, size)
+        if self._output < 0:
+            self._stop(StopReason.LENGTH, "turn.output_cut", self._limits.output)
+        return self.end is None
+
+    def _take_steps(self, count: int) -> bool:
+        self._steps -= count
+        if self._steps < 0:
+            self._stop(StopReason.STEPS, "turn.steps_cut", self._limits.steps)
+        return self.end is None
+
+    def _stop(self, kind: StopReason, phrase: str, limit: int) -> None:
+        self.end = self.end or NoticeEvent(Phrase(phrase, limit=f"{limit:,}"), kind)
 
 
 class UntitledSession(msgspec.Struct, frozen=True):
@@ -316,13 +393,18 @@ class Driver:
     ) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed. The end always is put, also if the
         agent has cancelled its own task."""
+        meter = OutputMeter(self._limits)
         end = AgentExit(PluginExit("CancelledError"))
         try:
             with guard_plugin():
                 async with aclosing(stream) as events:
                     async for event in events:
                         step = await self._store_attachment(turn, event)
-                        await mailbox.put_event(step, until_stored=isinstance(step, _STEP_EVENTS))
+                        for piece in meter.split(step):
+                            await mailbox.put_event(piece, until_stored=isinstance(piece, _STEP_EVENTS))
+                        if meter.end is not None:
+                            await mailbox.put_event(meter.end, until_stored=False)
+                            break
             end = AgentExit()
         except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
             end = AgentExit(exc)

@@ -19,6 +19,7 @@ from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, Stream
 from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
 from keryx.engine import plugins
+from keryx.engine.loops import delivery_parts
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.plugins import get_account_key
 from keryx.engine.units import answers, deliveries
@@ -241,8 +242,9 @@ class Previews:
                 return None, True
             minutes = int((now - watch.began).total_seconds() // 60)
             text = core_deliveries.format_progress(watch.draft.tool, minutes)
-        parts = await plugins.render_parts(watch.adapter, text)
-        return (parts[0], len(parts) == 1) if parts else (None, True)
+        head = delivery_parts.get_head(watch.adapter, text, 1)
+        parts = await plugins.render_parts(watch.adapter, head)
+        return (parts[0], len(parts) == 1 and head == text) if parts else (None, True)
 
     async def _send(self, watch: _TurnPreview, text: RenderedPart) -> None:
         """Send the preview, or edit the one that was sent."""
