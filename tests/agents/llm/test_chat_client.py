@@ -1,13 +1,21 @@
 """A streamed answer: what is not shown while it comes has limits of its own."""
 
+import asyncio
+import gzip
+import itertools
+from collections.abc import AsyncIterator
 from itertools import chain
+from types import SimpleNamespace
 
 import pytest
 from openai.types.chat import ChatCompletionChunk
+from tests.agents.conversation import a_model
+from tests.fakes.endpoint import Endpoint, Raw, Refusal, Script, says
 
 from keryx.agents.llm import Model
-from keryx.agents.llm.chat_client import StreamedAnswer
+from keryx.agents.llm.chat_client import ChatClient, ChatRequest, ResponseBody, RetryPolicy, StreamedAnswer
 from keryx.core.errors import AgentFailed
+from keryx.timing import SystemClock
 
 
 def chunk(**delta: object) -> ChatCompletionChunk:
@@ -37,3 +45,53 @@ def test_what_is_not_shown_while_it_comes_has_an_end(pieces: list[ChatCompletion
         list(answer.feed(piece))
     with pytest.raises(AgentFailed, match="did not come to an end"):
         list(chain.from_iterable(answer.feed(piece) for piece in pieces[30:]))
+
+
+async def collect(*scripts: Script) -> str:
+    """Return the error of a request that plays these scripts."""
+    with Endpoint(*scripts) as endpoint:
+        client = ChatClient(retry=RetryPolicy(tries=1))
+        model = a_model(endpoint)
+        request = ChatRequest(model=model, messages=[{"role": "user", "content": "go"}])
+        with pytest.raises(AgentFailed) as caught:
+            await client.complete(request, SystemClock())
+        await client.aclose()
+    return str(caught.value)
+
+
+async def test_an_event_of_any_size_is_not_kept() -> None:
+    assert "broke off" in await collect([Raw('data: {"id": "'), *[Raw("x" * 100_000)] * 100])
+    assert "broke off" in await collect([*[Raw(f"data: {'x' * 1_000}\n")] * 10_000])
+
+
+async def test_of_an_error_of_any_size_only_the_beginning_is_read() -> None:
+    assert "status 500" in await collect(Refusal(status=500, message="", raw="x" * 20_000_000))
+
+
+async def test_a_summary_without_an_end_fails() -> None:
+    assert "did not come to an end" in await collect(says(*["more and more" * 4_000] * 60))
+
+
+async def test_compression_that_was_not_asked_for_is_not_undone() -> None:
+    bomb = gzip.compress(bytes(1_000_000)).decode("latin-1")
+    headers = {"Content-Encoding": "gzip"}
+    assert "status 500" in await collect(Refusal(status=500, message="", raw=bomb, headers=headers))
+
+
+async def test_other_tasks_run_while_a_fast_model_answers() -> None:
+    async def arrive() -> AsyncIterator[bytes]:
+        yield bytes(1_000_000)
+
+    async def close() -> None:
+        pass
+
+    async def count() -> None:
+        for turns.value in itertools.count():
+            await asyncio.sleep(0)
+
+    turns = SimpleNamespace(value=0)
+    counter = asyncio.create_task(count())
+    body = [piece async for piece in ResponseBody(arrive(), close)]
+    counter.cancel()
+    assert sum(map(len, body)) == 1_000_000
+    assert turns.value > 900

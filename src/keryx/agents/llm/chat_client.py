@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any, cast
 
+import httpx2
 import msgspec
 import openai
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, ChoiceDelta, ChoiceDeltaToolCall
@@ -41,6 +42,10 @@ log = logging.getLogger(__name__)
 # Of one step: tool calls, and characters that are not shown while they come.
 _MAX_CALLS = 1_000
 _MAX_UNSEEN = 2_000_000
+# Of one event of a stream, or of a whole body that is not a stream.
+_MAX_EVENT_BYTES = 4_000_000
+# What is parsed without a pause, so that a fast model does not keep other chats waiting.
+_SLICE_BYTES = 1_024
 _SILENT_RETRY_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 60.0
@@ -109,7 +114,7 @@ class StreamedAnswer:
             self.has_text = True
             self._shown.append(Text(delta.content))
             yield TextDelta(delta.content)
-        self._count_unseen(delta.refusal or "")
+        self.count_unseen(delta.refusal or "")
         self.refusal += delta.refusal or ""
         for fragment in delta.tool_calls or ():
             self._add_fragment(fragment)
@@ -118,7 +123,7 @@ class StreamedAnswer:
         for details in cast(list[Any], extra.get("reasoning_details") or ()):
             if isinstance(details, dict):
                 self._merge_details(cast(Json, details))
-                self._count_unseen("".join(v for v in cast(Json, details).values() if isinstance(v, str)))
+                self.count_unseen("".join(v for v in cast(Json, details).values() if isinstance(v, str)))
         text = next((extra[name] for name in _REASONING_FIELDS if extra.get(name)), "")
         if not isinstance(text, str) or not text:
             return
@@ -150,15 +155,15 @@ class StreamedAnswer:
         if fragment.function:
             call.name = call.name or fragment.function.name or ""
             call.arguments.append(fragment.function.arguments or "")
-            self._count_unseen(call.arguments[-1])
+            self.count_unseen(call.arguments[-1])
 
-    def _count_unseen(self, text: str) -> None:
+    def count_unseen(self, text: str) -> None:
         """Count text that is not shown while it comes, which the limits of the turn do not see. Raise `AgentFailed` if it
         is too long."""
         self._unseen += len(text)
         if self._unseen > _MAX_UNSEEN or len(self._calls) > _MAX_CALLS:
             raise AgentFailed(
-                f"Model {self._model.name!r} did not come to an end: more than {_MAX_CALLS:,} tool calls, or {_MAX_UNSEEN:,} characters of them."
+                f"Model {self._model.name!r} did not come to an end: more than {_MAX_CALLS:,} tool calls or {_MAX_UNSEEN:,} characters that are not shown."
             )
 
     @property
@@ -207,6 +212,41 @@ class StreamedAnswer:
         """Return the parts of the message that stores the answer."""
         opaque = (Reasoning(opaque=self.opaque),) if self.opaque else ()
         return messages.merge_parts((*self._shown, *opaque, *calls))
+
+
+class ResponseBody(httpx2.AsyncByteStream):
+    """The body of a response in short pieces, with pauses for other tasks. It ends before more than `_MAX_EVENT_BYTES` come
+    without a call of `reset`."""
+
+    def __init__(self, source: AsyncIterator[bytes], close: Callable[[], Awaitable[None]]) -> None:
+        self._source = source
+        self._close = close
+        self._length = 0
+
+    def reset(self) -> None:
+        """Begin to count anew: an event is complete."""
+        self._length = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._source:
+            for start in range(0, len(chunk), _SLICE_BYTES):
+                piece = chunk[start : start + _SLICE_BYTES]
+                self._length += len(piece)
+                if self._length > _MAX_EVENT_BYTES:
+                    return
+                yield piece
+                await asyncio.sleep(0)
+
+    async def aclose(self) -> None:
+        await self._close()
+
+
+async def _bound_response(response: httpx2.Response) -> None:
+    body = response.stream
+    assert isinstance(body, httpx2.AsyncByteStream)
+    # Compression is not asked for: a few bytes could become very many.
+    response.headers.pop("content-encoding", None)
+    response.stream = ResponseBody(aiter(body), body.aclose)
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +305,8 @@ class ChatClient:
         texts: list[str] = []
         async with aclosing(self.stream(request, answer, clock)) as events:
             async for event in events:
+                if isinstance(event, TextDelta | ReasoningDelta):
+                    answer.count_unseen(event.text)
                 if isinstance(event, TextDelta):
                     texts.append(event.text)
         return Completion("".join(texts), parse_usage(answer.usage, request.model, request.messages))
@@ -302,9 +344,12 @@ class ChatClient:
             stream=True,
             stream_cls=openai.AsyncStream[ChatCompletionChunk],
         )
+        body = stream.response.stream
+        assert isinstance(body, ResponseBody)
         async with stream:
             try:
                 async for chunk in stream:
+                    body.reset()
                     for event in answer.feed(chunk):
                         yield event
             except openai.APIError:
@@ -349,6 +394,8 @@ class ChatClient:
                 api_key=endpoint.key or "none",
                 max_retries=0,
                 timeout=self._timeout,
+                default_headers={"Accept-Encoding": "identity"},
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound_response]}),
             )
             # The SDK reads these from the environment, where they are meant for one provider only.
             client.organization = client.project = None

@@ -168,7 +168,7 @@ class OutputMeter:
             case StoredFile():
                 if self._take_steps(1):
                     yield event
-            case UsageEvent() | BindingEvent():
+            case UsageEvent() | BindingEvent() | SectionEnd():
                 if self._take(_EVENT_SIZE):
                     yield event
 
