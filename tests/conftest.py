@@ -1,6 +1,7 @@
 """Fixtures of the whole suite: both databases, a clock, and coroutine tests without a mark on each."""
 
 import asyncio
+import gc
 import inspect
 import os
 import secrets
@@ -48,6 +49,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("engines")
         metafunc.parametrize("engine", mark.args if mark else list(Engine), ids=str, indirect=True)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage what was collected here: thousands of tests, which live until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

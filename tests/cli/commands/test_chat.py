@@ -3,7 +3,10 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
+import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -224,6 +227,21 @@ def test_an_agent_that_does_not_listen_is_left_behind(keryx: Cli) -> None:
     assert keryx.ok("turns").out == "Nothing runs and nothing waits.\n"
 
 
+def stop_outside_of_writes(pid: int, store: Path) -> None:
+    """Stop a process at a moment when it holds no lock on the store."""
+    with closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as connection:
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.OperationalError:
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.01)
+            else:
+                connection.execute("rollback")
+                return
+
+
 def test_a_terminal_that_slept_past_the_end_of_the_feed_shows_what_it_missed(keryx: Cli) -> None:
     async def trim() -> None:
         async with SqliteDatabase(keryx.home / "keryx.db") as database:
@@ -236,7 +254,7 @@ def test_a_terminal_that_slept_past_the_end_of_the_feed_shows_what_it_missed(ker
         terminal.type("hello\r")
         terminal.see("hello\n")
         terminal.see("hello\n")
-        os.kill(terminal.pid, signal.SIGSTOP)
+        stop_outside_of_writes(terminal.pid, keryx.home / "keryx.db")
         keryx.ok("send", "--wait", "--session", "hello", "said elsewhere")
         asyncio.run(trim())
         os.kill(terminal.pid, signal.SIGCONT)

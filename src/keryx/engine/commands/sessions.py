@@ -33,9 +33,7 @@ def start_new(call: CommandCall) -> CommandResult:
 def resume(call: CommandCall) -> CommandResult:
     if not call.text:
         return list_recent(call)
-    session = _find_by_number(call) or sessions.resolve(
-        call.tx, call.viewer, call.text, by_part=True
-    )
+    session = _find_by_number(call) or sessions.resolve(call.tx, call.viewer, call.text, by_part=True)
     return _switch(call, session, why="resume")
 
 
