@@ -115,6 +115,7 @@ PUBLIC_NAMES = {
         "Ambiguous",
         "CursorExpired",
         "AgentFailed",
+        "AgentRefused",
         "SendError",
         "NotSent",
         "Throttled",

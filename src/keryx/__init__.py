@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from keryx.core.deliveries import Idempotency, ReplyContext, Target
     from keryx.core.errors import (
         AgentFailed,
+        AgentRefused,
         Ambiguous,
         Conflict,
         CursorExpired,
@@ -95,6 +96,7 @@ __all__ = [
     "Agent",
     "AgentEvent",
     "AgentFailed",
+    "AgentRefused",
     "Ambiguous",
     "App",
     "Attachment",

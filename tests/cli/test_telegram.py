@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cli.driver import Cli
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, Refusal, answer
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
 MENTION = [{"type": "mention", "offset": 0, "length": 10}]
@@ -77,6 +78,27 @@ def test_an_answer_without_an_end_is_a_few_messages_and_a_file(
     whole = body.decode()
     assert whole.startswith("line 0 of an answer") and len(whole) > 200_000
     assert whole.endswith("The answer is longer than 200,000 characters and ends here. /retry asks again.")
+
+
+def test_a_question_that_the_provider_refuses_does_not_spoil_the_next(
+    keryx: Cli, telegram: FakeTelegram
+) -> None:
+    unreadable = Refusal(status=400, message="Could not process image", code="invalid_image")
+    with Endpoint(unreadable, answer("Hello.")) as model:
+        keryx.variables |= {
+            "KERYX_AGENT": "llm",
+            "KERYX_LLM_BASE_URL": model.base_url,
+            "KERYX_LLM_MODEL": MODEL,
+            "KERYX_LLM_API_KEY": KEY,
+        }
+        with keryx.serving():
+            telegram.say("look at this")
+            assert telegram.wait_for(lambda: len(telegram.texts()) == 1, 60)
+            telegram.say("hello")
+            assert telegram.wait_for(lambda: "Hello." in telegram.texts(), 60)
+        asked = [m["content"] for m in model.requests[1]["messages"] if m["role"] == "user"]
+    assert "Could not process image" in telegram.texts()[0] and "/retry sends it again" in telegram.texts()[0]
+    assert len(asked) == 1 and asked[0].endswith("\nhello") and "look at this" not in asked[0]
 
 
 def test_a_topic_is_one_conversation_and_answers_go_there(keryx: Cli, telegram: FakeTelegram) -> None:

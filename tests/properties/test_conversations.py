@@ -112,6 +112,19 @@ class Talk:
             if entry.turn == waiting.id:
                 entry.turn = into
 
+    def set_aside(self, turn: TurnId, *, refused: bool) -> str:
+        """Mark the questions of a turn without an answer; gives what the person is told."""
+        own = [entry for entry in self.log if entry.turn == turn]
+        if not refused and any(
+            e.role is Role.TOOL or (e.role is Role.ASSISTANT and (e.text.strip() or not e.mark)) for e in own
+        ):
+            return ""
+        asked = [e for e in own if e.role is Role.USER and e.mark is None]
+        for entry in asked:
+            entry.mark = Mark.FAILED
+        hint = " Your message is left out of the conversation from here on; /retry sends it again."
+        return hint if asked else ""
+
     def withdraw(self) -> None:
         queued = {waiting.id for waiting in self.queue}
         for entry in self.log:
@@ -326,15 +339,15 @@ class Conversations(RuleBasedStateMachine):
             talk.say(Role.NOTICE, turn_writes.NO_ANSWER, turn.id)
         self.leave(talk, turn)
 
-    @rule(chat=chats)
-    def fail(self, chat: int) -> None:
+    @rule(chat=chats, refused=st.booleans())
+    def fail(self, chat: int, refused: bool) -> None:
         found = self.at_work(chat)
         if found is None:
             return
         talk, turn = found
-        self.do(turn_writes.fail, turn, "no luck")
+        self.do(turn_writes.fail, turn, "no luck", refused=refused)
         talk.keep_draft(turn.id, "failed")
-        talk.say(Role.NOTICE, "no luck", turn.id)
+        talk.say(Role.NOTICE, "no luck" + talk.set_aside(turn.id, refused=refused), turn.id)
         self.leave(talk, turn)
 
     @rule(chat=chats)

@@ -44,6 +44,10 @@ class AgentFailed(KeryxError):
     pass
 
 
+class AgentRefused(AgentFailed):
+    """The question cannot be answered as it is. The conversation without it may go on."""
+
+
 class SendError(KeryxError):
     pass
 

@@ -33,6 +33,7 @@ class Mark(StrEnum):
 
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
+    # Of an answer: it ended with an error. Of a question: its turn failed, and the model does not see the turn again.
     FAILED = "failed"
     LATE = "late"
     EDITED = "edited"
@@ -187,11 +188,14 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
     """Return the conversation as the model sees it, from the messages of one epoch in order of arrival.
 
     - Turns follow one another, even if the second message arrived before the first answer.
-    - Turns in `aside` (queued or parked) are left out, and so are undone, withdrawn, observed and notice entries.
+    - Turns in `aside` (queued or parked) are left out, and so are failed turns that were set aside, and undone, withdrawn,
+      observed and notice entries.
     - The partial text of an attempt is left out if a later attempt of the turn produced more.
     - Each tool call is followed by its result; a call without one gets a result that says it was interrupted.
     """
-    aside |= _list_withdrawn(messages)
+    aside |= _list_withdrawn(messages) | {
+        m.turn for m in messages if m.role is Role.USER and m.mark is Mark.FAILED and m.turn
+    }
     seen = [m for m in messages if is_active(m) and m.role is not Role.NOTICE and m.turn not in aside]
     first: dict[TurnId, int] = {}
     for m in seen:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from tests.agents.conversation import Tools, an_agent
 from tests.engine.world import World
-from tests.fakes.endpoint import OVERFLOW, Endpoint, Script, Stall, answer, calls, says
+from tests.fakes.endpoint import OVERFLOW, Endpoint, Refusal, Script, Stall, answer, calls, says
 
 from keryx.core.messages import INTERRUPTED_OUTPUT
 from keryx.core.turns import TurnState
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing import FakeClock
+
+FILTERED = Refusal(status=400, message="flagged by the content policy", code="content_policy_violation")
 
 
 class Begin:
@@ -93,7 +95,52 @@ async def test_a_failure_is_a_notice_and_the_session_lives_on(begin: Begin) -> N
     lines = await world.transcript(turn.session)
     assert lines[1].startswith("notice: The conversation no longer fits")
     assert lines[-1] == "assistant: Better."
-    assert told(endpoint) == ["hi\n\nagain"]
+    assert told(endpoint) == ["again"]
+
+
+async def test_what_the_provider_refuses_is_set_aside_and_retry_sends_it_again(begin: Begin) -> None:
+    step = calls(("c1", "look", "{}"))
+    world, endpoint = await begin(answer("A1"), step, FILTERED, answer("A2"), answer("A3"))
+    first = await world.ask("hello")
+    assert (await world.ask("something rude")).state is TurnState.FAILED
+    assert (await world.sent(2))[1].endswith(
+        "Your message is left out of the conversation from here on; /retry sends it again."
+    )
+    assert await world.transcript(first.session) == [
+        "user: hello",
+        "assistant: A1",
+        "user: something rude [failed]",
+        "assistant: <look>",
+        "tool: <look found nothing>",
+        f"notice: {(await world.sent())[1]}",
+    ]
+    await world.ask("something nice")
+    assert told(endpoint) == ["hello", "A1", "something nice"]
+    await world.command("/undo")
+    retried = await world.say("/retry")
+    await world.settle(retried)
+    assert told(endpoint) == ["hello", "A1", "something rude"]
+
+
+async def test_a_question_that_failed_in_an_outage_is_not_joined_to_the_next(begin: Begin) -> None:
+    wrong_key = Refusal(status=401, message="no", code="invalid_api_key")
+    world, endpoint = await begin(wrong_key, answer("Better."), answer("Both."))
+    turn = await world.ask("one", quote="earlier")
+    assert turn.state is TurnState.FAILED
+    await world.ask("two")
+    assert told(endpoint) == ["two"]
+    await world.command("/undo")
+    await world.settle(await world.say("/retry"))
+    assert told(endpoint) == ['(in reply to "earlier")\none']
+
+
+async def test_the_steps_of_a_turn_that_failed_in_an_outage_stay_known(begin: Begin) -> None:
+    wrong_key = Refusal(status=401, message="no", code="invalid_api_key")
+    world, endpoint = await begin(calls(("c1", "look", "{}")), wrong_key, answer("Done."))
+    assert (await world.ask("look around")).state is TurnState.FAILED
+    await world.ask("go on")
+    roles = [m["role"] for m in endpoint.requests[-1]["messages"][1:]]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
 
 
 async def test_a_cancel_in_mid_answer_keeps_what_was_shown_and_frees_the_connection(begin: Begin) -> None:

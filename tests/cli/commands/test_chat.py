@@ -52,7 +52,7 @@ def test_a_failed_turn_is_told_on_stderr(keryx: Cli) -> None:
     result = keryx("chat", stdin="!fail it broke\nafter\n")
     assert result.code == 1
     assert result.out == "This will fail. \nafter\n"
-    assert result.err == "[failed before the end]\nit broke\n"
+    assert result.err == "[failed, without a complete answer]\nit broke\n"
 
 
 def test_a_message_may_be_given_at_once(keryx: Cli) -> None:

@@ -66,7 +66,7 @@ def test_show_has_every_mark(keryx: Cli) -> None:
     out = keryx.ok("sessions", "show", session).out
     for words in (
         "They said: of the sea",
-        "[failed before the end]",
+        "[failed, without a complete answer]",
         "! it broke",
         "⚙ grep foo",
         "↳ grep was",

@@ -330,7 +330,7 @@ async def test_an_agent_that_never_speaks_is_ended_by_the_first_deadline(
         TurnState.FAILED,
         "The agent said nothing for 60 seconds. /retry asks again.",
     )
-    assert await world.sent() == [turn.error]
+    assert await world.sent() == [f"{turn.error} Until then your message is left out of the conversation."]
 
 
 async def test_a_silence_ends_a_turn_and_keeps_what_was_said(begin: Begin, clock: FakeClock) -> None:

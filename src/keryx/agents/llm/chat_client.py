@@ -28,7 +28,7 @@ from keryx.agents.tools import Permission, ToolSpec
 from keryx.core import messages
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
-from keryx.core.errors import AgentFailed, KeryxError
+from keryx.core.errors import AgentFailed, AgentRefused, KeryxError
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, ReasoningDelta, TextDelta
 from keryx.core.usage import Usage
@@ -181,15 +181,15 @@ class StreamedAnswer:
         name = f"Model {self._model.name!r}"
         match self.finish:
             case "" if self.refusal:
-                raise AgentFailed(f"{name} refused to answer: {self.refusal}")
+                raise AgentRefused(f"{name} refused to answer: {self.refusal}")
             case "":
                 raise StreamBroken
             case "content_filter":
-                raise AgentFailed(f"The provider's filter stopped the answer of model {self._model.name!r}.")
+                raise AgentRefused(f"The provider's filter stopped the answer of model {self._model.name!r}.")
             case "length" if self._calls or not self.has_text:
                 raise AgentFailed(f"{name} reached the length it may write before it had answered.")
             case _ if self.refusal and not self.has_text:
-                raise AgentFailed(f"{name} refused to answer: {self.refusal}")
+                raise AgentRefused(f"{name} refused to answer: {self.refusal}")
             case _ if not (self.has_text or self._calls or allow_empty):
                 raise EmptyAnswer
             case _:

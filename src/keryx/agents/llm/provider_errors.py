@@ -13,7 +13,7 @@ import openai
 from keryx.agents.llm import Model
 from keryx.core import durations
 from keryx.core.durations import parse_retry_after
-from keryx.core.errors import AgentFailed
+from keryx.core.errors import AgentFailed, AgentRefused
 from keryx.core.text import to_single_line, truncate
 from keryx.jsonrpc import Json
 
@@ -36,7 +36,7 @@ _UNKNOWN_MODEL = re.compile(
 )
 
 
-class ContextFull(AgentFailed):
+class ContextFull(AgentRefused):
     """The conversation does not fit into the context of the model."""
 
 
@@ -171,7 +171,9 @@ def _classify_response(
             f"The endpoint takes no tools for {name}: set `tools = false` for it in keryx.toml, or switch them off with /tools off."
         )
     if _FILTERED.search(text):
-        return _build_permanent(f"The provider of {name} refused the request by its content rules{reason}.")
+        return ProviderFailure(
+            error=AgentRefused(f"The provider of {name} refused the request by its content rules{reason}.")
+        )
     if status == 404 and not body:
         return _build_permanent(
             f"There is no endpoint at the base_url of {name} ({model.host}); many end in /v1."
@@ -180,7 +182,9 @@ def _classify_response(
         return _build_permanent(
             f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml."
         )
-    return _build_permanent(f"The provider of {name} refused the request (status {status}){reason}.")
+    return ProviderFailure(
+        error=AgentRefused(f"The provider of {name} refused the request (status {status}){reason}.")
+    )
 
 
 def _read_detail(exc: openai.APIError, secret: str) -> str:

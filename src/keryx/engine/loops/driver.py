@@ -15,6 +15,7 @@ from keryx.core.access import NO_RULES, AccessRules
 from keryx.core.clock import Clock
 from keryx.core.errors import (
     AgentFailed,
+    AgentRefused,
     Conflict,
     Forbidden,
     Invalid,
@@ -290,7 +291,8 @@ class Driver:
                 write=False,
             )
         except (Forbidden, Invalid) as exc:
-            await self._write(turn, [], AgentExit(AgentFailed(str(exc))), TurnProgress())
+            error = exc if isinstance(exc, Forbidden) else AgentFailed(str(exc), exc.text)
+            await self._write(turn, [], AgentExit(error), TurnProgress())
             return None
         if turn_input.cancelling:
             mailbox.put(CancelRequest())
@@ -375,12 +377,19 @@ class Driver:
             case AgentExit(error):
                 if error is None:
                     return "turn.finish", partial(turn_writes.finish, turn=turn, events=events)
-                if isinstance(error, AgentFailed):
+                if isinstance(error, AgentFailed | Forbidden):
                     text = error.text
                 else:
                     log.error("the agent of turn %s raised", turn.id, exc_info=error)
                     text = Phrase("turn.agent_failed", kind=name_error(error))
-                return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=text)
+                return "turn.fail", partial(
+                    turn_writes.fail,
+                    turn=turn,
+                    events=events,
+                    error=text,
+                    refused=isinstance(error, AgentRefused),
+                    may_retry=not isinstance(error, Forbidden),
+                )
             case TurnTimeout(reason):
                 return "turn.fail", partial(turn_writes.fail, turn=turn, events=events, error=reason)
             case CancelRequest():

@@ -83,6 +83,7 @@ def retry(
         reply=turn.reply if turn else None,
         pin=pin,
         source=source,
+        exact=original.exact,
     )
     return submit(tx, session, again)
 

@@ -288,13 +288,24 @@ def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
     _set_default_title(tx, turn, entries[0])
 
 
-def fail(tx: Transaction, turn: Turn, error: str, *, events: Sequence[RecordableEvent] = ()) -> None:
-    """End the turn with an error. Its text so far is kept with a mark, and the user gets a notice."""
+def fail(
+    tx: Transaction,
+    turn: Turn,
+    error: str,
+    *,
+    events: Sequence[RecordableEvent] = (),
+    refused: bool = False,
+    may_retry: bool = True,
+) -> None:
+    """End the turn with an error. Its text so far is kept with a mark, and the user gets a notice.
+
+    A question that was refused or has no answer at all is set aside: the model does not see it again."""
     turns_store.lock(tx, turn)
     error = answers.speak(tx, turn).render(error)
     _append_draft(tx, turn, Mark.FAILED, _append_steps(tx, turn, events))
+    hint = _set_aside(tx, turn, error, refused=refused, may_retry=may_retry)
     turns_store.finish(tx, turn, TurnState.FAILED, error=error)
-    _notify(tx, turn, error)
+    _notify(tx, turn, error + hint)
     _set_default_title(tx, turn)
 
 
@@ -394,9 +405,27 @@ def _close_with_notice(
     left: bool = False,
 ) -> TurnState:
     text = answers.speak(tx, turn).render(text)
+    hint = _set_aside(tx, turn, text) if state is not TurnState.PARKED else ""
     turns_store.close(tx, turn, state, error=text, left=left)
-    _notify(tx, turn, text)
+    _notify(tx, turn, text + hint)
     return state
+
+
+def _set_aside(
+    tx: Transaction, turn: Turn, error: str, *, refused: bool = False, may_retry: bool = True
+) -> str:
+    """Mark the questions of a turn that has no answer, or whose question was refused, so that they are not joined to the
+    next one. Return what to tell the user, empty if nothing was set aside."""
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    if not refused and any(m.role is Role.ASSISTANT and (m.text.strip() or m.calls) for m in entries):
+        return ""
+    asked = [m for m in entries if m.role is Role.USER and m.mark in (None, Mark.EDITED)]
+    for message in asked:
+        messages.set_mark(tx, message, Mark.FAILED)
+    if not asked or not may_retry or turn.surface == sessions.JOB_SURFACE:
+        return ""
+    hint = Phrase("turn.set_aside_until" if "/retry" in error else "turn.set_aside")
+    return f" {answers.speak(tx, turn).render(hint)}"
 
 
 def _append_steps(

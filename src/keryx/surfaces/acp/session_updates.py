@@ -45,9 +45,6 @@ _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
 # Commands that switch a lane to another session: an editor opens sessions itself.
 _LANE_COMMANDS = frozenset({"new", "resume", "undo-reset", "fork"})
 
-# Added to a message in words, because editors show no marks.
-WITHDRAWN_TEXT = "withdrawn before it was answered"
-
 
 class UpdateBuilder:
     """Notices and compactions are sent as thoughts if the editor has no update for them."""
@@ -137,8 +134,9 @@ class UpdateBuilder:
             elif content := _build_content(part):
                 kind = "user_message_chunk" if message.role is Role.USER else "agent_thought_chunk"
                 yield build_chunk(kind, content, str(message.id), _build_meta(message))
-        if message.mark is Mark.WITHDRAWN:
-            text = f"\n\n({WITHDRAWN_TEXT})"
+        # In words, because editors show no marks.
+        if message.role is Role.USER and message.mark and message.mark in (Mark.WITHDRAWN, Mark.FAILED):
+            text = f"\n\n({ENGLISH.say(f'mark.{message.mark.value}')})"
             yield build_chunk("user_message_chunk", text, str(message.id), _build_meta(message))
 
     def _build_notice(self, notice: Notice, message: Message, *, live: bool) -> Json:
