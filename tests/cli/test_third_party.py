@@ -143,3 +143,38 @@ def test_settings_that_such_an_adapter_does_not_know_are_refused_by_name(tmp_pat
     (keryx.home / "keryx.toml").write_text("[carrier]\nloftt = 'tower'\n")
     done = keryx("serve")
     assert done.code == 2 and "[carrier]" in done.err and "loftt" in done.err
+
+
+FREEZE = """
+    async def send(self, part):
+        if part.text == "freeze":
+            # Holds the interpreter lock for ever.
+            __import__("re").match(r"(a|a)*b", "a" * 60)
+"""
+
+
+def test_a_delivery_that_freezes_its_sender_is_set_aside(tmp_path: Path, site: Path) -> None:
+    source = PIGEON.replace("\n    async def send(self, part):\n", FREEZE).replace(
+        'event="1"', "event=parts[0].text"
+    )
+    package(site, "carrier", source)
+    (tmp_path / "said").write_text("freeze")
+    keryx = Cli(
+        tmp_path / "home",
+        KERYX_CARRIER_LOFT=str(tmp_path),
+        KERYX_CARRIER_ALLOW="*",
+        KERYX_WATCHDOG_REPORT="1s",
+        KERYX_WATCHDOG_EXIT="2s",
+    )
+    keryx.home.mkdir()
+    for _ in range(4):
+        process = keryx.start("serve")
+        process.communicate(timeout=WAIT)
+        assert process.returncode == -signal.SIGKILL
+    (tmp_path / "said").write_text("hello")
+    with keryx.serving() as node:
+        out = keryx.until("dead", "deliveries", "list", "--state", "dead")
+        assert "4 processes ended while they were sending this" in " ".join(out.split())
+        keryx.until("carrier", "deliveries", "list", "--state", "sent")
+        assert node.process.poll() is None
+    assert (tmp_path / "answer").read_text() == "hello"

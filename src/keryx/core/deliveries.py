@@ -16,6 +16,10 @@ LOCAL = "local"
 REPEAT_MARK = "(possible repeat) "
 # Adapters leave room for a mark of this length.
 LONGEST_REPEAT_MARK = 40
+# After this many ends of a process a delivery is sent alone.
+SUSPECT_ENDS = 2
+_CERTAIN_ENDS = 4
+_MOST_ENDS = 20
 
 
 class ReplyContext(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,6 +155,14 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     sent_at: datetime | None = None
     media: tuple[Media, ...] = ()
+    # How many processes in a row ended while they were sending it.
+    ends: int = 0
+
+
+def is_poisonous(ends: int, *, alone: bool) -> bool:
+    """Whether to set a delivery aside, because the processes that send it end: two while they sent it alone, or far too
+    many."""
+    return (ends >= _CERTAIN_ENDS and alone) or ends >= _MOST_ENDS
 
 
 def format_note(state: DeliveryState, target: Target) -> str:

@@ -114,7 +114,7 @@ def record_part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, 
         tx,
         delivery,
         lease,
-        "parts_sent = :parts, receipts = :receipts, again = 0, send_key = ''",
+        "parts_sent = :parts, receipts = :receipts, again = 0, send_key = '', ends = 0",
         _receipt_params(delivery, receipt),
     )
 
@@ -157,15 +157,17 @@ def finish_attempt(
     error: str | None = None,
     not_before: datetime | None = None,
     again: bool = False,
+    ends: int = 0,
 ) -> None:
-    """Say how an attempt ended. `again`: the next part may have arrived already, so a repetition is marked."""
+    """Say how an attempt ended. `again`: the next part may have arrived already, so a repetition is marked. `ends` says
+    how many processes in a row have ended while they were sending."""
     _update_leased(
         tx,
         delivery,
         lease,
         """
         state = :state, lease = null, lease_until = null, error = :error, not_before = :not_before, again = :again,
-        sent_at = :sent_at,
+        sent_at = :sent_at, ends = :ends,
         body = case when secret = 1 and :state in ('sent', 'failed', 'dead') then '""' else body end
         """,
         {
@@ -173,6 +175,7 @@ def finish_attempt(
             "error": error and codec.dumps(error),
             "not_before": to_micros(not_before) if not_before else 0,
             "again": int(again),
+            "ends": ends,
             "sent_at": to_micros(tx.now) if state is DeliveryState.SENT else None,
         },
     )
@@ -208,7 +211,7 @@ def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState) ->
     changed = tx.count(
         """
         update deliveries
-        set state = :state, attempts = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end,
+        set state = :state, attempts = 0, ends = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end,
           body = case when secret = 1 and :state = 'discarded' then '""' else body end
         where id = :id and state = :old
         """,

@@ -5,15 +5,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.builders import at_time
+from tests.builders import at_time, until
 from tests.engine.conftest import Begin
-from tests.engine.world import FAKE, OPERATORS, World
+from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
 
 from keryx.core.deliveries import REPEAT_MARK, Delivery, DeliveryState, DoubtPolicy, Idempotency, Target
 from keryx.core.errors import Conflict, NotSent, Refused, SendError, Throttled, Uncertain
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, DeliveryId
 from keryx.core.ports.adapter import Capabilities, OutgoingPart
+from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import Viewer
+from keryx.core.turns import TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import deliveries as delivery_units
 from keryx.store import deliveries, platforms
@@ -424,6 +426,96 @@ async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin:
     await asyncio.sleep(0.02)
     assert (await stored(world, first)).state is DeliveryState.UNKNOWN
     assert (await stored(world, first)).receipts == ()
+
+
+class Freezing(RecordingAdapter):
+    """Ends the process with each delivery that says "poison": nothing that is being sent then arrives."""
+
+    def __init__(self) -> None:
+        super().__init__(FAKE)
+        self.freezes = 0
+        self.frozen = False
+        self.healed = False
+
+    async def send(self, part: OutgoingPart) -> str:
+        if part.text == "poison" and not self.healed:
+            self.freezes += 1
+            self.frozen = True
+        await asyncio.sleep(0.01)
+        if self.frozen:
+            await asyncio.Event().wait()
+        return await super().send(part)
+
+
+async def end_by_poison(world: World, adapter: Freezing, freezes: int) -> None:
+    """Let time pass until the process stands still, and start another one."""
+
+    async def stands_still() -> None:
+        await until(lambda: adapter.freezes >= freezes)
+
+    await world.flow(stands_still(), step=0.05)
+    await world.crash()
+    adapter.frozen = False
+    world.advance(world.policy.limits.lease + timedelta(seconds=1))
+    await world.start()
+
+
+async def test_a_delivery_that_ends_its_sender_is_set_aside_and_all_others_are_sent(begin: Begin) -> None:
+    adapter = Freezing()
+    world = await begin(adapters=[adapter])
+    await world.node.stop()
+    (poison, behind) = await world.write(post, "poison", "behind")
+    others = [(await world.write(post, f"hello {n}", chat=f"c{n}"))[0] for n in range(5)]
+    await world.start()
+    for freezes in range(1, 5):
+        await end_by_poison(world, adapter, freezes)
+    dead = await became(world, poison, DeliveryState.DEAD)
+    assert dead.error == "4 processes ended while they were sending this"
+    for other in (behind, *others):
+        await world.flow(became(world, other, DeliveryState.SENT))
+    assert sorted(t.removeprefix(REPEAT_MARK) for t in adapter.texts) == [
+        "behind",
+        *(f"hello {n}" for n in range(5)),
+    ]
+    assert adapter.freezes == 4
+
+
+async def test_turns_are_not_blamed_for_a_delivery_that_ends_its_sender(begin: Begin) -> None:
+    adapter = Freezing()
+    world = await begin(adapters=[adapter], agent=Scenes({"slow": [Pause(), TextDelta("done")]}))
+    said = await world.say("slow", chat="2")
+    await world.running(said)
+    (poison,) = await world.write(post, "poison")
+    for freezes in range(1, 5):
+        await end_by_poison(world, adapter, freezes)
+        await world.running(said)
+    await became(world, poison, DeliveryState.DEAD)
+    assert (await world.turn(said)).state is TurnState.RUNNING
+
+
+async def test_a_delivery_that_was_set_aside_can_be_retried_by_a_person(begin: Begin) -> None:
+    adapter = Freezing()
+    world = await begin(adapters=[adapter])
+    (poison,) = await world.write(post, "poison")
+    for freezes in range(1, 5):
+        await end_by_poison(world, adapter, freezes)
+    dead = await became(world, poison, DeliveryState.DEAD)
+    await world.write(deliveries.override_state, dead, DeliveryState.READY)
+    await world.flow(until(lambda: adapter.freezes == 5))
+    assert (await stored(world, poison)).ends == 0
+
+
+async def test_an_attempt_that_was_recorded_clears_a_delivery_of_suspicion(begin: Begin) -> None:
+    adapter = Freezing()
+    world = await begin(adapters=[adapter])
+    (poison,) = await world.write(post, "poison")
+    for freezes in range(1, 4):
+        await end_by_poison(world, adapter, freezes)
+    assert (await stored(world, poison)).ends == 3
+    adapter.healed = True
+    adapter.errors_before = [NotSent("the platform is away")]
+    failed = await world.flow(tried(world, poison, 4))
+    assert (failed.ends, failed.state) == (0, DeliveryState.READY)
 
 
 def a_delivery(**fields: Any) -> Delivery:

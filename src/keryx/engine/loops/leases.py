@@ -9,7 +9,7 @@ from typing import TypeVar
 import anyio
 
 from keryx.core.clock import Clock
-from keryx.core.deliveries import Idempotency
+from keryx.core.deliveries import SUSPECT_ENDS, DeliveryState, Idempotency
 from keryx.core.errors import Conflict, KeryxError
 from keryx.core.ids import WorkerId
 from keryx.core.turns import Turn
@@ -17,6 +17,7 @@ from keryx.engine.loops import reports
 from keryx.engine.loops.sweeps import repeat
 from keryx.engine.policy import Policy
 from keryx.engine.units import deliveries, questions, turn_writes, workers
+from keryx.engine.units.deliveries import AbandonedDelivery
 from keryx.engine.units.workers import ActiveWork
 from keryx.store import questions as questions_store
 from keryx.store import turns
@@ -89,11 +90,19 @@ class Leases:
         abandoned = await self._database.read(
             "leases.abandoned", lambda tx: turns.list_abandoned(tx, workers=dead)
         )
+        sending = await self._list_abandoned_deliveries(dead)
+        suspects = sum(delivery.ends >= SUSPECT_ENDS for delivery, _, _ in sending)
         limits = self._policy.limits
         for group in self._group_by_worker(abandoned):
             recovered = await self._write_if_current(
                 "turn.recover",
-                partial(turn_writes.recover, abandoned=group, fresh=limits.fresh, lease=limits.lease),
+                partial(
+                    turn_writes.recover,
+                    abandoned=group,
+                    fresh=limits.fresh,
+                    lease=limits.lease,
+                    spare=suspects > 0,
+                ),
             )
             for turn, state in recovered or ():
                 reports.report_recovered(turn, state, now)
@@ -103,21 +112,26 @@ class Leases:
             await self._write_if_current("turn.orphan", partial(turn_writes.close_orphan, turn=turn))
         for asked in await self._database.read("questions.overdue", questions_store.list_orphaned_overdue):
             await self._write_if_current("question.expire", partial(questions.expire, asked=asked))
-        sending = await self._database.read(
-            "leases.sending", partial(deliveries.list_abandoned, workers=dead)
-        )
-        for delivery, lease, edited in sending:
-            if delivery.id in self._list_active().deliveries:
-                continue
+        for place, (delivery, lease, edited) in enumerate(sending):
             idempotency = self._idempotency.get(delivery.target.platform, Idempotency.NONE)
             if edited:
                 idempotency = Idempotency.NATIVE
-            step = deliveries.judge_orphan(delivery, idempotency, self._policy.doubt, now=now)
+            step = deliveries.judge_orphan(
+                delivery, idempotency, self._policy.doubt, now=now, place=place, alone=suspects == 1
+            )
+            if step.state is DeliveryState.DEAD:
+                log.error("delivery %s is set aside: %s", delivery.id, step.error)
             await self._write_if_current(
                 "delivery.recover",
                 partial(deliveries.settle, delivery=delivery, lease=lease, step=step),
             )
         await self._database.write("workers.forget", partial(workers.forget, dead=dead))
+
+    async def _list_abandoned_deliveries(self, dead: list[WorkerId]) -> list[AbandonedDelivery]:
+        """Return what dead workers were sending, without what this process still sends after it was suspended."""
+        found = await self._database.read("leases.sending", partial(deliveries.list_abandoned, workers=dead))
+        mine = self._list_active().deliveries
+        return [each for each in found if each[0].id not in mine]
 
     def _group_by_worker(self, abandoned: list[Turn]) -> list[list[Turn]]:
         """Group turns by their worker, without those that this process still runs: after it was suspended, its own

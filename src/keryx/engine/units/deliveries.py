@@ -1,10 +1,12 @@
 """Deliveries and previews on their way out: claim them, judge an attempt to send (pure rules), and record its outcome."""
 
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 
 from keryx.core.deliveries import (
+    SUSPECT_ENDS,
     Delivery,
     DeliveryState,
     DoubtPolicy,
@@ -12,6 +14,7 @@ from keryx.core.deliveries import (
     Preview,
     PreviewState,
     Target,
+    is_poisonous,
 )
 from keryx.core.durations import Backoff
 from keryx.core.errors import Held, MessageGone, NotSent, Refused, SendError, Throttled
@@ -25,7 +28,8 @@ from keryx.store import questions as questions_store
 from keryx.store.db import Transaction
 
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=2))
-_MAX_QUICK_TRIES = 50
+# Between deliveries that may have ended a process, so that each is sent alone.
+_SUSPECT_INTERVAL = timedelta(seconds=2)
 GATE_TIMEOUT = timedelta(seconds=20)
 _GATE_REASON = "preview"
 _HELD_NOTE = "the person wrote too long ago: it is sent when they write again"
@@ -42,6 +46,8 @@ class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
     # Closes the gate of the chat, or of the whole account.
     gate_until: datetime | None = None
     account: bool = False
+    # How many processes in a row have ended while they were sending it.
+    ends: int = 0
 
 
 SENT = SendOutcome(state=DeliveryState.SENT)
@@ -58,6 +64,10 @@ class ClaimedDelivery(msgspec.Struct, frozen=True):
     buttons: tuple[Button, ...] = ()
     # If the delivery goes below the preview: what that says in the end, where it cannot be deleted.
     closing: str = ""
+
+
+AbandonedDelivery: TypeAlias = tuple[Delivery, LeaseToken, bool]
+"""A delivery of a dead worker, its lease, and whether it was an edit, which may be repeated."""
 
 
 def claim(
@@ -157,9 +167,9 @@ def _record_arrival(tx: Transaction, claimed: ClaimedDelivery, capabilities: Cap
             platforms.close_gate(tx, key, until=tx.now + interval, reason="rate")
 
 
-def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[tuple[Delivery, LeaseToken, bool]]:
-    """Return the deliveries of dead workers, each with its lease and whether it was an edit, which may be repeated."""
-    abandoned: list[tuple[Delivery, LeaseToken, bool]] = []
+def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[AbandonedDelivery]:
+    """Return the deliveries of dead workers."""
+    abandoned: list[AbandonedDelivery] = []
     for delivery, lease in deliveries.list_abandoned(tx, workers=workers):
         preview = deliveries.find_replaced_preview(tx, delivery)
         abandoned.append((delivery, lease, preview is not None and preview.state is PreviewState.SHOWN))
@@ -281,11 +291,28 @@ def judge_unknown(
 
 
 def judge_orphan(
-    delivery: Delivery, idempotency: Idempotency, doubt: DoubtPolicy, *, now: datetime
+    delivery: Delivery,
+    idempotency: Idempotency,
+    doubt: DoubtPolicy,
+    *,
+    now: datetime,
+    place: int = 0,
+    alone: bool = True,
 ) -> SendOutcome:
-    """Return what follows an attempt whose sender died: retry without a delay, unless that has happened very often."""
+    """Return what follows an attempt whose sender died: retry without a delay, or alone if that happened before, or set
+    the delivery aside. `place` is its place among those that are retried, `alone` whether it was the only suspect."""
+    ends = delivery.ends + 1
     step = judge_unknown(delivery, idempotency, doubt, now=now, error="the sender died")
-    return step if delivery.attempts > _MAX_QUICK_TRIES else msgspec.structs.replace(step, not_before=None)
+    if step.state is DeliveryState.READY and is_poisonous(ends, alone=alone):
+        return msgspec.structs.replace(
+            step,
+            state=DeliveryState.DEAD,
+            not_before=None,
+            error=f"{ends} processes ended while they were sending this",
+            ends=ends,
+        )
+    later = now + _SUSPECT_INTERVAL * (place + 1) if ends >= SUSPECT_ENDS else None
+    return msgspec.structs.replace(step, not_before=later, ends=ends)
 
 
 def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: SendOutcome) -> None:
@@ -297,6 +324,7 @@ def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: Send
         error=step.error,
         not_before=step.not_before,
         again=step.again,
+        ends=step.ends,
     )
     if step.gate_until is not None:
         key = delivery.target.account_key if step.account else delivery.target.key

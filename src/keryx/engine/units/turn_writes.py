@@ -341,10 +341,16 @@ def append_late(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]) 
 
 
 def recover(
-    tx: Transaction, abandoned: Sequence[Turn], *, fresh: timedelta, lease: timedelta
+    tx: Transaction,
+    abandoned: Sequence[Turn],
+    *,
+    fresh: timedelta,
+    lease: timedelta,
+    spare: bool = False,
 ) -> list[tuple[Turn, TurnState]]:
     """Recover all turns that a dead worker was running: requeue those that are fresh and not to blame for its death,
-    and close the others with a notice. Return the turns with their new states.
+    and close the others with a notice. With `spare` none is to blame: a delivery is suspected. Return the turns with
+    their new states.
 
     One unit of work, because the blame for one turn depends on which others ran."""
     leased: list[Turn] = []
@@ -353,7 +359,7 @@ def recover(
         current = turns_store.get(tx, turn.id)
         if current.state is TurnState.RUNNING and current.lease == turn.lease:
             leased.append(turn)
-    blamed = turns.find_blamed(leased)
+    blamed = None if spare else turns.find_blamed(leased)
     return [(t, _recover_turn(tx, t, blamed=blamed, fresh=fresh, lease=lease)) for t in leased]
 
 
@@ -361,10 +367,11 @@ def _recover_turn(
     tx: Transaction,
     turn: Turn,
     *,
-    blamed: frozenset[TurnId],
+    blamed: frozenset[TurnId] | None,
     fresh: timedelta,
     lease: timedelta,
 ) -> TurnState:
+    """Recover one turn. `blamed` may be empty, if several turns are equally likely, or `None`, if none is to blame."""
     _append_draft(tx, turn, Mark.INTERRUPTED)
     seen = (turn.lease_until or tx.now) - lease
     if turn.cancelling:
@@ -377,15 +384,16 @@ def _recover_turn(
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     began = turn.started_at or turn.created_at
     progressed = any(m.role is Role.TOOL and m.at >= began for m in entries)
-    blames = 0 if progressed else turn.blame + (turn.id in blamed)
-    if turns.is_poisonous(turn.attempts, blames):
+    guilty = blamed is not None and turn.id in blamed
+    blames = 0 if progressed else turn.blame + guilty
+    if blamed is not None and turns.is_poisonous(turn.attempts, blames):
         for lane in lanes.list_for_session(tx, turn.session):
             lanes.set_suspended(tx, lane, True)
         text = Phrase("turn.parked", count=turn.attempts)
         return _close_with_notice(tx, turn, TurnState.PARKED, text)
     if tx.now - seen > fresh:
         return _close_with_notice(tx, turn, TurnState.EXPIRED, Phrase("turn.expired"))
-    counted = turn.id in blamed or not blamed
+    counted = guilty or (blamed is not None and not blamed)
     turns_store.requeue(tx, turn, attempts=turn.attempts if counted else turn.attempts - 1, blame=blames)
     return TurnState.QUEUED
 
