@@ -125,6 +125,22 @@ def test_a_picture_is_kept_and_a_lost_one_is_told_of(keryx: Cli, telegram: FakeT
     assert "a.txt could not be fetched" in shown
 
 
+def test_an_album_that_is_cut_by_a_kill_gets_one_answer(keryx: Cli, telegram: FakeTelegram) -> None:
+    telegram.files["good"] = b"\x89PNG\r\n\x1a\n" + bytes(32)
+    picture: dict[str, Any] = {"photo": [{"file_id": "good", "width": 9, "height": 9}], "media_group_id": "9"}
+    with keryx.serving(KERYX_LIMITS_GATHER="60s") as node:
+        telegram.say(None, caption="look", **picture)
+        keryx.until("queued", "turns", "--json")
+        node.process.kill()
+        node.process.wait()
+    telegram.say(None, **picture)
+    telegram.say(None, **picture)
+    with keryx.serving(KERYX_LIMITS_GATHER="2s"):
+        assert telegram.wait_for(lambda: bool(telegram.bubbles), 60)
+        telegram.say("next")
+        assert has_texts(telegram, "look", "next")
+
+
 def test_a_group_that_becomes_a_supergroup_goes_on(keryx: Cli, telegram: FakeTelegram) -> None:
     with keryx.serving():
         telegram.say("@keryx_bot one", chat=-50, user=7, entities=MENTION)

@@ -13,6 +13,7 @@ from keryx.core.ids import LeaseToken, PrincipalId, ProfileId, SessionId, TurnId
 SUSPECT_ATTEMPTS = 3
 MOST_ATTEMPTS = 12
 _CERTAIN_BLAME = 2
+_LONGEST_GATHERING = timedelta(minutes=1)
 
 
 class TurnState(StrEnum):
@@ -120,6 +121,8 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     total: timedelta = timedelta(hours=2)
     # An answer takes the place of its preview for this long; later it is a new message, because edits notify nobody.
     edit: timedelta = timedelta(minutes=1)
+    # A turn waits this long for further messages that belong to its first one; 0 for never.
+    gather: timedelta = timedelta(seconds=1)
     # An interrupted turn is retried for this long after the interruption.
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
@@ -134,6 +137,10 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # A process must have run for this long before it begins an attempt that could be the last, so that frequent
     # restarts do not park a turn.
     settle: timedelta = timedelta(seconds=5)
+
+    def __post_init__(self) -> None:
+        if self.gather > _LONGEST_GATHERING:
+            raise ValueError("gather: give at most 1m")
 
 
 def find_blamed(ran: Iterable[Turn]) -> frozenset[TurnId]:

@@ -24,9 +24,9 @@ from keryx.engine.loops.scheduler import Scheduler
 from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep, SessionFinalizer, repeat
 from keryx.engine.plugins import RoleLookup, get_account_key
 from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
-from keryx.engine.units import targets
+from keryx.engine.units import gathering, targets
 from keryx.engine.units.workers import ActiveWork, build_worker
-from keryx.store import access
+from keryx.store import access, turns
 from keryx.store.db import Database, Transaction
 
 EXPIRY_SECONDS = 30
@@ -105,6 +105,7 @@ class Service:
         await self.leases.sweep()
         if self._adapters:
             await self._database.write("rules.publish", self._publish_rules)
+            await self._database.write("turns.gather", self._prolong_gathering)
         if self._everything and self._policy.notices.restart:
             await self._database.write("notices.restart", lambda tx: targets.announce_restart(tx))
         async with anyio.create_task_group() as group:
@@ -138,6 +139,11 @@ class Service:
         for adapter in self._adapters:
             key = build_rule_key(adapter.platform, adapter.account)
             access.publish_rule(tx, key, find_rule(rules, adapter.platform, adapter.account) or CLOSED)
+
+    def _prolong_gathering(self, tx: Transaction) -> None:
+        """Let turns wait for the messages that came while no process listened."""
+        if self._policy.limits.gather:
+            turns.prolong_gathering(tx, until=tx.now + gathering.START_DELAY)
 
     async def _drain_sends(self) -> None:
         """Wait a moment for running sends, so that none has an unknown outcome."""

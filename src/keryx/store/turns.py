@@ -44,15 +44,19 @@ def enqueue(
     also: tuple[Target, ...] = (),
     pin: WorkerId | None = None,
     source: Source | None = None,
+    gathers: str | None = None,
+    not_before: datetime | None = None,
 ) -> None:
     """Queue a turn for the message `input_seq`, behind everything queued in its session. `source` is its author,
-    whose rights are looked at again before it runs."""
+    whose rights are looked at again before it runs. `gathers` is the group of the messages that it waits for."""
     tx.run(
         """
         insert into turns
-          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, also, pin, source, created_at, ready_at)
+          (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, also, pin, source, gathers, not_before,
+           created_at, ready_at)
         values
-          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :also, :pin, :source, :now, case
+          (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :also, :pin, :source, :gathers, :not_before,
+           :now, case
              when exists (select 1 from turns q where q.session = :session and q.state = 'queued') then null
              when exists (select 1 from turns r where r.session = :session and r.state = 'running') then null
              else cast(:now as bigint) end)
@@ -70,6 +74,8 @@ def enqueue(
             "also": codec.dumps(also) if also else None,
             "pin": pin,
             "source": source and sources.encode(source),
+            "gathers": None if gathers is None else ids.escape(gathers),
+            "not_before": 0 if not_before is None else to_micros(not_before),
             "now": to_micros(tx.now),
         },
     )
@@ -126,6 +132,76 @@ def list_hidden(tx: Transaction, session: SessionId) -> list[TurnId]:
         {"session": session},
     )
     return [TurnId(row[0]) for row in rows]
+
+
+class TurnGathering(NamedTuple):
+    group: str  # escaped; empty if the messages have none in common
+    until: datetime | None  # when it stops to wait for more
+
+
+def find_newest(tx: Transaction, session: SessionId, asker: str) -> tuple[Turn, TurnGathering | None] | None:
+    """Return the newest running or waiting turn of a person in a session, and what it gathers."""
+    row = tx.row(
+        """
+        select id, gathers, not_before from turns
+        where position = coalesce(
+          (
+            select position from turns
+            where session = :session and state = 'queued' and asker = :asker
+            order by position desc limit 1
+          ),
+          (select position from turns where session = :session and state = 'running' and asker = :asker)
+        )
+        """,
+        {"session": session, "asker": asker},
+    )
+    if row is None:
+        return None
+    gathering = None if row[1] is None else TurnGathering(row[1], maybe_moment(row[2] or None))
+    return get(tx, TurnId(row[0])), gathering
+
+
+def gather(tx: Transaction, turn: Turn, *, not_before: datetime | None) -> None:
+    """Let a waiting turn wait until a time for more messages, or begin as soon as it can."""
+    tx.run(
+        """
+        update turns set not_before = :not_before, gathers = coalesce(gathers, '')
+        where id = :id and state = 'queued'
+        """,
+        {"id": turn.id, "not_before": 0 if not_before is None else to_micros(not_before)},
+    )
+    _note_change(tx, turn, TurnState.QUEUED.value)
+
+
+def restart(tx: Transaction, turn: Turn, *, not_before: datetime | None = None) -> None:
+    """Take a running turn that has produced nothing from its worker, and put it back to its place in the queue. The
+    attempt does not count."""
+    _change_state(
+        tx,
+        turn,
+        TurnState.QUEUED,
+        "attempts = attempts - 1, worker = null, started_at = null, not_before = :not_before, ended_lease = lease",
+        {"not_before": 0 if not_before is None else to_micros(not_before)},
+    )
+
+
+def was_restarted(tx: Transaction, turn: Turn) -> bool:
+    """Whether a turn was taken from this lease to begin again."""
+    found = tx.row(
+        "select 1 from turns where id = :id and ended_lease = :lease", {"id": turn.id, "lease": turn.lease}
+    )
+    return found is not None
+
+
+def prolong_gathering(tx: Transaction, *, until: datetime) -> None:
+    """Let all waiting turns that gather wait at least until a time."""
+    tx.run(
+        """
+        update turns set not_before = :until
+        where state = 'queued' and gathers is not null and not_before < :until
+        """,
+        {"until": to_micros(until)},
+    )
 
 
 def has_open(tx: Transaction, session: SessionId) -> bool:

@@ -280,6 +280,12 @@ async def publish(setup: HubSetup) -> Act:
     return lambda: come_and_go(setup.database, setup.clock, adapters=[platform])
 
 
+async def gather(setup: HubSetup) -> Act:
+    """A node starts while a message waits for what belongs to it."""
+    await setup.hub.receive(inbound("one", chat=fresh(), more=True))
+    return await publish(setup)
+
+
 async def come_and_go(
     database: Database, clock: FakeClock, policy: Policy = AT_ONCE, *, adapters: Sequence[Adapter] = ()
 ) -> None:
@@ -387,6 +393,7 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "import": import_,
     "notices.restart": restart,
     "rules.publish": publish,
+    "turns.gather": gather,
     "salt": salt,
     "search.put": search,
     "search.analyse": search,

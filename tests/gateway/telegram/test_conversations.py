@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -158,3 +160,155 @@ async def test_after_long_work_the_progress_goes_and_the_answer_is_new(
     pause.go_on()
     await chat.world.flow(chat.reads("Let me look.", "In the attic."), step=0.5)
     assert all(not b.edits for b in chat.telegram.bubbles)
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(32)
+FROM_BEN = {"type": "user", "sender_user": {"id": 8, "is_bot": False, "first_name": "Ben"}}
+
+
+def show_picture(talk: Chat, caption: str | None = None, *, album: str = "9", **more: Any) -> None:
+    talk.telegram.files["p"] = PICTURE
+    photo = [{"file_id": "p", "width": 9, "height": 9}]
+    talk.telegram.say(None, caption=caption, photo=photo, media_group_id=album, **more)
+
+
+async def count_inputs(chat: Chat, count: int) -> None:
+    def has_all(tx: Transaction) -> bool:
+        return tx.rows("select count(*) from messages where role = 'user'") == [(count,)]
+
+    await chat.world.until(has_all)
+
+
+async def test_an_album_of_three_pictures_gets_one_answer(open_chat: Open) -> None:
+    chat = await open_chat({"look\n\n": [TextDelta("three")]})
+    show_picture(chat, "look")
+    await count_inputs(chat, 1)
+    show_picture(chat)
+    show_picture(chat)
+    await count_inputs(chat, 3)
+    await chat.world.flow(chat.reads("three"), step=0.3)
+    assert [m.mark for m in await chat.stored()] == [None] * 4
+    assert len(chat.agent.views) == 1
+    chat.telegram.say("/retry")
+    await chat.world.flow(chat.reads("three", "three"), step=0.3)
+    assert chat.agent.views[-1] == ["look", "", ""]
+
+
+async def test_a_picture_that_comes_late_restarts_a_turn_that_has_said_nothing(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat({"look": [pause, TextDelta("one")], "look\n": [TextDelta("two")]})
+    show_picture(chat, "look")
+    await chat.world.flow(pause.reached(), step=0.3)
+    show_picture(chat)
+    await chat.world.flow(chat.reads("two"), step=0.3)
+    pause.go_on()
+    chat.telegram.say("next")
+    await chat.reads("two", "answer to next")
+    assert [m.text for m in await chat.stored()] == ["look", "", "two", "next", "answer to next"]
+
+
+async def test_a_picture_that_comes_after_the_first_word_is_answered_by_itself(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat(
+        {"look": [TextDelta("I see "), pause, TextDelta("one")], "": [TextDelta("another")]}
+    )
+    show_picture(chat, "look")
+    await chat.world.flow(pause.reached(), step=0.3)
+    show_picture(chat)
+    await count_inputs(chat, 2)
+    pause.go_on()
+    await chat.world.flow(chat.reads("I see one", "another"), step=0.3)
+
+
+async def test_in_a_group_the_caption_speaks_for_the_whole_album(open_chat: Open) -> None:
+    chat = await open_chat({"look\n": [TextDelta("two")]}, rule=AccessRule(allow=(EVERYBODY,), groups=("*",)))
+    mention = [{"type": "mention", "offset": 0, "length": 10}]
+    show_picture(chat, "@keryx_bot look", caption_entities=mention, chat=-5, user=7)
+    show_picture(chat, chat=-5, user=7)
+    show_picture(chat, album="10", chat=-5, user=7)
+    show_picture(chat, chat=-5, user=8)
+    await chat.world.flow(chat.reads("two", chat=-5), step=0.3)
+    await count_inputs(chat, 2)
+
+
+async def test_a_forward_with_a_comment_gets_one_answer(open_chat: Open) -> None:
+    text = "what is this?\nForwarded from Ben:\nabracadabra"
+    chat = await open_chat({text: [TextDelta("a spell")]})
+    # Both come with one poll.
+    with chat.telegram.lock:
+        chat.telegram.say("what is this?")
+        chat.telegram.say("abracadabra", forward_origin=FROM_BEN)
+    await count_inputs(chat, 2)
+    await chat.world.flow(chat.reads("a spell"), step=0.3)
+    assert len(chat.agent.views) == 1
+
+
+async def test_a_forward_joins_a_comment_that_is_being_answered(open_chat: Open) -> None:
+    pause = Pause()
+    text = "what is this?\nForwarded from Ben:\nabracadabra"
+    chat = await open_chat({"what is this?": [pause, TextDelta("what?")], text: [TextDelta("a spell")]})
+    chat.telegram.say("what is this?")
+    await pause.reached()
+    chat.telegram.say("abracadabra", forward_origin=FROM_BEN)
+    await chat.world.flow(chat.reads("a spell"), step=0.3)
+    pause.go_on()
+    chat.telegram.say("thanks")
+    await chat.reads("a spell", "answer to thanks")
+
+
+async def test_forwards_and_the_comment_below_them_get_one_answer(open_chat: Open) -> None:
+    text = "Forwarded from Ben:\nhocus\nForwarded from Ben:\npocus\nwhat is this?"
+    chat = await open_chat({text: [TextDelta("a spell")]})
+    for word in ("hocus", "pocus"):
+        chat.telegram.say(word, forward_origin=FROM_BEN)
+    await count_inputs(chat, 2)
+    # The comment ends the wait: the clock stands still.
+    chat.telegram.say("what is this?")
+    await chat.reads("a spell")
+
+
+async def test_a_text_that_was_split_gets_one_answer(open_chat: Open) -> None:
+    long = "x" * 4096
+    chat = await open_chat({f"{long}\nend": [TextDelta("long")]})
+    chat.telegram.say(long)
+    await count_inputs(chat, 1)
+    chat.telegram.say("end")
+    await chat.reads("long")
+
+
+async def test_an_ordinary_message_is_not_held(open_chat: Open) -> None:
+    chat = await open_chat({})
+    chat.telegram.say("one")
+    # The clock stands still.
+    await chat.reads("answer to one")
+    chat.telegram.say("two")
+    await chat.reads("answer to one", "answer to two")
+
+
+async def test_messages_are_not_gathered_if_the_setting_says_so(open_chat: Open) -> None:
+    limits = msgspec.structs.replace(AT_ONCE.limits, gather=timedelta(0))
+    pause = Pause()
+    chat = await open_chat(
+        {"look": [pause, TextDelta("one")], "": [TextDelta("two")]},
+        policy=msgspec.structs.replace(AT_ONCE, limits=limits),
+    )
+    show_picture(chat, "look")
+    await pause.reached()
+    show_picture(chat)
+    await count_inputs(chat, 2)
+    pause.go_on()
+    await chat.reads("one", "two")
+
+
+async def test_an_album_that_is_cut_by_a_crash_gets_one_answer(open_chat: Open) -> None:
+    chat = await open_chat({"look\n\n": [TextDelta("three")]})
+    show_picture(chat, "look")
+    await count_inputs(chat, 1)
+    await chat.world.crash()
+    chat.world.advance(60)
+    show_picture(chat)
+    show_picture(chat)
+    await chat.world.start()
+    await count_inputs(chat, 3)
+    await chat.world.flow(chat.reads("three"), step=0.3)
+    assert len(chat.agent.views) == 1

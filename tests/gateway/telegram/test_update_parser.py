@@ -247,9 +247,17 @@ def test_a_forwarded_message_names_its_origin_and_gives_no_command(origin: dict[
     assert text(said(text="/new", forward_origin=origin)) == f"Forwarded from {name}:\n/new"
 
 
+def test_a_forward_belongs_to_the_comment_before_it_and_a_long_text_to_the_next_part() -> None:
+    forwarded = said(text="x", forward_origin={"type": "hidden_user", "sender_user_name": "Bo"}).inbound
+    assert (forwarded.more, forwarded.continues) == (True, True)
+    long, short = said(text="x" * 4096).inbound, said(text="x" * 100).inbound
+    assert (long.more, long.continues, short.more) == (True, False, False)
+
+
 def test_the_pictures_of_an_album_wait_for_one_another() -> None:
     one = said(photo=[{"file_id": "p"}], media_group_id="9").inbound
     assert one.busy is BusyMode.COLLECT
+    assert (one.group, one.continues) == ("album.9", False)
 
 
 def test_a_group_that_moved() -> None:

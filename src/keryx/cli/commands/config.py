@@ -51,6 +51,7 @@ MEANINGS = {
     "limits.question": "How long a question of an agent waits for a person; then the answer is no.",
     "limits.total": "How long a turn may take in all.",
     "limits.edit": "How long an answer takes the place of its preview in a chat. Later it is a new message, which notifies a phone, and the preview is deleted.",
+    "limits.gather": "How long a turn waits for further messages that belong to its first one: the pictures of an album, a forward and its comment, the parts of a long text. 0s: every message is a turn of its own.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",
     "limits.answer": "The longest text of an answer, in characters. Then the turn ends, and what came is kept.",

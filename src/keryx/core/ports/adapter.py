@@ -143,6 +143,12 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     quote: str = ""
     # The platform's id of an earlier message that this one replaces.
     edits: str | None = None
+    # Messages of one person with the same group, such as the pictures of an album, are answered together.
+    group: str = ""
+    # What belongs to this message may follow at once, such as the next part of a long text.
+    more: bool = False
+    # It belongs to the message that the person sent just before, such as a forward to its comment.
+    continues: bool = False
     # Only this worker may run the turn.
     pin: WorkerId | None = None
     # The working directory and settings of a session that this message creates.

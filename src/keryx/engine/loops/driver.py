@@ -54,6 +54,7 @@ from keryx.engine.loops.mailbox import (
     CancelRequest,
     HandBack,
     Mailbox,
+    RestartCheck,
     TurnEnd,
     TurnTimeout,
 )
@@ -340,7 +341,12 @@ class Driver:
         self, turn: Turn, mailbox: Mailbox, watchdog: Watchdog, progress: TurnProgress
     ) -> None:
         while True:
-            items = await mailbox.take()
+            taken = await mailbox.take()
+            items = [i for i in taken if not isinstance(i, RestartCheck)]
+            if len(items) < len(taken):
+                await self._check_restart(turn)
+            if not items:
+                continue
             watchdog.reset()
             end = next((i for i in items if isinstance(i, TurnEnd)), None)
             # What comes after the end, such as a cancel, is not stored.
@@ -351,6 +357,12 @@ class Driver:
             mailbox.mark_stored(len(events))
             if end is not None:
                 return
+
+    async def _check_restart(self, turn: Turn) -> None:
+        """Raise `LeaseLost` if the turn was put back into the queue to begin again."""
+        restarted = partial(turns.was_restarted, turn=turn)
+        if await self._run_unit(turn, "turn.restarted", restarted, write=False):
+            raise LeaseLost(f"turn {turn.id} begins again")
 
     async def _write(
         self, turn: Turn, events: list[RecordableEvent], end: TurnEnd | None, before: TurnProgress

@@ -37,8 +37,12 @@ class HandBack(msgspec.Struct, frozen=True):
     """The process ends and the turn goes back to the queue."""
 
 
+class RestartCheck(msgspec.Struct, frozen=True):
+    """The turn may have been put back into the queue, to begin again with more messages."""
+
+
 TurnEnd: TypeAlias = AgentExit | CancelRequest | TurnTimeout | HandBack
-MailboxItem: TypeAlias = RecordableEvent | TurnEnd
+MailboxItem: TypeAlias = RecordableEvent | TurnEnd | RestartCheck
 
 
 class Mailbox:

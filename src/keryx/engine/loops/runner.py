@@ -16,7 +16,7 @@ from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.turns import Turn, TurnLimits, TurnState
 from keryx.engine.loops import driver, reports
 from keryx.engine.loops.driver import Driver
-from keryx.engine.loops.mailbox import CancelRequest, HandBack, Mailbox
+from keryx.engine.loops.mailbox import CancelRequest, HandBack, Mailbox, RestartCheck
 from keryx.engine.units import turn_writes
 from keryx.store.db import Database
 from keryx.store.turns import TurnClaims
@@ -113,6 +113,8 @@ class Runner:
                 # A turn that ended makes room for others only if some are waiting.
                 if state is TurnState.QUEUED or (state.finished and self._waiting):
                     self._work.signal()
+                if state is TurnState.QUEUED and change.turn and change.turn in self._running:
+                    self._running[change.turn].put(RestartCheck())
             elif change.kind is ChangeKind.CANCEL and change.turn and change.turn in self._running:
                 self._running[change.turn].put(CancelRequest())
             elif change.kind is ChangeKind.QUESTION and change.turn and change.turn in self._running:

@@ -26,7 +26,7 @@ from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
-from keryx.engine.units import access, control, message_events, questions, revisions
+from keryx.engine.units import access, control, gathering, message_events, questions, revisions
 from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, people, sessions, turns
 from keryx.store import lanes as lane_store
@@ -92,6 +92,8 @@ def _route(
     local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
         deliveries.release_held(tx, inbound.reply)
+    if not inbound.addressed and _continues_turn(tx, inbound, policy):
+        inbound = msgspec.structs.replace(inbound, addressed=True)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):
         if not local and not rule.observe:
             return Receipt(duplicate=False)
@@ -111,9 +113,26 @@ def _route(
     if notice and inbound.reply:
         deliveries.enqueue(tx, inbound.reply, notice, of=session)
     default = session.settings.busy
-    busy = inbound.busy or (BusyMode(default) if default else policy.busy)
-    message = build_user_message(inbound, person, busy, exact=_render_for_model(tx, inbound, lane, session))
-    return submit(tx, session, message)
+    window = policy.limits.gather
+    message = build_user_message(
+        inbound,
+        person,
+        inbound.busy or (BusyMode(default) if default else policy.busy),
+        exact=_render_for_model(tx, inbound, lane, session),
+        gather_until=gathering.get_end(tx, inbound, window),
+    )
+    turn = gathering.find_turn(tx, session.id, inbound, person, window)
+    return submit(tx, session, message) if turn is None else gathering.join(tx, session, turn, message)
+
+
+def _continues_turn(tx: Transaction, inbound: InboundMessage, policy: Policy) -> bool:
+    """Whether an event belongs to a message to the agent that is not answered yet."""
+    if not (inbound.group or inbound.continues):
+        return False
+    sender = find_sender(tx, inbound)
+    return sender is not None and gathering.belongs_to_open_turn(
+        tx, inbound, sender, policy.sharing, policy.limits.gather
+    )
 
 
 def find_sender(tx: Transaction, inbound: InboundMessage) -> PrincipalId | None:

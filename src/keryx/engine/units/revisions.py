@@ -9,7 +9,7 @@ from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
-from keryx.engine.units.user_messages import UserMessage, submit
+from keryx.engine.units.user_messages import UserMessage, append_input, submit
 from keryx.store import epochs, messages, sessions, turns
 from keryx.store.db import Transaction
 
@@ -64,28 +64,34 @@ def retry(
     source: Source | None = None,
     pin: WorkerId | None = None,
 ) -> Receipt:
-    """Undo the last turn and submit its user message again, with the same reply address. Only `pin` may run it, if set."""
+    """Undo the last turn and submit its user messages again, with the same reply address. Only `pin` may run it, if set."""
     sessions.lock(tx, session.id)
     refuse_while_busy(tx, session.id, "retry")
     inputs = _last_inputs(tx, session.id, 1)
     if not inputs or inputs[0].turn is None:
         raise NotFound(Phrase("turn.nothing_to_retry"))
-    original = inputs[0]
-    assert original.turn is not None
-    turn = turns.find(tx, original.turn)
+    turn = turns.find(tx, inputs[0].turn)
+    entries = messages.list_for_turn(tx, session.id, inputs[0].turn, first=inputs[0].seq)
     undo(tx, session, 1)
-    again = UserMessage(
-        parts=original.parts,
-        asker=asker,
-        surface=surface,
-        author=original.author,
-        platform_id=original.platform_id,
-        reply=turn.reply if turn else None,
-        pin=pin,
-        source=source,
-        exact=original.exact,
-    )
-    return submit(tx, session, again)
+    first, *rest = [
+        UserMessage(
+            parts=original.parts,
+            asker=asker,
+            surface=surface,
+            author=original.author,
+            platform_id=original.platform_id,
+            reply=turn.reply if turn else None,
+            pin=pin,
+            source=source,
+            exact=original.exact,
+        )
+        for original in entries
+        if original.role is Role.USER and is_active(original)
+    ]
+    receipt = submit(tx, session, first)
+    for message in rest:
+        append_input(tx, session, message, receipt.turn)
+    return receipt
 
 
 def fork(

@@ -37,6 +37,7 @@ from keryx.engine.units import access, answers, compaction, place, questions
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units.place import PlaceFacts
 from keryx.store import epochs, lanes, messages, usage, viewer_state
+from keryx.store import questions as questions_store
 from keryx.store import sessions as sessions_store
 from keryx.store import turns as turns_store
 from keryx.store.db import Transaction, Work
@@ -219,6 +220,13 @@ def _measure_progress(tx: Transaction, turn: Turn) -> TurnProgress:
     )
 
 
+def is_unanswered(tx: Transaction, turn: Turn) -> bool:
+    """Whether a turn of a person's message has produced nothing and asked nothing."""
+    first = messages.get(tx, turn.session, turn.input_seq)
+    began = _measure_progress(tx, turn) != TurnProgress() or questions_store.list_for_turn(tx, turn.id)
+    return not began and compaction.find_focus(first) is None
+
+
 def append_events(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]) -> None:
     """Store a batch of events in order. Text grows the draft; a tool call turns the draft into a message."""
     turns_store.lock(tx, turn)
@@ -329,7 +337,10 @@ def hand_back(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] 
 
 
 def append_late(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]) -> None:
-    """Store what an agent produced after its turn was lost to another worker. It is shown with the turn, never sent."""
+    """Store what an agent produced after its turn was lost to another worker. It is shown with the turn, never sent.
+    What it said to a part of the messages of a turn that began again with all of them is not stored."""
+    if turns_store.was_restarted(tx, turn):
+        return
     late = [
         Text(e.text) if isinstance(e, TextDelta) else e.part
         for e in events

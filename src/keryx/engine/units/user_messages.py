@@ -1,5 +1,7 @@
 """UserMessage, and its submission: append it to a session and queue the turn that answers it."""
 
+from datetime import datetime
+
 import msgspec
 
 from keryx.core import ids
@@ -36,10 +38,18 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
     source: Source | None = None
     # The text for the model, if it differs from `parts`.
     exact: str | None = None
+    # The group of the messages that the turn gathers, and until when it waits for more; `None` for an ordinary message.
+    gathers: str | None = None
+    not_before: datetime | None = None
 
 
 def build_user_message(
-    inbound: InboundMessage, asker: PrincipalId, mode: BusyMode, *, exact: str | None = None
+    inbound: InboundMessage,
+    asker: PrincipalId,
+    mode: BusyMode,
+    *,
+    exact: str | None = None,
+    gather_until: datetime | None = None,
 ) -> UserMessage:
     return UserMessage(
         parts=inbound.parts,
@@ -53,6 +63,8 @@ def build_user_message(
         pin=inbound.pin,
         source=find_author(inbound),
         exact=exact,
+        gathers=inbound.group if gather_until else None,
+        not_before=gather_until,
     )
 
 
@@ -66,6 +78,14 @@ def submit(tx: Transaction, session: Session, message: UserMessage) -> Receipt:
     if session.ended_at is not None and not message.observed:
         control.set_ended(tx, session, None)
     turn = None if message.observed else TurnId(ids.new(tx.now))
+    seq = append_input(tx, session, message, turn)
+    if turn is not None:
+        queue_turn(tx, session, message, turn, seq)
+    return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
+
+
+def append_input(tx: Transaction, session: Session, message: UserMessage, turn: TurnId | None) -> int:
+    """Append a message that a turn answers, and return its number."""
     seq = messages.append(
         tx,
         session.id,
@@ -89,8 +109,7 @@ def submit(tx: Transaction, session: Session, message: UserMessage) -> Receipt:
             reply=message.reply,
             turn=turn,
         )
-        queue_turn(tx, session, message, turn, seq)
-    return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
+    return seq
 
 
 def queue_turn(tx: Transaction, session: Session, message: UserMessage, turn: TurnId, seq: int) -> None:
@@ -107,6 +126,8 @@ def queue_turn(tx: Transaction, session: Session, message: UserMessage, turn: Tu
         also=message.also,
         pin=message.pin,
         source=message.source,
+        gathers=message.gathers,
+        not_before=message.not_before,
     )
     running = turns.find_running(tx, session.id) if message.mode is BusyMode.INTERRUPT else None
     if running:

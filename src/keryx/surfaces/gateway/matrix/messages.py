@@ -146,6 +146,9 @@ def build_inbound(
         ),
         addressed=room.private or _is_addressed(content, current, text, me, menu, related.replied),
         quote=extract_quote(related.replied) if related.replied else _split_reply_fallback(current.body)[0],
+        # Clients send several files, and the text with them, as messages of their own.
+        more=current.msgtype in MEDIA_TYPES,
+        continues=current.msgtype in MEDIA_TYPES,
         edits=edited or None,
         cursor=cursor,
     )

@@ -33,6 +33,8 @@ ROLES = ("creator", "administrator")
 CALLBACK_PREFIX = "/answer "
 _CHAT_TYPES = {"private": ChatType.DM, "group": ChatType.GROUP, "supergroup": ChatType.GROUP}
 _COMMAND_PATTERN = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|\Z)")
+# The clients of Telegram split a text of more than 4096 characters into several messages.
+_MIN_SPLIT_LENGTH = 4000
 _TELEGRAM_USER_ID = 777_000
 _ANONYMOUS_USER_ID = 1_087_968_824
 
@@ -117,6 +119,10 @@ def parse_update(update: TelegramUpdate, me: BotIdentity) -> ParsedMessage | Cha
         busy=BusyMode.COLLECT if message.media_group_id else None,
         addressed=_is_addressed(message, me, command),
         quote=quote,
+        group=f"album.{message.media_group_id}" if message.media_group_id else "",
+        more=message.forward_origin is not None or len(text) >= _MIN_SPLIT_LENGTH,
+        # A forward comes after its comment, as a message of its own.
+        continues=message.forward_origin is not None,
         edits=str(message.message_id) if edited else None,
     )
     return ParsedMessage(inbound=inbound, files=files)

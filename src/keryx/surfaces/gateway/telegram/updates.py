@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -10,6 +11,7 @@ from keryx.core.errors import Invalid
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Text
 from keryx.core.ports.adapter import AdapterContext, InboundMessage, InboundReaction, Receipt
+from keryx.core.source import Source
 from keryx.surfaces.gateway.telegram.bot_api import (
     MAX_FILE_BYTES,
     TelegramApi,
@@ -67,7 +69,7 @@ class UpdateReceiver:
         An update without a message does not move the stored cursor; the next message does. Until then it is read
         again after a restart."""
         updates = self._sort_batch(batch)
-        ready = [self._parse(update) for update in updates.values()]
+        ready = _mark_comments([self._parse(update) for update in updates.values()])
         for number, event in zip(updates, await self._fetch_files(ready), strict=True):
             await self._receive(event, cursor=str(number + 1))
         return max(updates) + 1 if updates else None
@@ -168,3 +170,18 @@ class UpdateReceiver:
     def _skip(self, why: str) -> None:
         self.skipped += 1
         log.warning("an update of Telegram is left out, %d so far: %s", self.skipped, why)
+
+
+def _mark_comments(updates: Sequence[_PendingUpdate]) -> list[_PendingUpdate]:
+    """Mark each message of a batch that a forward by the same person follows, so that its turn waits for the forward."""
+    marked = list(updates)
+    for index, (update, following) in enumerate(pairwise(updates)):
+        one, next_one = update.inbound, following.inbound
+        if one and next_one and next_one.continues and _is_same_author(one.source, next_one.source):
+            inbound = msgspec.structs.replace(one, more=True)
+            marked[index] = msgspec.structs.replace(update, inbound=inbound)
+    return marked
+
+
+def _is_same_author(one: Source, other: Source) -> bool:
+    return (one.chat, one.thread, one.user) == (other.chat, other.thread, other.user)
