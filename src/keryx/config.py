@@ -28,7 +28,7 @@ from keryx.core.lanes import LaneSharing
 from keryx.core.resets import ResetPolicies
 from keryx.core.source import Profile
 from keryx.core.texts import Catalogue
-from keryx.core.turns import BusyMode, TurnLimits
+from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, Retention
 from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup
@@ -88,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     llm_model: str = ""
     profile: str = "default"
     busy: BusyMode = BusyMode.QUEUE
+    edits: EditPolicy = EditPolicy.NOTE  # of messages that were answered
     doubt: DoubtPolicy = DoubtPolicy.REPEAT
     repeat_mark: str = REPEAT_MARK  # before a part of an answer that may have arrived already
     drain: timedelta = timedelta(seconds=20)
@@ -191,6 +192,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             sharing=self.sharing,
             resets=self.resets,
             busy=self.busy,
+            edits=self.edits,
             doubt=self.doubt,
             repeat_mark=self.repeat_mark,
             limits=self.limits,

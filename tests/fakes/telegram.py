@@ -90,7 +90,7 @@ class FakeTelegram(WireFake):
         self.push("message", {k: v for k, v in message.items() if v is not None})
         return number
 
-    def rewrite(self, text: str, *, message: int, chat: int = 7, **more: Any) -> None:
+    def rewrite(self, text: str | None, *, message: int, chat: int = 7, **more: Any) -> None:
         """A person edits a message."""
         edited = {
             "message_id": message,
@@ -101,7 +101,7 @@ class FakeTelegram(WireFake):
             "text": text,
             **more,
         }
-        self.push("edited_message", edited)
+        self.push("edited_message", {k: v for k, v in edited.items() if v is not None})
 
     def react(self, emoji: str, *, message: int, chat: int = 7) -> None:
         """A person reacts to a message."""

@@ -147,6 +147,13 @@ def is_active(message: Message) -> bool:
     return not (message.undone or message.observed or message.mark is Mark.WITHDRAWN)
 
 
+def edit_exact(message: Message, parts: Parts) -> str | None:
+    """Return the text for the model of a message whose parts were edited. What was put before it stays."""
+    if message.exact is None:
+        return None
+    return message.exact.removesuffix(join_text(message.parts)) + join_text(parts)
+
+
 def parse_id(text: str) -> tuple[SessionId, int]:
     """Parse a message id, `<session>.<number>`."""
     session, dot, seq = text.rpartition(".")

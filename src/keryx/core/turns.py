@@ -63,6 +63,15 @@ class BusyMode(StrEnum):
     INTERRUPT = "interrupt"
 
 
+class EditPolicy(StrEnum):
+    """What happens when a person edits a message that was answered."""
+
+    # The edit is noted in the session.
+    NOTE = "note"
+    # The last message is answered anew; an edit of an earlier one is noted.
+    ANSWER = "answer"
+
+
 class StopReason(StrEnum):
     """Why an answer ended early, in the words of the ACP. Also the kind of the notice about it."""
 

@@ -19,7 +19,7 @@ from keryx.core.resets import ResetPolicies
 from keryx.core.sessions import PruneRule, Session
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
 from keryx.core.texts import NO_CHANGES, Catalogue
-from keryx.core.turns import BusyMode, TurnLimits
+from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 
 BUILTIN_TOOLS = "keryx"
@@ -84,6 +84,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     resets: ResetPolicies = ResetPolicies()
     # What happens to a message while a turn of its session is running.
     busy: BusyMode = BusyMode.QUEUE
+    edits: EditPolicy = EditPolicy.NOTE
     # A lane with a running turn is not reset for this long.
     limits: TurnLimits = TurnLimits()
     # What happens to a part that may or may not have arrived.

@@ -10,7 +10,7 @@ from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId
-from keryx.core.messages import Mark, Message, Parts, Role, join_text
+from keryx.core.messages import Mark, Message, Parts, Role, edit_exact
 from keryx.store import changes, media
 from keryx.store.db import Row, Transaction
 
@@ -216,9 +216,7 @@ def find_by_platform_id(
 
 def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
     """Apply an edit to an input that no turn has started to answer. The model's preamble stays."""
-    exact = message.exact
-    if exact is not None:
-        exact = exact.removesuffix(join_text(message.parts)) + join_text(parts)
+    exact = edit_exact(message, parts)
     _update(
         tx,
         message,
@@ -228,6 +226,7 @@ def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
             "mark": Mark.EDITED.value,
             "exact": None if exact is None else codec.dumps(exact),
         },
+        linked=parts,
     )
 
 

@@ -315,6 +315,11 @@ def set_sent_seq(tx: Transaction, turn: Turn, seq: int) -> None:
     tx.run("update turns set sent_seq = :seq where id = :id", {"id": turn.id, "seq": seq})
 
 
+def set_input(tx: Transaction, turn: Turn, seq: int) -> None:
+    """Let a waiting turn begin with another of its messages."""
+    tx.run("update turns set input_seq = :seq where id = :id", {"id": turn.id, "seq": seq})
+
+
 def request_cancel(tx: Transaction, turn: Turn) -> None:
     """Ask the worker of a running turn to stop; the feed tells it."""
     tx.run("update turns set cancelling = 1 where id = :id and state = 'running'", {"id": turn.id})

@@ -287,7 +287,7 @@ async def test_an_edit_after_the_turn_began_is_noted_and_changes_nothing(world: 
     ]
 
 
-async def test_an_edit_during_a_claim_is_noted_and_changes_nothing(
+async def test_an_edit_during_a_claim_takes_the_turn_back(
     begin: Begin, opener: Open, clock: FakeClock
 ) -> None:
     world = await begin()
@@ -309,9 +309,12 @@ async def test_an_edit_during_a_claim_is_noted_and_changes_nothing(
     await asyncio.wait([editing], timeout=0.2)
     go_on.set()
     assert await claiming
-    noted = await editing
-    assert (noted.session, noted.turn) == (first.session, None)
+    edited = await editing
+    assert (edited.session, edited.turn) == (first.session, first.turn)
     hub.close()
+    turn = await world.turn(first)
+    assert (turn.state, turn.attempts) == (TurnState.QUEUED, 0)
+    assert await world.transcript(first.session) == ["user: the question [edited]"]
 
 
 async def test_an_edit_of_an_unknown_message_is_taken_in_and_does_nothing(world: World) -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
 from tests.engine.world import AT_ONCE, SECONDS, Pause, Scenes, World
 from tests.fakes.matrix import FakeMatrix
 
+from keryx.core import media
 from keryx.core.access import EVERYBODY, AccessRule
-from keryx.core.messages import Message
+from keryx.core.messages import Mark, Message, Role
 from keryx.core.ports.agent import TextDelta
 from keryx.engine.policy import Policy
 from keryx.store import messages
@@ -38,10 +40,10 @@ class Room:
         except TimeoutError:
             raise AssertionError(f"the room shows {self.matrix.texts(ROOM)}, not {texts}") from None
 
-    def show_file(self, name: str) -> None:
+    def show_file(self, name: str, *, caption: str = "") -> str:
         self.matrix.files["f"] = b"%PDF"
-        content = {"msgtype": "m.file", "body": name, "url": "mxc://fake.test/f", "info": {"size": 4}}
-        self.matrix.push(ROOM, content)
+        content = {"msgtype": "m.file", "filename": name, "url": "mxc://fake.test/f", "info": {"size": 4}}
+        return self.matrix.push(ROOM, {**content, "body": caption or name})
 
     async def count_inputs(self, count: int) -> None:
         def has_all(tx: Transaction) -> bool:
@@ -101,3 +103,85 @@ async def test_files_and_the_text_before_them_get_one_answer(enter: Enter) -> No
     pause.go_on()
     await room.world.flow(room.reads("done"), step=0.3)
     assert len({m.turn for m in await room.stored()}) == 1
+
+
+def redact(room: Room, event: str) -> None:
+    room.matrix.push(ROOM, {}, kind="m.room.redaction", redacts=event)
+
+
+def edit(room: Room, event: str, content: dict[str, Any]) -> None:
+    relation = {"rel_type": "m.replace", "event_id": event}
+    room.matrix.push(ROOM, {**content, "m.new_content": content, "m.relates_to": relation})
+
+
+async def marks(room: Room) -> list[tuple[str, Mark | None]]:
+    return [(m.text, m.mark) for m in await room.stored() if m.role is Role.USER]
+
+
+async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(enter: Enter) -> None:
+    pause = Pause()
+    agent = Scenes({"first": [TextDelta("wait "), pause, TextDelta("done")]})
+    room = await enter(agent)
+    room.matrix.say(ROOM, "first")
+    await pause.reached()
+    second = room.matrix.say(ROOM, "second")
+    await room.count_inputs(2)
+    redact(room, second)
+    room.matrix.say(ROOM, "third")
+    await room.count_inputs(3)
+    pause.go_on()
+    await room.reads("wait done", "third")
+    assert agent.asked == ["first", "third"]
+    assert await marks(room) == [("first", None), ("second", Mark.WITHDRAWN), ("third", None)]
+
+
+async def test_a_message_that_is_deleted_before_the_first_word_is_not_answered(enter: Enter) -> None:
+    pause = Pause()
+    room = await enter(Scenes({"first": [pause, TextDelta("done")]}))
+    first = room.matrix.say(ROOM, "first")
+    await pause.reached()
+    redact(room, first)
+    room.matrix.say(ROOM, "second")
+    await room.reads("second")
+    pause.go_on()
+    room.matrix.say(ROOM, "third")
+    await room.reads("second", "third")
+    assert await marks(room) == [("first", Mark.WITHDRAWN), ("second", None), ("third", None)]
+
+
+async def test_a_message_that_is_deleted_after_its_answer_is_marked(enter: Enter) -> None:
+    room = await enter(Scenes({}))
+    first = room.matrix.say(ROOM, "first")
+    await room.reads("first")
+    redact(room, first)
+    room.matrix.say(ROOM, "second")
+    await room.reads("first", "second")
+    assert await marks(room) == [("first", Mark.DELETED), ("second", None)]
+
+
+async def test_of_files_that_belong_together_one_can_be_deleted(enter: Enter) -> None:
+    agent = Scenes({})
+    room = await enter(agent)
+    first = room.show_file("a.pdf", caption="first")
+    room.show_file("b.pdf", caption="second")
+    await room.count_inputs(2)
+    redact(room, first)
+    await room.world.until(lambda tx: bool(tx.row("select 1 from messages where mark = 'withdrawn'")))
+    await room.world.flow(room.reads("second"), step=0.3)
+    assert await marks(room) == [("first", Mark.WITHDRAWN), ("second", None)]
+    assert agent.asked == ["second"]
+
+
+async def test_an_edit_of_a_caption_keeps_the_file_and_the_last_edit_counts(enter: Enter) -> None:
+    room = await enter(Scenes({}))
+    content = {"msgtype": "m.file", "filename": "a.pdf", "url": "mxc://fake.test/f", "info": {"size": 4}}
+    first = room.show_file("a.pdf", caption="raed this")
+    await room.count_inputs(1)
+    for words in ("read thsi", "read this"):
+        edit(room, first, {**content, "body": words})
+    await room.world.until(
+        lambda tx: any("read this" in row[0] for row in tx.rows("select parts from messages"))
+    )
+    await room.world.flow(room.reads("read this"), step=0.3)
+    [stored, _] = await room.stored()
+    assert [file.name for file in media.filter_media(stored.parts)] == ["a.pdf"]

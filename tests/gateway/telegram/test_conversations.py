@@ -11,9 +11,10 @@ from tests.engine.world import AT_ONCE, SECONDS, Pause, World
 from tests.fakes.telegram import TOKEN, Bubble, FakeTelegram
 
 from keryx.core.access import EVERYBODY, AccessRule
-from keryx.core.messages import Mark, Message, Role, ToolCall, ToolResult
+from keryx.core.messages import Mark, Message, Notice, Role, ToolCall, ToolResult
 from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
 from keryx.core.questions import Question
+from keryx.core.turns import EditPolicy
 from keryx.engine.policy import Policy
 from keryx.store import messages
 from keryx.store.db import Database, Transaction
@@ -312,3 +313,82 @@ async def test_an_album_that_is_cut_by_a_crash_gets_one_answer(open_chat: Open) 
     await count_inputs(chat, 3)
     await chat.world.flow(chat.reads("three"), step=0.3)
     assert len(chat.agent.views) == 1
+
+
+async def has_mark(chat: Chat, mark: Mark, text: str) -> None:
+    def is_marked(tx: Transaction) -> bool:
+        rows = tx.rows("select parts from messages where mark = :mark", {"mark": mark.value})
+        return any(text in row[0] for row in rows)
+
+    await chat.world.until(is_marked)
+
+
+async def test_of_two_edits_within_one_second_the_last_one_counts(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat({"first": [pause, TextDelta("done")]})
+    chat.telegram.say("first")
+    await pause.reached()
+    message = chat.telegram.say("teh question")
+    for text in ("the questoin", "the question", "the questoin", "the question?"):
+        chat.telegram.rewrite(text, message=message, edit_date=1_700_000_000)
+    await has_mark(chat, Mark.EDITED, "the question?")
+    pause.go_on()
+    await chat.reads("done", "answer to the question?")
+
+
+async def test_an_edit_before_the_first_word_is_what_is_answered(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat({"teh question": [pause, TextDelta("what?")]})
+    message = chat.telegram.say("teh question")
+    await pause.reached()
+    chat.telegram.rewrite("the question", message=message)
+    await chat.reads("answer to the question")
+    pause.go_on()
+    chat.telegram.say("next")
+    await chat.reads("answer to the question", "answer to next")
+
+
+async def test_an_edit_after_the_answer_is_noted_once(open_chat: Open) -> None:
+    chat = await open_chat({})
+    message = chat.telegram.say("teh question")
+    await chat.reads("answer to teh question")
+    for text in ("teh question", "the question", "the question", "teh question"):
+        chat.telegram.rewrite(text, message=message, edit_date=1_700_000_000)
+    chat.telegram.say("next")
+    await chat.reads("answer to teh question", "answer to next")
+    notices = [p.text for m in await chat.stored() for p in m.parts if isinstance(p, Notice)]
+    assert notices == ["the question", "teh question"]
+
+
+async def test_an_edit_after_the_answer_is_answered_anew_if_the_setting_says_so(open_chat: Open) -> None:
+    policy = msgspec.structs.replace(AT_ONCE, edits=EditPolicy.ANSWER)
+    chat = await open_chat({}, policy=policy)
+    first = chat.telegram.say("teh question")
+    await chat.reads("answer to teh question")
+    chat.telegram.rewrite("the question", message=first)
+    answers = ["answer to teh question", "answer to the question"]
+    await chat.reads(*answers)
+    assert chat.telegram.bubbles[-1].reply_to == chat.telegram.bubbles[0].reply_to
+    chat.telegram.rewrite("the question?", message=first)
+    answers.append("answer to the question?")
+    await chat.reads(*answers)
+    chat.telegram.say("next")
+    answers.append("answer to next")
+    await chat.reads(*answers)
+    # It is not the last message any more.
+    chat.telegram.rewrite("another question", message=first)
+    chat.telegram.say("last")
+    await chat.reads(*answers, "answer to last")
+    assert chat.agent.views[-1] == ["the question?", "next", "last"]
+
+
+async def test_an_edit_of_a_caption_asks_the_whole_album_anew(open_chat: Open) -> None:
+    policy = msgspec.structs.replace(AT_ONCE, edits=EditPolicy.ANSWER)
+    chat = await open_chat({"look\n": [TextDelta("two")], "count\n": [TextDelta("2")]}, policy=policy)
+    show_picture(chat, "look")
+    show_picture(chat)
+    await count_inputs(chat, 2)
+    await chat.world.flow(chat.reads("two"), step=0.3)
+    photo = [{"file_id": "p", "width": 9, "height": 9}]
+    chat.telegram.rewrite(None, message=1, caption="count", photo=photo, media_group_id="9")
+    await chat.reads("two", "2")

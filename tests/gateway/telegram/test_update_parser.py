@@ -150,7 +150,7 @@ def test_a_reply_carries_what_it_replies_to(fields: dict[str, Any], quote: str) 
 
 def test_an_edit_is_an_event_of_its_own_and_names_the_message() -> None:
     edit = said("edited_message", text="hello", edit_date=1_700_000_009).inbound
-    assert (edit.event, edit.edits) == ("7.5.1700000009", "5")
+    assert (edit.event, edit.edits) == ("7.5.1700000009.1", "5")
 
 
 def test_a_channel_speaks_for_itself() -> None:

@@ -32,6 +32,7 @@ MEANINGS = {
     "llm_base_url": "The endpoint of a single model, without a [[models]] table; its key is the variable KERYX_LLM_API_KEY.",
     "llm_model": "The name of that model at its endpoint.",
     "profile": "The profile that the command line works in.",
+    "edits": "What an edit of a message that was answered does: it is noted, or the last message of a conversation is answered anew.",
     "busy": "What a message does while a turn runs: wait, steer it, join the waiting ones, or interrupt it.",
     "doubt": "What happens when nobody knows whether a part arrived: repeat it with a mark, or hold it for a person.",
     "repeat_mark": "What stands before a part of an answer that may have arrived already; at most 40 characters.",

@@ -102,7 +102,7 @@ def name_cursor(platform: str, account: str, scope: str = "") -> str:
 
 
 class InboundDeletion(InboundEvent, frozen=True, kw_only=True):
-    """The deletion of a person's message. A queued message is not answered, an answered one is marked."""
+    """The deletion of a person's message. Before the first word of its answer it is not answered; later it is marked."""
 
     # The `event` that brought the message.
     message_event: str

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.lanes import Lane
-from keryx.core.messages import Mark, Message, Parts, Role
+from keryx.core.messages import Mark, Message, Parts, Role, is_active
 from keryx.core.questions import QuestionState
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, TitleBy, Viewer
@@ -92,6 +92,19 @@ def _cancel_queued(tx: Transaction, turn: Turn) -> None:
         if message.role is Role.USER:
             messages.set_mark(tx, message, Mark.WITHDRAWN)
     answers.mark_stopped(tx, turn)
+
+
+def withdraw(tx: Transaction, message: Message) -> None:
+    """Take a message from its queued turn: the model does not see it. A turn without another message is cancelled."""
+    assert message.turn is not None
+    turn = turns.get(tx, message.turn)
+    messages.set_mark(tx, message, Mark.WITHDRAWN)
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    rest = [m.seq for m in entries if m.role is Role.USER and is_active(m)]
+    if rest:
+        turns.set_input(tx, turn, rest[0])
+    else:
+        _cancel_queued(tx, turn)
 
 
 def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts) -> None:

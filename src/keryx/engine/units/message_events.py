@@ -1,56 +1,105 @@
 """What people do to messages that were received before: edits, deletions and reactions."""
 
-from keryx.core import ids, lanes
+from keryx.core import ids, lanes, media
 from keryx.core.access import AccessRules, Verdict
 from keryx.core.errors import NotFound
 from keryx.core.lanes import Lane, LaneSharing
-from keryx.core.messages import Mark, Message, Notice, Role, Text
+from keryx.core.messages import Mark, Message, Notice, Role, join_text
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, Receipt
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.engine.units import access, control
-from keryx.store import deliveries, inbox, messages, sessions
+from keryx.core.turns import EditPolicy, TurnState
+from keryx.engine.units import access, control, revisions, turn_writes
+from keryx.engine.units.user_messages import find_author
+from keryx.store import deliveries, inbox, messages, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.db import Transaction
 
 _MAX_DELIVERIES_SEARCHED = 200
+_MAX_MESSAGES_SEARCHED = 100
 
 
-def apply_edit(tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer) -> Receipt:
-    """Replace the text of a message whose turn is queued; otherwise append a notice with the new text."""
+def apply_edit(
+    tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer, policy: EditPolicy
+) -> Receipt:
+    """Replace the text of a message while nothing of its answer is shown. Later, answer it anew or append a notice with
+    the new text."""
     named = sessions.get(tx, inbound.session, viewer=viewer).id if inbound.session else None
     session = named or (lane.session if lane else None)
     original = messages.find_by_platform_id(tx, session, ids.escape(inbound.edits or "")) if session else None
     if session is None or original is None:
         return Receipt(duplicate=False, session=session)
     sessions.lock(tx, session)
-    if control.is_queued(tx, original):
-        messages.rewrite(tx, original, inbound.parts)
+    text, parts = join_text(inbound.parts), inbound.parts
+    if not media.filter_media(parts):
+        # An edit of a text does not name the files of the message again.
+        parts = (*parts, *media.filter_media(original.parts))
+        if text == _find_last_text(tx, original):
+            return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+    if _reopen(tx, original):
+        messages.rewrite(tx, original, parts)
         return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
-    text = "".join(p.text for p in inbound.parts if isinstance(p, Text))
+    if policy is EditPolicy.ANSWER:
+        receipt = revisions.answer_edit(
+            tx,
+            sessions.get(tx, session),
+            original,
+            parts,
+            asker=viewer.principal,
+            surface=inbound.surface,
+            source=find_author(inbound),
+        )
+        if receipt is not None:
+            return receipt
     seq = messages.append(
         tx,
         session,
         Role.NOTICE,
-        (Notice(text, kind=f"edit of {original.seq}"),),
+        (Notice(text, kind=_name_edit(original)),),
         mark=Mark.EDITED,
         said_by=viewer.principal,
     )
     return Receipt(duplicate=False, session=session, seq=seq)
 
 
+def _find_last_text(tx: Transaction, original: Message) -> str:
+    """Return the text of a message after its last edit."""
+    kind = _name_edit(original)
+    for message in reversed(messages.list_latest(tx, original.session, limit=_MAX_MESSAGES_SEARCHED)):
+        for part in message.parts:
+            if isinstance(part, Notice) and part.kind == kind:
+                return part.text
+    return original.text
+
+
+def _name_edit(original: Message) -> str:
+    return f"edit of {original.seq}"
+
+
+def _reopen(tx: Transaction, message: Message) -> bool:
+    """Whether the turn of a message waits. One that runs and has shown nothing is put back into the queue."""
+    turn = turns.find(tx, message.turn) if message.turn else None
+    if turn is None:
+        return False
+    if turn.state is TurnState.RUNNING and not turn.cancelling and turn_writes.is_unanswered(tx, turn):
+        turns.restart(tx, turn)
+        return True
+    return turn.state is TurnState.QUEUED
+
+
 def apply_deletion(tx: Transaction, inbound: InboundDeletion) -> Receipt:
-    """Cancel the queued turn of a deleted message, or mark the message if it was answered. The platform has checked who
+    """Take a deleted message from its turn while nothing of the answer is shown, or mark it. The platform has checked who
     may delete it."""
     message = _find_received(tx, inbound.source, inbound.message_event)
     if message is None:
         return Receipt(duplicate=False)
     sessions.lock(tx, message.session)
-    unanswered = message.observed
-    if message.turn is not None and control.is_queued(tx, message):
-        control.drop(tx, message.turn)
-        unanswered = True
-    messages.set_mark(tx, message, Mark.WITHDRAWN if unanswered else Mark.DELETED)
+    if message.observed:
+        messages.set_mark(tx, message, Mark.WITHDRAWN)
+    elif _reopen(tx, message):
+        control.withdraw(tx, message)
+    else:
+        messages.set_mark(tx, message, Mark.DELETED)
     return Receipt(duplicate=False, session=message.session, turn=message.turn, seq=message.seq)
 
 

@@ -102,7 +102,7 @@ def _route(
     viewer = Viewer(inbound.source.profile, person)
     lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
-        return message_events.apply_edit(tx, inbound, lane, viewer)
+        return message_events.apply_edit(tx, inbound, lane, viewer, policy.edits)
     if command is not None and not inbound.observed:
         return _run_command(tx, inbound, command, lane, viewer, policy, search_reply)
     receipt = _try_answer(tx, inbound, lane, viewer)

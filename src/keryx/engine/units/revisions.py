@@ -1,10 +1,12 @@
 """Undo, redo, retry and fork. History is kept: messages become inactive or are copied."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.messages import Message, Role, is_active
+from keryx.core.messages import Message, Parts, Role, edit_exact, is_active
 from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import Session, TitleBy
 from keryx.core.source import Source
@@ -70,8 +72,55 @@ def retry(
     inputs = _last_inputs(tx, session.id, 1)
     if not inputs or inputs[0].turn is None:
         raise NotFound(Phrase("turn.nothing_to_retry"))
-    turn = turns.find(tx, inputs[0].turn)
-    entries = messages.list_for_turn(tx, session.id, inputs[0].turn, first=inputs[0].seq)
+    return _submit_again(
+        tx, session, _list_inputs(tx, inputs[0]), asker=asker, surface=surface, source=source, pin=pin
+    )
+
+
+def answer_edit(
+    tx: Transaction,
+    session: Session,
+    edited: Message,
+    parts: Parts,
+    *,
+    asker: PrincipalId,
+    surface: str,
+    source: Source | None,
+) -> Receipt | None:
+    """Undo the last turn and submit its user messages again, one of them with other parts. Return `None` if the message
+    is not of the last turn, or that cannot be undone. The caller has locked the session."""
+    last = _last_inputs(tx, session.id, 1)
+    if not last or edited.turn is None or last[0].turn != edited.turn or turns.has_open(tx, session.id):
+        return None
+    epoch = epochs.find_current(tx, session.id)
+    if epoch and last[0].seq < epoch.first_seq:
+        return None
+    inputs = [
+        msgspec.structs.replace(m, parts=parts, exact=edit_exact(m, parts)) if m.seq == edited.seq else m
+        for m in _list_inputs(tx, last[0])
+    ]
+    return _submit_again(tx, session, inputs, asker=asker, surface=surface, source=source)
+
+
+def _list_inputs(tx: Transaction, first: Message) -> list[Message]:
+    """Return all user messages of the turn that begins with a message."""
+    assert first.turn is not None
+    entries = messages.list_for_turn(tx, first.session, first.turn, first=first.seq)
+    return [m for m in entries if m.role is Role.USER and is_active(m)]
+
+
+def _submit_again(
+    tx: Transaction,
+    session: Session,
+    inputs: Sequence[Message],
+    *,
+    asker: PrincipalId,
+    surface: str,
+    source: Source | None,
+    pin: WorkerId | None = None,
+) -> Receipt:
+    """Undo the last turn, whose user messages are `inputs`, and submit them as one turn with the same reply address."""
+    turn = turns.find(tx, inputs[0].turn) if inputs[0].turn else None
     undo(tx, session, 1)
     first, *rest = [
         UserMessage(
@@ -85,8 +134,7 @@ def retry(
             source=source,
             exact=original.exact,
         )
-        for original in entries
-        if original.role is Role.USER and is_active(original)
+        for original in inputs
     ]
     receipt = submit(tx, session, first)
     for message in rest:

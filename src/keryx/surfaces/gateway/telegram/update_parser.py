@@ -104,7 +104,9 @@ def parse_update(update: TelegramUpdate, me: BotIdentity) -> ParsedMessage | Cha
         replied = _find_replied(message)
         quote = "" if replied is None else replied.text_or_caption or _describe_content(replied)
     inbound = InboundMessage(
-        event=f"{message.chat.id}.{message.message_id}" + (f".{message.edit_date}" if edited else ""),
+        # Two edits may have the same date, which counts seconds.
+        event=f"{message.chat.id}.{message.message_id}"
+        + (f".{message.edit_date}.{update.update_id}" if edited else ""),
         source=source,
         parts=_build_parts(text),
         surface=SURFACE,
