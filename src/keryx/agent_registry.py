@@ -14,7 +14,7 @@ from keryx.agents.tools import Toolbox
 from keryx.config import Settings
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, Invalid
-from keryx.core.ports.agent import Agent
+from keryx.core.ports.agent import Agent, TranscribeSound
 from keryx.engine.policy import Policy
 from keryx.engine.units.turn_writes import TurnInput
 
@@ -70,6 +70,23 @@ def _open_agent(
                 settings, agent=configured.kind.value, model=configured.model or settings.model
             )
             return _open_llm_agent(chosen, builtin, clock, editor_tools)
+
+
+@asynccontextmanager
+async def open_transcriber(settings: Settings) -> AsyncGenerator[TranscribeSound | None]:
+    """Open the function that transcribes sounds, `None` if no model is named for it."""
+    model = settings.transcription_model
+    if model is None:
+        yield None
+        return
+    try:
+        from keryx.agents.llm import transcription  # noqa: PLC0415 an optional extra, and slow to import
+    except ImportError as exc:
+        raise Invalid(
+            f"[transcription] needs an extra ({exc.name} is missing): pip install 'keryx[llm]'"
+        ) from exc
+    async with transcription.open_transcriber(model) as transcribe:
+        yield transcribe
 
 
 @asynccontextmanager

@@ -49,6 +49,7 @@ class App(BaseApp):
             self.database,
             self.open_hub(policy) as hub,
             agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, editor_tools) as agents,
+            agent_registry.open_transcriber(self.settings) as transcribe,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             logs.set_salt(self._salt)
@@ -61,6 +62,7 @@ class App(BaseApp):
                 folder=lambda session: (
                     (editor_tools.find_cwd(session.id) if editor_tools else None) or session.cwd
                 ),
+                transcribe=transcribe,
                 adapters=adapters,
                 kind=kind,
                 everything=everything,

@@ -53,11 +53,30 @@ class Language(StrEnum):
     GERMAN = "de"
 
 
+class Ability(StrEnum):
+    """Whether a model can do something; auto is what is known of a model of its name."""
+
+    AUTO = "auto"
+    YES = "true"
+    NO = "false"
+
+
+_ABILITIES = {Ability.AUTO: None, Ability.YES: True, Ability.NO: False}
+
+
 class EditorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `keryx acp` serves an editor."""
 
     limit: int = 32_000_000  # bytes of the longest message
     login: tuple[str, ...] = ()  # the command that logs a user in
+
+
+class TranscriptionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model that writes down what is said in sounds. None is asked without a name."""
+
+    model: str = ""
+    base_url: str = ""  # by default that of the model from the environment, with its key
+    key: str = ""  # a reference, `env:NAME` or `file:PATH`
 
 
 class WatchdogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +105,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     permissions: dict[str, Permission | dict[str, Permission]] = {}
     llm_base_url: str = ""
     llm_model: str = ""
+    llm_images: Ability = Ability.AUTO  # what that model reads
+    llm_files: Ability = Ability.AUTO
+    llm_audio: Ability = Ability.AUTO
     profile: str = "default"
     busy: BusyMode = BusyMode.QUEUE
     edits: EditPolicy = EditPolicy.NOTE  # of messages that were answered
@@ -109,6 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     platforms: dict[str, dict[str, Any]] = {}  # the tables of the adapters, which each adapter reads itself
     media: MediaLimits = MediaLimits()
     watchdog: WatchdogSettings = WatchdogSettings()
+    transcription: TranscriptionSettings = TranscriptionSettings()
     web: WebSettings = WebSettings()
     compaction: CompactionPolicy = CompactionPolicy()
     budgets: Budgets = Budgets()
@@ -124,6 +147,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             texts.parse_changes(self.texts)
         except Invalid as exc:
             raise ValueError(str(exc)) from exc
+        if self.transcription.key and not self.transcription.key.startswith(("env:", "file:")):
+            raise ValueError("transcription.key: write env:NAME or file:PATH, not the key itself")
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
@@ -155,7 +180,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return self.models
         key = f"env:{LLM_KEY}" if os.environ.get(LLM_KEY) else ""
         base_url = self.llm_base_url or "https://api.openai.com/v1"
-        return (Model(name=self.llm_model, base_url=base_url, id=self.llm_model, key=key), *self.models)
+        first = Model(
+            name=self.llm_model,
+            base_url=base_url,
+            id=self.llm_model,
+            key=key,
+            images=_ABILITIES[self.llm_images],
+            files=_ABILITIES[self.llm_files],
+            audio=_ABILITIES[self.llm_audio],
+        )
+        return (first, *self.models)
+
+    @property
+    def transcription_model(self) -> Model | None:
+        """Return the model that transcribes sounds, `None` if none is named."""
+        chosen = self.transcription
+        if not chosen.model:
+            return None
+        key = chosen.key
+        if not key and not chosen.base_url and os.environ.get(LLM_KEY):
+            key = f"env:{LLM_KEY}"
+        base_url = chosen.base_url or self.llm_base_url or "https://api.openai.com/v1"
+        return Model(name=chosen.model, base_url=base_url, id=chosen.model, key=key)
 
     @property
     def has_named_accounts(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cli.driver import Cli
-from tests.fakes.endpoint import KEY, MODEL, Endpoint, Refusal, answer
+from tests.fakes.endpoint import EARS, KEY, MODEL, Endpoint, Refusal, Stall, answer
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
 MENTION = [{"type": "mention", "offset": 0, "length": 10}]
@@ -26,6 +26,16 @@ def keryx(tmp_path: Path, telegram: FakeTelegram) -> Cli:
         KERYX_TELEGRAM_BASE_URL=telegram.url,
         KERYX_TELEGRAM_ALLOW="*",
     )
+
+
+def reached(model: Endpoint) -> dict[str, str]:
+    """The variables of a node that talks to this model."""
+    return {
+        "KERYX_AGENT": "llm",
+        "KERYX_LLM_BASE_URL": model.base_url,
+        "KERYX_LLM_MODEL": MODEL,
+        "KERYX_LLM_API_KEY": KEY,
+    }
 
 
 def has_texts(telegram: FakeTelegram, *texts: str, chat: int = 7) -> bool:
@@ -85,13 +95,7 @@ def test_a_question_that_the_provider_refuses_does_not_spoil_the_next(
 ) -> None:
     unreadable = Refusal(status=400, message="Could not process image", code="invalid_image")
     with Endpoint(unreadable, answer("Hello.")) as model:
-        keryx.variables |= {
-            "KERYX_AGENT": "llm",
-            "KERYX_LLM_BASE_URL": model.base_url,
-            "KERYX_LLM_MODEL": MODEL,
-            "KERYX_LLM_API_KEY": KEY,
-        }
-        with keryx.serving():
+        with keryx.serving(**reached(model)):
             telegram.say("look at this")
             assert telegram.wait_for(lambda: len(telegram.texts()) == 1, 60)
             telegram.say("hello")
@@ -99,6 +103,65 @@ def test_a_question_that_the_provider_refuses_does_not_spoil_the_next(
         asked = [m["content"] for m in model.requests[1]["messages"] if m["role"] == "user"]
     assert "Could not process image" in telegram.texts()[0] and "/retry sends it again" in telegram.texts()[0]
     assert len(asked) == 1 and asked[0].endswith("\nhello") and "look at this" not in asked[0]
+
+
+def speak(telegram: FakeTelegram) -> None:
+    telegram.files["said"] = b"OggS" + b"\0" * 60
+    telegram.say(None, voice={"file_id": "said", "duration": 3, "mime_type": "audio/ogg"})
+
+
+def contents(model: Endpoint, n: int = 0) -> str:
+    return str([m["content"] for m in model.requests[n]["messages"] if m["role"] == "user"])
+
+
+def test_a_voice_message_is_written_down_once_and_kept_beside_the_sound(
+    keryx: Cli, telegram: FakeTelegram
+) -> None:
+    with Endpoint(answer("Hello."), answer("Bye.")) as model:
+        model.transcripts = [Stall(), "what time is it"]
+        with keryx.serving(**reached(model), KERYX_TRANSCRIPTION_MODEL=EARS) as node:
+            speak(telegram)
+            assert telegram.wait_for(lambda: len(model.sounds) == 1, 60)
+            node.process.kill()
+            node.process.wait()
+        with keryx.serving(**reached(model), KERYX_TRANSCRIPTION_MODEL=EARS):
+            assert has_texts(telegram, "Hello."), telegram.texts()
+            telegram.say("bye")
+            assert has_texts(telegram, "Hello.", "Bye."), telegram.texts()
+    assert [name for name, _ in model.sounds] == ["sound.ogg", "sound.ogg"], "once by each process"
+    assert "what time is it" in contents(model, 0) and "what time is it" in contents(model, -1)
+    (found,) = keryx.json("sessions", "search", "what", "time")["hits"]
+    assert found["session"]
+
+
+def test_a_voice_message_that_cannot_be_written_down_is_told_and_answered(
+    keryx: Cli, telegram: FakeTelegram
+) -> None:
+    with Endpoint(answer("Hello.")) as model:
+        model.transcripts = [Refusal(status=400, message="The audio is too short", code="audio_too_short")]
+        with keryx.serving(**reached(model), KERYX_TRANSCRIPTION_MODEL=EARS):
+            speak(telegram)
+            assert telegram.wait_for(lambda: "Hello." in telegram.texts(), 60), telegram.texts()
+    assert any("could not be written down" in t and "too short" in t for t in telegram.texts())
+    assert "this model cannot read it" in contents(model)
+
+
+def test_a_picture_reaches_a_model_that_can_read_it_and_else_the_person_is_told(
+    keryx: Cli, telegram: FakeTelegram
+) -> None:
+    telegram.files["good"] = bytes.fromhex("89504e470d0a1a0a") + b"\0" * 60
+    picture: dict[str, Any] = {"photo": [{"file_id": "good", "width": 9, "height": 9}]}
+    with Endpoint(answer("Blind."), answer("Seen.")) as model:
+        with keryx.serving(**reached(model)):
+            telegram.say(None, caption="look", **picture)
+            assert telegram.wait_for(lambda: "Blind." in telegram.texts(), 60), telegram.texts()
+        told = [t for t in telegram.texts() if "does not read pictures" in t]
+        assert len(told) == 1 and "the operator can turn it on" in told[0]
+        with keryx.serving(**reached(model), KERYX_LLM_IMAGES="true"):
+            telegram.say(None, caption="look again", **picture)
+            assert telegram.wait_for(lambda: "Seen." in telegram.texts(), 60), telegram.texts()
+    assert "image_url" not in contents(model, 0) and contents(model, -1).count("image_url") >= 2
+    assert len([t for t in telegram.texts() if "does not read pictures" in t]) == 1
 
 
 def test_a_topic_is_one_conversation_and_answers_go_there(keryx: Cli, telegram: FakeTelegram) -> None:

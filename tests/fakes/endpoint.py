@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -17,6 +18,7 @@ from tests.fakes.strict import Json, Wrong
 
 KEY = "test-key-0123456789"
 MODEL = "test-model"
+EARS = "test-ears"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,9 @@ class Endpoint:
         self.requests: list[Json] = []
         self.refused: list[str] = []
         self.dropped = 0
+        # What is heard in sounds, and the sounds that were sent, with their names.
+        self.transcripts: list[str | Refusal | Stall | Raw] = ["hello there"]
+        self.sounds: list[tuple[str, Any]] = []
         self.fields = fields
         self._played = 0
         self._lock = threading.Lock()
@@ -189,6 +194,19 @@ class Endpoint:
             self.requests.append(body)
             return self.choose(body)
 
+    def hear(self, key: str, kind: str, sent: bytes) -> "str | Refusal | Stall | Raw":
+        """The transcript for a sound: the next one of `transcripts`, the last one again and again."""
+        if key != f"Bearer {KEY}":
+            return Refusal(status=401, message="Incorrect API key provided", code="invalid_api_key")
+        form = message_from_bytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + sent)
+        fields = {part.get_param("name", header="content-disposition"): part for part in form.walk()}
+        file, model = fields["file"], fields["model"]
+        with self._lock:
+            self.sounds.append((str(file.get_filename()), file.get_payload(decode=True)))
+            if model.get_payload(decode=True) != EARS.encode():
+                return Refusal(status=404, message="The model does not exist", code="model_not_found")
+            return self.transcripts[min(len(self.sounds), len(self.transcripts)) - 1]
+
     def choose(self, body: Json) -> Script:
         """The script for a valid request: the next one. A model that reads what it is asked has its own."""
         self._played += 1
@@ -212,6 +230,9 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
             if len(sent) < size:
                 self.close_connection = True
                 return
+            if self.path == "/v1/audio/transcriptions":
+                self._transcribe(sent)
+                return
             body = json.loads(sent)
             script = endpoint.judge(self.path, self.headers.get("Authorization", ""), body)
             try:
@@ -222,6 +243,23 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
             except (BrokenPipeError, ConnectionResetError):
                 endpoint.drop()
                 self.close_connection = True
+
+        def _transcribe(self, sent: bytes) -> None:
+            reply = endpoint.hear(self.headers.get("Authorization", ""), self.headers["Content-Type"], sent)
+            if isinstance(reply, Stall):
+                if not endpoint.stalled(self.connection):
+                    self.close_connection = True
+                    return
+                reply = "late words"
+            if isinstance(reply, Refusal):
+                self._refuse(reply)
+                return
+            content = reply.text.encode() if isinstance(reply, Raw) else json.dumps({"text": reply}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
 
         def _refuse(self, refusal: Refusal) -> None:
             error = {

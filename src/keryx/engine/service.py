@@ -11,6 +11,7 @@ from keryx.core.access import CLOSED, build_rule_key, find_rule
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency
 from keryx.core.ports.adapter import Adapter
+from keryx.core.ports.agent import TranscribeSound
 from keryx.engine.adapter_listener import AdapterListener
 from keryx.engine.hub import Hub
 from keryx.engine.loops.dispatcher import Dispatcher
@@ -48,6 +49,7 @@ class Service:
         choose: AgentChooser,
         place: PlaceRenderer,
         folder: FolderResolver = get_session_folder,
+        transcribe: TranscribeSound | None = None,
         adapters: Sequence[Adapter] = (),
         hooks: Sequence[SessionFinalizer] = (),
         kind: str = "serve",
@@ -81,6 +83,7 @@ class Service:
                 roles=self.roles,
                 budgets=policy.budgets,
                 zone=policy.zone,
+                transcribe=transcribe,
             )
         )
         self.leases = self._build_leases({a.platform: a.capabilities.idempotency for a in adapters})

@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from keryx.agents import tools
-from keryx.agents.llm import Endpoint, Models, estimate_tokens, history, parse_usage, summaries
+from keryx.agents.llm import Endpoint, Model, Models, estimate_tokens, history, parse_usage, summaries
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest, RetryPolicy, StreamedAnswer
 from keryx.agents.llm.history import PromptContext
 from keryx.agents.llm.provider_errors import ContextFull
@@ -16,8 +16,10 @@ from keryx.agents.tools import NoTools, Toolbox, ToolSpec
 from keryx.core.clock import to_micros
 from keryx.core.compaction import CompactionPolicy
 from keryx.core.errors import AgentFailed, NotFound
-from keryx.core.messages import Mark, Message, Parts, Role, ToolCall, ToolResult
+from keryx.core.ids import OPERATOR
+from keryx.core.messages import Audio, File, Image, Mark, Message, Parts, Role, ToolCall, ToolResult
 from keryx.core.ports.agent import (
+    WARNING_KIND,
     AgentEvent,
     CompactionEvent,
     CompactionFailedEvent,
@@ -29,12 +31,14 @@ from keryx.core.ports.agent import (
     TurnContext,
     UsageEvent,
 )
+from keryx.core.texts import Phrase
 from keryx.core.turns import StopReason
 from keryx.core.usage import Usage
 
 _LENGTH_NOTICE = (
     "The answer ends here: it has reached the length that the model may write. Say “go on” for the rest."
 )
+_UNREAD_PHRASES = {Image: "turn.image_unread", File: "turn.file_unread", Audio: "turn.audio_unread"}
 Events: TypeAlias = AsyncGenerator[AgentEvent, None]
 
 
@@ -70,6 +74,9 @@ class LlmAgent:
     async def run(self, context: TurnContext) -> Events:
         """Ask the model and run the tools that it calls, in rounds, until it has answered."""
         run = await self._start_run(context)
+        if context.attempt == 1:
+            for warning in _warn_unread(context, self.models.pick(context.settings.model)):
+                yield NoticeEvent(warning, WARNING_KIND)
         for warning in self._toolbox.warnings(context):
             yield NoticeEvent(warning, "tools")
         async with aclosing(run.compact_if_needed()) as events:
@@ -124,6 +131,22 @@ class LlmAgent:
             data=data,
         )
         return _TurnRun(self.chat, context, past, prompt_context, self._toolbox, specs, self._compaction)
+
+
+def _warn_unread(context: TurnContext, model: Model) -> list[Phrase]:
+    """Say which media of this turn the model is not shown, and how to change that."""
+    warnings: list[Phrase] = []
+    for part in history.find_unread(context.turn_messages, model):
+        kind = type(part).__name__.lower()
+        setting = kind if kind == "audio" else f"{kind}s"
+        if context.asker != OPERATOR:
+            hint = Phrase("turn.unread_person")
+        elif kind == "audio":
+            hint = Phrase("turn.unread_operator_audio")
+        else:
+            hint = Phrase("turn.unread_operator", setting=setting, variable=f"KERYX_LLM_{setting.upper()}")
+        warnings.append(Phrase(_UNREAD_PHRASES[type(part)], model=model.name, hint=hint))
+    return warnings
 
 
 class _TurnRun:

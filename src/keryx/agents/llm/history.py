@@ -120,7 +120,8 @@ def _build_user_message(message: Message, prompt_context: PromptContext) -> Json
         name = prompt.format_speaker(message.author) if prompt_context.shared else ""
         text = name + join_text(message.parts)
     if prompt_context.zone:
-        text = prompt.format_time(message.at, prompt_context.zone) + text
+        sent_at = prompt.format_time(message.at, prompt_context.zone)
+        text = sent_at + text if text else sent_at.rstrip()
     parts: list[Json] = [_build_text_part(text)] if text.strip() else []
     for part in message.parts:
         if isinstance(part, Image | File | Audio):
@@ -245,6 +246,15 @@ def list_media(messages: Iterable[Message], model: Model) -> list[str]:
     """Return the names of the media that a prompt of these messages needs, each once."""
     parts = (p for m in messages if m.role is Role.USER for p in m.parts)
     return list(dict.fromkeys(p.media for p in parts if isinstance(p, Media) and _is_readable(p, model)))
+
+
+def find_unread(messages: Iterable[Message], model: Model) -> list[Media]:
+    """Return the media of a person that the model does not get, of each kind the first."""
+    parts = (p for m in messages if m.role is Role.USER for p in m.parts if isinstance(p, Media))
+    unread = (
+        p for p in parts if not _is_readable(p, model) and not (isinstance(p, Audio) and p.transcript.strip())
+    )
+    return list({type(p): p for p in unread}.values())
 
 
 def render_media(part: Media, model: Model, data: Mapping[str, bytes]) -> Json | str:

@@ -166,6 +166,7 @@ AgentEvent: TypeAlias = (
 
 
 FetchMedia: TypeAlias = Callable[[str], Awaitable[Attachment]]
+TranscribeSound: TypeAlias = Callable[[Attachment], Awaitable[str]]
 LoadHistory: TypeAlias = Callable[[], Awaitable[Sequence[Message]]]
 
 

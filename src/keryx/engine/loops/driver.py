@@ -21,12 +21,14 @@ from keryx.core.errors import (
     Invalid,
     KeryxError,
     LeaseLost,
+    NotFound,
     Retryable,
     Unavailable,
 )
 from keryx.core.media import Attachment
-from keryx.core.messages import Message
+from keryx.core.messages import Audio, Message
 from keryx.core.ports.agent import (
+    WARNING_KIND,
     Agent,
     AgentEvent,
     BindingEvent,
@@ -41,6 +43,7 @@ from keryx.core.ports.agent import (
     ToolCallEvent,
     ToolCallUpdateEvent,
     ToolResultEvent,
+    TranscribeSound,
     TurnContext,
     UsageEvent,
 )
@@ -266,6 +269,7 @@ class Driver:
         roles: RoleLookup | None = None,
         budgets: Budgets = Budgets(),
         zone: str = "",
+        transcribe: TranscribeSound | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -278,6 +282,7 @@ class Driver:
         self._roles = roles
         self._budgets = budgets
         self._zone = zone
+        self._transcribe = transcribe
 
     async def drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> UntitledSession | None:
         """Run a turn and record its end. Return its session if that has no title yet."""
@@ -312,7 +317,10 @@ class Driver:
         try:
             agent, context = self._choose(turn_input), self._build_context(turn, turn_input, questions)
             with guard_plugin():
-                stream = _open_stream(agent, context, turn_input.compact)
+                if self._transcribe and any(map(turn_writes.list_sounds, turn_input.messages)):
+                    stream = self._transcribe_first(turn, agent, context)
+                else:
+                    stream = _open_stream(agent, context, turn_input.compact)
         except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
             await self._write(turn, [], AgentExit(exc), turn_input.progress)
             return None
@@ -325,6 +333,41 @@ class Driver:
             pump.cancel()
             watch_scope.cancel()
         return UntitledSession(agent, context) if turn_input.session.title_by is None else None
+
+    async def _transcribe_first(
+        self, turn: Turn, agent: Agent, context: TurnContext
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Run an agent after the sounds of its turn were transcribed. A sound that cannot be is told, and the turn goes on."""
+        messages: list[Message] = []
+        async for item in self._transcribe_all(turn, context.turn_messages):
+            if isinstance(item, Message):
+                messages.append(item)
+            else:
+                yield item
+        changed = msgspec.structs.replace(context, turn_messages=messages)
+        async with aclosing(agent.run(changed)) as events:
+            async for event in events:
+                yield event
+
+    async def _transcribe_all(
+        self, turn: Turn, messages: Sequence[Message]
+    ) -> AsyncGenerator[Message | NoticeEvent, None]:
+        """Yield each message, with transcripts that are stored beside its sounds, and a notice for each sound that failed."""
+        for message in messages:
+            parts = list(message.parts)
+            for n in turn_writes.list_sounds(message) if self._transcribe else ():
+                sound = parts[n]
+                assert isinstance(sound, Audio) and self._transcribe
+                try:
+                    body = await self._media.fetch_for_session(turn.session, sound.media)
+                    text = await self._transcribe(body)
+                except (AgentFailed, NotFound) as exc:
+                    yield NoticeEvent(Phrase("turn.not_transcribed", reason=exc.text), WARNING_KIND)
+                    continue
+                parts[n] = msgspec.structs.replace(sound, transcript=text)
+                work = partial(turn_writes.save_transcript, turn=turn, seq=message.seq, parts=tuple(parts))
+                await self._run_unit(turn, "turn.transcript", work)
+            yield msgspec.structs.replace(message, parts=tuple(parts))
 
     async def _refresh_authors(self, turn: Turn, work: Work[TurnAuthors]) -> TurnAuthors:
         """Load authors with their current roles, which they may have lost. Raise `Forbidden` if the platform does not
@@ -463,7 +506,7 @@ class Driver:
             )
             messages = await self._run_unit(turn, "turn.steer", work, again=again)
             known.update(m.seq for m in messages)
-            return messages
+            return [m async for m in self._transcribe_all(turn, messages) if isinstance(m, Message)]
 
         return TurnContext(
             session=turn.session,

@@ -14,7 +14,7 @@ from keryx.core.access import NO_RULES, AccessRules
 from keryx.core.errors import Forbidden
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.media import Media
-from keryx.core.messages import Mark, Message, Notice, Parts, Reasoning, Role, Text, ToolCall
+from keryx.core.messages import Audio, Mark, Message, Notice, Parts, Reasoning, Role, Text, ToolCall
 from keryx.core.ports.agent import (
     WARNING_KIND,
     BindingEvent,
@@ -233,6 +233,21 @@ def append_events(tx: Transaction, turn: Turn, events: Sequence[RecordableEvent]
     fresh = _append_steps(tx, turn, events)
     if fresh:
         turns_store.append_draft(tx, turn, fresh)
+
+
+def list_sounds(message: Message) -> list[int]:
+    """Return the positions of the sounds in a message of a user that have no transcript."""
+    return [
+        n
+        for n, part in enumerate(message.parts)
+        if message.role is Role.USER and isinstance(part, Audio) and not part.transcript.strip()
+    ]
+
+
+def save_transcript(tx: Transaction, turn: Turn, *, seq: int, parts: Parts) -> None:
+    """Store the parts of a message of a running turn, with what is said in its sounds."""
+    turns_store.lock(tx, turn)
+    messages.replace_parts(tx, messages.get(tx, turn.session, seq), parts)
 
 
 def steer(
