@@ -73,14 +73,26 @@ Where a platform cannot recognise a repetition, a part of an answer that may hav
 _COMMANDS = """\
 # Chat commands
 
-The same in every place you talk from. A line that begins with `/` and a word is a command; a path such as `/etc/hosts` is speech.
+The same in every place you talk from; a place lists only what works there. A line that begins with `/` and a word is a command; a path such as `/etc/hosts` is speech.
 
 With an argument, `/model`, `/effort`, `/personality`, `/agent`, `/tools`, `/busy`, `/title`, `/project`, `/queue` and `/steer` may come before the first
 message: they begin the conversation.
 
-| command | what it does | also |
-|---|---|---|
+| command | what it does | in a shared chat for | also |
+|---|---|---|---|
 {rows}
+
+Where several people share one conversation, commands that change it for all are for the person who began it (`owner`) and for operators. `[commands]` in
+`keryx.toml` says otherwise, for instance:
+
+```toml
+[commands]
+title = "everyone"
+jobs = "operator"
+```
+
+`/resume` takes a number of the list that `/sessions` shows now, a title (with or without quotes), a part of a title that only one conversation has, or an id.
+An exact title comes before a numbered one: `/resume Trip` finds “Trip”, and the newest of “Trip #2”, “Trip #3” only if there is no “Trip”.
 """
 
 _TEXTS = """\
@@ -197,7 +209,7 @@ def _command(command: CommandSpec) -> str:
     words = command.format_usage(ENGLISH)
     usage = f" {words}".replace("|", "\\|") if words else ""
     also = ", ".join(f"`/{name}`" for name in command.aliases)
-    return f"| `/{command.name}{usage}` | {command.describe(ENGLISH)} | {also} |"
+    return f"| `/{command.name}{usage}` | {command.describe(ENGLISH)} | {command.who} | {also} |"
 
 
 def texts() -> str:

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,7 +19,7 @@ from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import Model, local_model
 from keryx.agents.tools import Permission
 from keryx.core import clock, durations, ids, texts
-from keryx.core.access import AccessRule
+from keryx.core.access import AccessRule, CommandAudience
 from keryx.core.compaction import CompactionPolicy
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, REPEAT_MARK, DoubtPolicy
 from keryx.core.durations import format_duration
@@ -30,6 +31,7 @@ from keryx.core.source import Profile
 from keryx.core.texts import Catalogue
 from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
+from keryx.engine.commands import COMMANDS
 from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, Retention
 from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup
 from keryx.surfaces.web.settings import WebSettings
@@ -119,6 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     language: Language = Language.AUTO  # of texts for people; auto is the language of each person
     zone: str = "UTC"  # of people who have not set one with /zone
     texts: dict[str, Any] = {}  # texts for people in your own words, by key
+    commands: dict[str, CommandAudience] = {}  # who may give a command, by its name
     currency: str = "USD"  # of the prices of the models
     access: dict[str, AccessRule] = {}
     profiles: dict[str, Profile] = {}
@@ -149,6 +152,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(str(exc)) from exc
         if self.transcription.key and not self.transcription.key.startswith(("env:", "file:")):
             raise ValueError("transcription.key: write env:NAME or file:PATH, not the key itself")
+        known = {c.name for c in COMMANDS}
+        if wrong := next((n for n in self.commands if n not in known), None):
+            near = get_close_matches(wrong, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"commands.{wrong}: there is no command /{wrong}{hint}")
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
@@ -256,7 +264,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
-            models=self.model_names,
+            models=tuple(sorted(self.model_names, key=lambda name: name != self.model)),
+            model_agents=frozenset(
+                name
+                for name in self.agent_names
+                if (self.agents[name].kind if name in self.agents else name) in ("llm", "local")
+            ),
+            commands=self.commands,
             agents=self.agent_names,
             agent_rules={name: a.rules for name, a in self.agents.items()},
         )

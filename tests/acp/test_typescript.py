@@ -75,8 +75,9 @@ def of_kind(told: Told, phase: str, kind: str) -> list[dict[str, Any]]:
 def test_every_request_is_answered_as_the_library_expects(told: Told) -> None:
     assert told["initialize"]["protocolVersion"] == 1
     assert {o["id"]: o["currentValue"] for o in told["option"]["configOptions"]}["effort"] == "high"
-    for name in ("first", "tool", "plan", "asked", "idle", "big", "after"):
+    for name in ("first", "tool", "plan", "asked", "idle", "after"):
         assert told[name] == {"stopReason": "end_turn"}, name
+    assert told["big"] == {"stopReason": "max_tokens"}
     assert told["queued"] == [{"stopReason": "end_turn"}] * 2
     assert (told["unknown"], told["relative"], told["method"]) == (-32002, -32602, -32601)
     assert (told["cursor"], told["failed"]) == (-32602, -32603)

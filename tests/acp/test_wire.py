@@ -17,6 +17,7 @@ from tests.agents.http_tool_server import SCRIPT
 from tests.builders import limit, until
 from tests.fakes.endpoint import answer, calls
 
+from keryx.core.turns import TurnLimits
 from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
@@ -148,11 +149,11 @@ def test_meta_overrides_nothing(start: Start) -> None:
     assert [s["cwd"] for s in zed.call("session/list")["sessions"]] == ["/tmp"]
 
 
-def test_a_prompt_of_five_megabytes_is_answered_and_kept(start: Start) -> None:
+def test_a_prompt_of_five_megabytes_is_kept_and_answered_up_to_the_limit(start: Start) -> None:
     zed = start()
     session, text = zed.new(), "all work and no play " * 250_000
-    assert zed.prompt(session, text) == "end_turn"
-    assert zed.texts(session) == text
+    assert zed.prompt(session, text) == "max_tokens"
+    assert zed.texts(session)[: TurnLimits().answer] == text[: TurnLimits().answer]
     since = zed.mark()
     zed.load(session)
     assert zed.texts(session, "user_message_chunk", since=since) == text
@@ -180,8 +181,8 @@ async def test_others_are_answered_while_a_prompt_of_five_megabytes_waits_for_th
             assert text not in zed.texts(session)
         finally:
             release.set()
-        assert await asyncio.to_thread(zed.result, id_) == {"stopReason": "end_turn"}
-    assert zed.texts(session).endswith(text)
+        assert await asyncio.to_thread(zed.result, id_) == {"stopReason": "max_tokens"}
+    assert text[: TurnLimits().answer] in zed.texts(session)
 
 
 def test_text_that_no_utf8_can_hold_survives(start: Start) -> None:

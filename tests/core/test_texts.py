@@ -23,7 +23,7 @@ from keryx.engine.commands import COMMANDS
 
 SOURCES = Path(keryx.__file__).parent
 # Keys that are composed: the part before the name of a command, a state, a mark or a kind of file.
-COMPOSED = ("help.", "usage.", "state.", "mark.", "kind.", "terminal.turn_")
+COMPOSED = ("help.", "usage.", "state.", "mark.", "kind.", "terminal.turn_", "setting.mode_")
 # Labels of options and reasons, which the server sends.
 SENT = {"page.daily", "page.Allow", "page.Always allow in this conversation", "page.Deny"}
 # Where people read every text, so that no sentence may stand in the code.

@@ -50,6 +50,15 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     language: str | None = None
 
 
+class CommandAudience(StrEnum):
+    """Who may give a command."""
+
+    EVERYONE = "everyone"
+    # In a shared lane, only the owner of the session and operators.
+    OWNER = "owner"
+    OPERATOR = "operator"
+
+
 class Verdict(StrEnum):
     ALLOWED = "allowed"
     # Denied, but offered a pairing code.

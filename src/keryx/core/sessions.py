@@ -220,6 +220,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # The digest of the prompt text about the chat that the agent was given.
     place: str = ""
     model: str = ""
+    # The models that the agent offers.
+    models: tuple[str, ...] = ()
     mode: str = ""
     # The agent's own cost counter, to compute differences from.
     meter: CostMeter = CostMeter()

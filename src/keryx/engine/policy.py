@@ -8,7 +8,7 @@ import msgspec
 
 from keryx.core import access
 from keryx.core import source as sources
-from keryx.core.access import CLOSED, EVERYBODY, AccessRule, AccessRules
+from keryx.core.access import CLOSED, EVERYBODY, AccessRule, AccessRules, CommandAudience
 from keryx.core.deliveries import REPEAT_MARK, DoubtPolicy
 from keryx.core.errors import Invalid
 from keryx.core.jobs import JobSettings
@@ -16,7 +16,7 @@ from keryx.core.lanes import LaneSharing
 from keryx.core.ports import adapter as adapter_port
 from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach
 from keryx.core.resets import ResetPolicies
-from keryx.core.sessions import PruneRule, Session
+from keryx.core.sessions import PruneRule, SessionSettings
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
 from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
@@ -108,9 +108,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     final_tries: int = 5
     # The tool sets that a session can switch on and off.
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
-    # The models and agents that a session can choose. The first agent is the default.
+    # The models and agents that a session can choose. The first of each is the default.
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    # The agents that use these models. Others have models of their own.
+    model_agents: frozenset[str] = frozenset()
+    # Who may give a command, if not whom the table of commands names.
+    commands: Mapping[str, CommandAudience] = {}
     # Which sources each agent answers.
     agent_rules: SourceRules = {}
     # The connected platforms.
@@ -133,11 +137,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         reach = self.reach.get(platform)
         return reach is not None and reach.holds
 
-    def choose_agent(self, session: Session, source: Source) -> str:
-        """Return the agent that the session has chosen, or else that of the source, of the profile, or the default."""
-        profile = self.profiles.get(session.profile)
+    def choose_agent(self, settings: SessionSettings, source: Source) -> str:
+        """Return the agent that a session has chosen, or else that of the source, of the profile, or the default."""
+        profile = self.profiles.get(source.profile)
         return (
-            session.settings.agent
+            settings.agent
             or sources.find_matching(source, self.agent_rules)
             or (profile.agent if profile else "")
             or next(iter(self.agents), "")

@@ -6,15 +6,24 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound
 
+from keryx.core.access import CommandAudience
+from keryx.core.errors import NotFound
 from keryx.core.ids import PrincipalId
 from keryx.core.messages import Text, text_parts
 from keryx.core.ports.agent import TextDelta
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
-from keryx.core.sessions import SessionFilter, SessionSettings, TitleBy
+from keryx.core.sessions import (
+    Binding,
+    SessionChange,
+    SessionFilter,
+    SessionSettings,
+    SettingsChange,
+    TitleBy,
+)
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
-from keryx.engine.commands import COMMANDS, CommandAudience
+from keryx.engine.commands import COMMANDS
 from keryx.engine.policy import Policy
 from keryx.store import sessions
 from keryx.store.db import Engine
@@ -92,14 +101,59 @@ async def test_what_is_only_asked_or_refused_begins_nothing(world: World, text: 
     assert await count_sessions(world) == 0
 
 
-async def test_a_model_that_is_not_set_up_is_told(begin: Begin) -> None:
+async def test_a_model_that_is_not_set_up_is_refused(begin: Begin) -> None:
     world = await begin(policy=Policy(models=("small", "large")))
     assert await world.command("/model") == "Model: small (default). Available: small, large."
-    assert (
-        await world.command("/model larg") == "Model: larg. It is not among those set up here: small, large."
-    )
+    assert await world.command("/model larg") == "There is no model 'larg'; available: small, large."
+    assert await count_sessions(world) == 0
     assert await world.command("/model large") == "Model: large."
     assert await world.command("/model default") == "Model: default."
+    turn = await world.ask("hello")
+    with pytest.raises(NotFound, match="there is no model 'larg'"):
+        await world.hub.change(OPERATORS, turn.session, SessionChange(settings=SettingsChange(model="larg")))
+
+
+async def test_the_models_of_an_agent_are_those_that_it_told(begin: Begin) -> None:
+    world = await begin(policy=Policy(models=("small",), agents=("coder",)))
+    turn = await world.ask("hello")
+    assert await world.command("/model") == "Model: default."
+    binding = Binding(agent="coder", id="1", cwd="/", model="opus", models=("haiku", "opus"))
+    await world.database.write("bind", lambda tx: sessions.save_binding(tx, turn.session, binding))
+    assert await world.command("/model") == "Model: opus (default). Available: opus, haiku."
+    assert await world.command("/model small") == "There is no model 'small'; available: opus, haiku."
+    assert await world.command("/model haiku") == "Model: haiku."
+
+
+async def test_the_mode_says_what_tools_may_do(world: World) -> None:
+    assert await world.command("/mode") == (
+        "Mode: ask. The agent asks before a tool does what needs permission."
+    )
+    assert await world.command("/mode read") == "Mode: read. Whatever needs permission is denied."
+    assert "choose ask, auto, read or default" in await world.command("/mode all")
+    assert "only an operator" in (await world.command("/mode auto")).lower()
+    assert (await world.command("/mode auto", user="operator", chat="9")).startswith("Mode: auto.")
+    assert (await world.command("/mode default")).startswith("Mode: ask.")
+
+
+async def test_in_a_shared_chat_the_owner_decides_for_all_unless_the_settings_say_otherwise(
+    begin: Begin,
+) -> None:
+    world = await begin(
+        policy=Policy(commands={"title": CommandAudience.EVERYONE, "undo": CommandAudience.OPERATOR})
+    )
+    thread = Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, thread="t", user="x")
+
+    async def say(text: str, user: str) -> str:
+        return (await world.hub.receive(inbound(text, user=user, source=thread))).reply or ""
+
+    await world.settle(await world.hub.receive(inbound("hi", user="ann", source=thread)))
+    for text in ("/new", "/resume x", "/undo-reset", "/fork", "/redo", "/compact", "/model x", "/mode read"):
+        assert "person who began this conversation" in await say(text, "bob"), text
+    assert "person who began this conversation" not in await say("/status", "bob")
+    assert await say("/title Ours", "bob") == "Now called “Ours”."
+    for user in ("ann", "bob"):
+        assert "operator" in await say("/undo", user)
+    assert await say("/model large", "ann") == "Model: large."
 
 
 async def test_a_title_that_is_taken_begins_nothing(world: World) -> None:
@@ -128,7 +182,7 @@ async def test_the_reply_of_a_command_is_delivered_where_it_was_given(world: Wor
 async def test_an_unknown_command_says_so_and_makes_no_session(world: World) -> None:
     assert await world.command("/frobnicate now") == "There is no command /frobnicate. /help lists them."
     assert await count_sessions(world) == 0
-    assert "Did you mean /model? " in await world.command("/modle large")
+    assert "Did you mean /title? " in await world.command("/titel large")
 
 
 @pytest.mark.parametrize(
@@ -201,8 +255,9 @@ async def test_to_resume_where_one_is_already_moves_nothing(world: World) -> Non
     assert [move.session for move in moves] == [mine.session]
 
 
-async def test_nobody_brings_a_private_session_of_another_into_a_shared_thread(world: World) -> None:
-    """The thread's lane belongs to whoever spoke first; what another asks for is looked up as that other."""
+async def test_nobody_brings_a_private_session_of_another_into_a_shared_thread(begin: Begin) -> None:
+    """What a person asks for is looked up as that person, whoever the lane belongs to."""
+    world = await begin(policy=Policy(commands={"resume": CommandAudience.EVERYONE}))
     await world.ask("my secret plan")
     thread = Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, thread="t", user="x")
     await world.hub.receive(inbound("hi", user="ann", source=thread))

@@ -26,6 +26,9 @@ from keryx.core.sessions import Binding
 from keryx.core.usage import Usage
 from keryx.jsonrpc import Json, RpcError
 
+# Of those that an agent offers.
+_MAX_MODELS = 200
+
 
 class AcpAgent:
     """Use it as a context manager: processes start when a turn needs them, and all have ended after the block."""
@@ -230,6 +233,7 @@ class AcpAgent:
             seq=max((m.seq for m in history), default=0),
             place=session.place_digest,
             model=session.get_current(MODEL),
+            models=tuple(session.list_choices(MODEL)[:_MAX_MODELS]),
             mode=session.get_current(MODE),
             meter=session.meter,
         )

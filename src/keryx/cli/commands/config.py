@@ -45,6 +45,7 @@ MEANINGS = {
     "language": "The language of texts for people: auto takes the one that a platform or browser tells of each person, else English.",
     "zone": "The time zone of people who have not set theirs with /zone. Models are told the time of each message in it.",
     "texts": "Texts for people in your own words, by key: for all languages, or in a table named like a language. The reference of texts lists the keys.",
+    "commands": "Who may give a command: `everyone`, `owner` (of a conversation that several people share, and operators), `operator`.",
     "currency": "The currency of the prices of models, as people read it.",
     "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
     "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions`, `agent` and `hide_ids`.",

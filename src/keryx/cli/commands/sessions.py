@@ -35,6 +35,7 @@ from keryx.core.sessions import (
     SessionChange,
     SessionFilter,
     SessionListItem,
+    SettingsChange,
 )
 from keryx.core.texts import ENGLISH
 from keryx.engine.hub.views import MessageRange
@@ -369,8 +370,9 @@ async def model(
         session = await access.find_session(ref)
         settings = session.settings
         if name is not None:
-            settings = msgspec.structs.replace(settings, model=None if name == "default" else name)
-            await access.hub.configure(access.viewer, session.id, settings)
+            chosen = SettingsChange(model=None if name == "default" else name)
+            await access.hub.change(access.viewer, session.id, SessionChange(settings=chosen))
+            settings = chosen.apply(settings)
     output.write_result(
         f"Model: {settings.model or 'default'}.", {"session": session.id, "model": settings.model}, json
     )

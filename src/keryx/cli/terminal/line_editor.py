@@ -22,7 +22,7 @@ from keryx.cli import output
 from keryx.core.errors import StoreBroken
 from keryx.core.sessions import Session
 from keryx.core.texts import Texts
-from keryx.engine.commands import COMMANDS
+from keryx.engine.commands import list_commands
 
 PROMPT = "› "
 _MENU_ROWS = 6
@@ -111,7 +111,7 @@ class _CommandCompleter(Completer):
         if not text.startswith("/") or " " in text:
             return
         for name, about in (
-            *((c.name, c.describe(self._texts)) for c in COMMANDS if c.listed),
+            *((c.name, c.describe(self._texts)) for c in list_commands(lane=True)),
             ("quit", self._texts.say("help.quit")),
         ):
             if name.startswith(text[1:]):

@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from keryx.core.access import CommandAudience
 from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.source import ChatType
 from keryx.core.text import to_sentence
@@ -10,10 +11,10 @@ from keryx.engine.commands import jobs, lanes, people, questions, session_settin
 from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
 from keryx.engine.commands.command_table import (
     COMMANDS,
-    CommandAudience,
     CommandScope,
     CommandSpec,
     ParsedCommand,
+    list_commands,
     parse,
     parse_inbound,
 )
@@ -23,12 +24,12 @@ from keryx.engine.units import revisions
 __all__ = [
     "COMMANDS",
     "SEARCH_LIMIT",
-    "CommandAudience",
     "CommandCall",
     "CommandResult",
     "CommandScope",
     "CommandSpec",
     "ParsedCommand",
+    "list_commands",
     "needs_search",
     "parse",
     "parse_inbound",
@@ -63,6 +64,7 @@ _HANDLERS: dict[str, CommandHandler] = {
     "permissions": questions.manage_consents,
     "agent": session_settings.set_agent,
     "model": session_settings.set_model,
+    "mode": session_settings.set_mode,
     "effort": session_settings.set_effort,
     "personality": session_settings.set_personality,
     "tools": session_settings.switch_tools,
@@ -99,9 +101,10 @@ def run(parsed: ParsedCommand, call: CommandCall) -> CommandResult:
 
 def _check(command: CommandSpec, call: CommandCall) -> None:
     """Raise if this person may not run the command, or not here, or not now."""
-    if command.who is CommandAudience.OPERATOR and not call.is_operator:
+    who = call.policy.commands.get(command.name, command.who)
+    if who is CommandAudience.OPERATOR and not call.is_operator:
         raise Forbidden(Phrase("command.operators_only", name=command.name))
-    if command.who is CommandAudience.OWNER and call.lane and call.lane.shared:
+    if who is CommandAudience.OWNER and call.lane and call.lane.shared:
         owner = call.session.owner if call.session else call.lane.owner
         if owner != call.viewer.principal and not call.is_operator:
             raise Forbidden(Phrase("command.owner_only", name=command.name))

@@ -5,21 +5,13 @@ from enum import StrEnum
 
 import msgspec
 
+from keryx.core.access import CommandAudience
 from keryx.core.messages import Parts, Text
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.sessions import EFFORTS
 from keryx.core.texts import Texts
 
 _PATTERN = re.compile(r"/([a-z][a-z-]{0,31})(?:@\S+)?(?:\s+(.*))?\Z", re.S | re.I)
-
-
-class CommandAudience(StrEnum):
-    """Who may give a command."""
-
-    EVERYONE = "everyone"
-    # In a shared lane, only the owner of the session and operators.
-    OWNER = "owner"
-    OPERATOR = "operator"
 
 
 class CommandScope(StrEnum):
@@ -39,6 +31,10 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     busy: bool = True
     # Needs a session.
     session: bool = True
+    # Needs a lane: a chat of a platform, or a terminal.
+    lane: bool = False
+    # Needs a chat that messages can be sent to.
+    chat: bool = False
     # With an argument, creates the session if there is none.
     begins: bool = False
     who: CommandAudience = CommandAudience.EVERYONE
@@ -73,110 +69,48 @@ class ParsedCommand(msgspec.Struct, frozen=True):
 
 
 COMMANDS = (
-    CommandSpec(name="new", aliases=("reset",), session=False),
-    CommandSpec(
-        name="resume",
-        session=False,
-        direct=CommandScope.BARE,
-    ),
-    CommandSpec(name="undo-reset", session=False),
+    CommandSpec(name="new", aliases=("reset",), session=False, lane=True, who=CommandAudience.OWNER),
+    CommandSpec(name="resume", session=False, lane=True, who=CommandAudience.OWNER, direct=CommandScope.BARE),
+    CommandSpec(name="undo-reset", session=False, lane=True, who=CommandAudience.OWNER),
     CommandSpec(name="sessions", session=False, direct=CommandScope.ALONE),
-    CommandSpec(name="title", begins=True),
-    CommandSpec(name="fork"),
-    CommandSpec(name="undo", busy=False),
-    CommandSpec(name="redo", busy=False),
-    CommandSpec(
-        name="compact",
-    ),
+    CommandSpec(name="title", begins=True, who=CommandAudience.OWNER),
+    CommandSpec(name="fork", who=CommandAudience.OWNER),
+    CommandSpec(name="undo", busy=False, who=CommandAudience.OWNER),
+    CommandSpec(name="redo", busy=False, who=CommandAudience.OWNER),
+    CommandSpec(name="compact", who=CommandAudience.OWNER),
     CommandSpec(name="retry", busy=False),
     CommandSpec(name="stop"),
     CommandSpec(name="queue", begins=True),
     CommandSpec(name="steer", begins=True),
-    CommandSpec(
-        name="busy",
-        begins=True,
-    ),
+    CommandSpec(name="busy", begins=True, who=CommandAudience.OWNER),
     CommandSpec(name="allow"),
     CommandSpec(name="always"),
     CommandSpec(name="deny"),
-    CommandSpec(
-        name="permissions",
-        who=CommandAudience.OWNER,
-    ),
+    CommandSpec(name="permissions", who=CommandAudience.OWNER),
     CommandSpec(name="answer", session=False),
     CommandSpec(name="pin", who=CommandAudience.OWNER),
     CommandSpec(name="archive", who=CommandAudience.OWNER),
-    CommandSpec(
-        name="project",
-        begins=True,
-        who=CommandAudience.OWNER,
-        direct=CommandScope.BARE,
-    ),
-    CommandSpec(
-        name="delete",
-        busy=False,
-        who=CommandAudience.OWNER,
-    ),
-    CommandSpec(
-        name="instructions",
-        session=False,
-        who=CommandAudience.OWNER,
-    ),
-    CommandSpec(
-        name="handoff",
-        busy=False,
-        who=CommandAudience.OWNER,
-    ),
-    CommandSpec(
-        name="mirror",
-        session=False,
-        who=CommandAudience.OWNER,
-    ),
-    CommandSpec(
-        name="jobs",
-        session=False,
-        direct=CommandScope.BARE,
-    ),
-    CommandSpec(
-        name="home",
-        session=False,
-        who=CommandAudience.OPERATOR,
-    ),
-    CommandSpec(
-        name="agent",
-        begins=True,
-    ),
-    CommandSpec(
-        name="model",
-        begins=True,
-    ),
-    CommandSpec(
-        name="effort",
-        begins=True,
-    ),
-    CommandSpec(
-        name="personality",
-        begins=True,
-        who=CommandAudience.OWNER,
-    ),
-    CommandSpec(name="tools", begins=True),
+    CommandSpec(name="project", begins=True, who=CommandAudience.OWNER, direct=CommandScope.BARE),
+    CommandSpec(name="delete", busy=False, who=CommandAudience.OWNER),
+    CommandSpec(name="instructions", session=False, lane=True, who=CommandAudience.OWNER),
+    CommandSpec(name="handoff", busy=False, who=CommandAudience.OWNER),
+    CommandSpec(name="mirror", session=False, lane=True, chat=True, who=CommandAudience.OWNER),
+    CommandSpec(name="jobs", session=False, direct=CommandScope.BARE),
+    CommandSpec(name="home", session=False, chat=True, who=CommandAudience.OPERATOR),
+    CommandSpec(name="agent", begins=True),
+    CommandSpec(name="model", begins=True, who=CommandAudience.OWNER),
+    CommandSpec(name="mode", begins=True, who=CommandAudience.OWNER),
+    CommandSpec(name="effort", begins=True, who=CommandAudience.OWNER),
+    CommandSpec(name="personality", begins=True, who=CommandAudience.OWNER),
+    CommandSpec(name="tools", begins=True, who=CommandAudience.OWNER),
     CommandSpec(name="status", session=False),
     CommandSpec(name="usage"),
-    CommandSpec(
-        name="search",
-        session=False,
-        direct=CommandScope.ALONE,
-    ),
-    CommandSpec(
-        name="link",
-        session=False,
-        direct=CommandScope.ALONE,
-        secret=True,
-    ),
-    CommandSpec(name="whoami", session=False, direct=CommandScope.ALONE),
+    CommandSpec(name="search", session=False, direct=CommandScope.ALONE),
+    CommandSpec(name="link", session=False, direct=CommandScope.ALONE, secret=True),
     CommandSpec(name="zone", session=False),
+    CommandSpec(name="whoami", session=False, direct=CommandScope.ALONE),
     CommandSpec(name="help", session=False),
-    CommandSpec(name="start", session=False, listed=False),
+    CommandSpec(name="start", session=False, chat=True, listed=False),
 )
 _BY_NAME = {name: c for c in COMMANDS for name in (c.name, *c.aliases)}
 
@@ -195,3 +129,8 @@ def parse(parts: Parts) -> ParsedCommand | None:
         return None
     name = match[1].lower()
     return ParsedCommand(name, _BY_NAME.get(name), (match[2] or "").strip())
+
+
+def list_commands(*, lane: bool = False, chat: bool = False) -> list[CommandSpec]:
+    """Return the commands for menus of a surface: with lanes or without, with chats of a platform or without."""
+    return [c for c in COMMANDS if c.listed and (lane or not c.lane) and (chat or not c.chat)]

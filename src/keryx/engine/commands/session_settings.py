@@ -4,26 +4,24 @@ from collections.abc import Sequence
 
 import msgspec
 
+from keryx.core.access import CommandAudience
 from keryx.core.errors import Forbidden, Invalid, NotFound
-from keryx.core.sessions import EFFORTS, Activity
+from keryx.core.sessions import EFFORTS, Activity, PermissionMode, parse_mode
+from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.core.usage import MILLION
 from keryx.engine.commands.call import CommandCall, CommandResult, format_choices, quote_title
-from keryx.engine.commands.command_table import COMMANDS, CommandAudience
-from keryx.engine.units import place
+from keryx.engine.commands.command_table import list_commands
+from keryx.engine.units import control, place
 from keryx.store import sessions, turns
 
 _MAX_PERSONALITY = 4000
 
 
 def set_agent(call: CommandCall) -> CommandResult:
-    session, agents = call.session, call.policy.agents
+    agents = call.policy.agents
     if not call.text:
-        name = (
-            call.policy.choose_agent(session, place.find_source(session, call.lane))
-            if session
-            else call.settings.agent
-        )
+        name = call.policy.choose_agent(call.settings, _find_source(call))
         key = "setting.agent" if call.settings.agent else "setting.agent_default"
         lines = [call.say(key, name=name or call.say("setting.default"))]
         if agents:
@@ -41,20 +39,49 @@ def set_agent(call: CommandCall) -> CommandResult:
 
 
 def set_model(call: CommandCall) -> CommandResult:
-    models = call.policy.models
+    models = _list_models(call)
     if not call.text:
         lines = [_describe_model(call)]
         if models:
             lines.append(call.say("setting.available", choices=_join_names(models)))
         return CommandResult(" ".join(lines), call.session_id)
     model = None if call.text == "default" else call.text[:200]
+    control.check_model(model, models)
     changed = call.configure(msgspec.structs.replace(call.settings, model=model))
-    # An external agent may have models that the settings do not list.
-    if model and models and model not in models:
-        return CommandResult(
-            call.say("setting.model_unlisted", name=model, choices=_join_names(models)), changed
-        )
     return CommandResult(call.say("setting.model", name=model or call.say("setting.default")), changed)
+
+
+def _list_models(call: CommandCall) -> tuple[str, ...]:
+    return control.list_models(call.tx, call.policy, call.session, call.settings, _find_source(call))
+
+
+def _find_source(call: CommandCall) -> Source:
+    return place.find_source(call.session, call.lane) if call.session else call.inbound.source
+
+
+def set_mode(call: CommandCall) -> CommandResult:
+    modes = [m.value for m in PermissionMode]
+    if not call.text:
+        mode = parse_mode(call.settings.mode)
+        return CommandResult(
+            call.say("setting.mode", name=mode.value, text=Phrase(f"setting.mode_{mode.value}")),
+            call.session_id,
+        )
+    if call.text not in (*modes, "default"):
+        raise NotFound(
+            Phrase(
+                "setting.mode_unknown",
+                name=repr(call.text[:80]),
+                choices=format_choices((*modes, "default")),
+            )
+        )
+    mode = parse_mode(None if call.text == "default" else call.text)
+    if mode is PermissionMode.AUTO and not call.is_operator:
+        raise Forbidden(Phrase("setting.mode_forbidden"))
+    chosen = None if call.text == "default" else mode.value
+    changed = call.configure(msgspec.structs.replace(call.settings, mode=chosen))
+    reply = call.say("setting.mode", name=mode.value, text=Phrase(f"setting.mode_{mode.value}"))
+    return CommandResult(reply, changed)
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -141,7 +168,7 @@ def _describe_model(call: CommandCall) -> str:
     """Return the model of the session, or the default one."""
     if call.settings.model:
         return call.say("setting.model", name=call.settings.model)
-    default = next(iter(call.policy.models), "")
+    default = next(iter(_list_models(call)), "")
     if not default:
         return call.say("setting.model", name=call.say("setting.default"))
     return call.say("setting.model_default", name=default)
@@ -168,8 +195,11 @@ def greet(call: CommandCall) -> CommandResult:
 
 
 def show_help(call: CommandCall) -> CommandResult:
+    rights = call.policy.commands
     allowed = [
-        c for c in COMMANDS if c.listed and (c.who is not CommandAudience.OPERATOR or call.is_operator)
+        c
+        for c in list_commands(lane=call.lane is not None, chat=call.inbound.reply is not None)
+        if rights.get(c.name, c.who) is not CommandAudience.OPERATOR or call.is_operator
     ]
     texts = call.texts
     lines = [f"/{c.name} {c.format_usage(texts)}".rstrip() + f" – {c.describe(texts)}" for c in allowed]

@@ -100,7 +100,8 @@ def fork(call: CommandCall) -> CommandResult:
             sessions.rename(call.tx, copy, call.text, by=TitleBy.PERSON)
         except Invalid as exc:
             refusal = f" {to_sentence(call.texts.render(exc.text))}"
-    reply = call.say("session.forked", session=quote_title(sessions.get(call.tx, copy.id)))
+    key = "session.forked" if call.lane else "session.copied"
+    reply = call.say(key, session=quote_title(sessions.get(call.tx, copy.id)))
     return CommandResult(f"{reply}{refusal}", copy.id)
 
 

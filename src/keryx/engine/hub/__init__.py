@@ -275,7 +275,8 @@ class Hub(HubPart):
     @write_unit("change")
     def change(self, tx: Transaction, viewer: Viewer, session: SessionId, change: SessionChange) -> None:
         """Set several values of a session, all or nothing."""
-        control.change(tx, sessions.get(tx, session, viewer=viewer), viewer, change)
+        row = sessions.get(tx, session, viewer=viewer)
+        control.change(tx, row, viewer, change, policy=self._policy)
 
     @write_unit("delete")
     def delete(self, tx: Transaction, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:

@@ -4,15 +4,26 @@ from datetime import timedelta
 
 from msgspec import UNSET
 
-from keryx.core.errors import Conflict, Invalid
+from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.lanes import Lane
 from keryx.core.messages import Mark, Message, Parts, Role, is_active
 from keryx.core.questions import QuestionState
 from keryx.core.resets import ResetReason
-from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, TitleBy, Viewer
+from keryx.core.sessions import (
+    EndReason,
+    PruneRule,
+    Session,
+    SessionChange,
+    SessionSettings,
+    TitleBy,
+    Viewer,
+)
+from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.core.turns import Turn, TurnState
-from keryx.engine.units import answers
+from keryx.engine.policy import Policy
+from keryx.engine.units import answers, place
 from keryx.store import lanes, messages, projects, questions, sessions, turns
 from keryx.store.db import Transaction
 
@@ -23,16 +34,22 @@ _RESET_NOTICES = {
 }
 
 
-def change(tx: Transaction, session: Session, viewer: Viewer, change: SessionChange) -> None:
-    """Set new values of a session. Raise `NotFound` for a project that the viewer does not have, `Conflict` for a title
-    that is taken."""
+def change(
+    tx: Transaction, session: Session, viewer: Viewer, change: SessionChange, *, policy: Policy
+) -> None:
+    """Set new values of a session. Raise `NotFound` for a project that the viewer does not have or a model that the
+    agent does not offer, `Conflict` for a title that is taken."""
     if change.title is not UNSET:
         sessions.rename(tx, session, change.title, by=TitleBy.PERSON)
     if change.project is not UNSET:
         project = projects.find(tx, viewer, change.project).id if change.project else None
         sessions.set_project(tx, session, project)
     if change.settings is not UNSET:
-        sessions.set_settings(tx, session, change.settings.apply(session.settings))
+        settings = change.settings.apply(session.settings)
+        if settings.model != session.settings.model:
+            known = list_models(tx, policy, session, settings, place.find_source(session, None))
+            check_model(settings.model, known)
+        sessions.set_settings(tx, session, settings)
     if change.cwd is not UNSET:
         sessions.set_cwd(tx, session, change.cwd)
     if change.pinned is not UNSET:
@@ -41,6 +58,25 @@ def change(tx: Transaction, session: Session, viewer: Viewer, change: SessionCha
         sessions.set_archived(tx, session, change.archived)
     if change.ended is not UNSET:
         set_ended(tx, session, change.ended)
+
+
+def list_models(
+    tx: Transaction, policy: Policy, session: Session | None, settings: SessionSettings, source: Source
+) -> tuple[str, ...]:
+    """Return the models that the agent of a session offers, the default first; none if they are not known yet."""
+    agent = policy.choose_agent(settings, source)
+    if not agent or agent in policy.model_agents:
+        return policy.models
+    binding = sessions.list_bindings(tx, session.id).get(agent) if session else None
+    if binding is None:
+        return ()
+    return tuple(dict.fromkeys((binding.model, *binding.models))) if binding.model else binding.models
+
+
+def check_model(model: str | None, known: tuple[str, ...]) -> None:
+    """Raise `NotFound` for a model that is not among those that are known."""
+    if model and known and model not in known:
+        raise NotFound(Phrase("setting.model_unknown", name=repr(model[:80]), choices=", ".join(known)))
 
 
 def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | None:

@@ -43,7 +43,6 @@ _MEDIA_FIELD = "media"
 _CURRENCY = "USD"
 _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
 # Commands that switch a lane to another session: an editor opens sessions itself.
-_LANE_COMMANDS = frozenset({"new", "resume", "undo-reset", "fork"})
 
 
 class UpdateBuilder:
@@ -384,8 +383,7 @@ def build_commands_update(texts: Texts) -> Json:
                 "description": c.describe(texts),
                 **({"input": {"hint": usage}} if (usage := c.format_usage(texts)) else {}),
             }
-            for c in commands.COMMANDS
-            if c.listed and c.name not in _LANE_COMMANDS
+            for c in commands.list_commands()
         ],
     }
 

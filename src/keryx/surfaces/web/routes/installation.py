@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, SessionId
-from keryx.engine.commands import COMMANDS
+from keryx.engine.commands import list_commands
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
@@ -45,8 +45,7 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
                 aliases=list(c.aliases),
                 busy=c.busy,
             )
-            for c in COMMANDS
-            if c.listed
+            for c in list_commands()
         ],
         preferences=people.present_preferences(home.preferences),
         composer=await present_composer(request, home.composed),
