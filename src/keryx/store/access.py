@@ -234,10 +234,6 @@ def lock_attempts(tx: Transaction, key: str) -> None:
     )
 
 
-def clear_attempts(tx: Transaction, key: str) -> None:
-    tx.run("delete from guesses where key = :key", {"key": key})
-
-
 def trim_attempts(tx: Transaction, *, before: datetime) -> int:
     return tx.count("delete from guesses where last_at < :before", {"before": to_micros(before)})
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from keryx.core.access import AccessRule, Verdict, judge
 from keryx.core.deliveries import Target
 from keryx.core.messages import Text, text_parts
 from keryx.core.source import ChatType
@@ -166,8 +167,23 @@ def test_a_channel_speaks_for_itself() -> None:
 
 def test_an_anonymous_administrator_speaks_as_the_group() -> None:
     anonymous = {"id": 1087968824, "is_bot": True, "first_name": "Group"}
-    source = said(chat=GROUP, sender=anonymous, sender_chat=GROUP, text="hello").inbound.source
+    source = said(
+        chat=GROUP, sender=anonymous, sender_chat=GROUP, author_signature="the boss", text="hello"
+    ).inbound.source
     assert (source.user, source.user_name, source.bot) == ("-100", "Friends", False)
+
+
+@pytest.mark.parametrize(("account", "bot"), [(136817688, True), (777000, False)])
+def test_who_posts_as_a_channel_is_a_person(account: int, bot: bool) -> None:
+    fake = {"id": account, "is_bot": bot, "first_name": "Channel", "language_code": "en"}
+    channel = {"id": -200, "type": "channel", "title": "News"}
+    source = said(chat=GROUP, sender=fake, sender_chat=channel, text="hello").inbound.source
+    assert (source.user, source.user_name, source.bot, source.language) == ("-200", "News", False, None)
+    closed, listed = AccessRule(), AccessRule(allow=("-200",))
+    assert judge(listed, source, granted=False) is Verdict.ALLOWED
+    assert judge(AccessRule(groups=("-100",)), source, granted=False) is Verdict.ALLOWED
+    # A channel in a group is not offered a code: everybody there would read it.
+    assert judge(closed, source, granted=False) is Verdict.IGNORED
 
 
 def test_a_bot_is_told_from_a_person() -> None:

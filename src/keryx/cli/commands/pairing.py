@@ -57,7 +57,7 @@ async def approve(
 ) -> None:
     """Let a person in by the code they were told. They are told that they are in.
 
-    After five wrong codes none is taken for an hour.
+    For example:
 
         keryx pairing approve telegram ABCD2347
         keryx pairing approve telegram ABCD2347 --operator

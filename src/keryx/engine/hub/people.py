@@ -83,19 +83,12 @@ class HubPeople(HubPart):
         waiting = access.list_open_pairings(tx, profile=viewer.profile)
         return PairingOverview(waiting=waiting, granted=access.list_grants(tx, viewer.profile))
 
-    async def approve(self, viewer: Viewer, platform: str, code: str, *, operator: bool = False) -> Grant:
-        """Grant access to the person who has this code. Raise `NotFound` for a wrong code, `Forbidden` after too many."""
-        # The failed attempt is committed before the error is raised.
-        grant = await self._approve(viewer, platform, code, operator=operator)
-        if grant is None:
-            raise pairing.build_wrong_code_error(platform)
-        return grant
-
     @write_unit("people.approve")
     @_for_operator
-    def _approve(
-        self, tx: Transaction, viewer: Viewer, platform: str, code: str, *, operator: bool
-    ) -> Grant | None:
+    def approve(
+        self, tx: Transaction, viewer: Viewer, platform: str, code: str, *, operator: bool = False
+    ) -> Grant:
+        """Grant access to the person who has this code. Raise `NotFound` for a wrong code."""
         profile, by = viewer.profile, viewer.principal
         return pairing.approve_pairing(tx, code, profile=profile, platform=platform, operator=operator, by=by)
 

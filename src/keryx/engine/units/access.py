@@ -190,16 +190,16 @@ def approve_pairing(
     platform: str,
     operator: bool,
     by: PrincipalId,
-) -> Grant | None:
-    """Grant access to the person who got this code, and welcome them. Count a wrong code and return `None`."""
+) -> Grant:
+    """Grant access to the person who got this code, and welcome them. Raise `NotFound` for a wrong code.
+
+    Only operators approve, and they may let in anybody, so wrong codes are not counted."""
     access_store.lock_attempts(tx, build_lock_key(profile, platform))
-    key = f"pairing:{profile}:{platform}"
-    check_wrong_codes(tx, key)
     pairing = access_store.find_pairing_by_code(tx, code, profile=profile, platform=platform)
     if pairing is None:
-        access_store.add_failed_attempt(tx, key, since=tx.now - LOCKOUT)
-        return None
-    access_store.clear_attempts(tx, key)
+        raise NotFound(
+            f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour at most, and the last one that a person was told counts"
+        )
     access_store.remove_pairing(tx, profile=profile, platform=platform, person=pairing.person)
     grant = access_store.add_grant(
         tx,
@@ -213,12 +213,6 @@ def approve_pairing(
     welcome = tx.texts.speak(pairing.language).say("person.welcome")
     deliveries.enqueue(tx, pairing.target, welcome, of=Viewer(profile, OPERATOR))
     return grant
-
-
-def build_wrong_code_error(platform: str) -> NotFound:
-    return NotFound(
-        f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour at most, and the last one that a person was told counts"
-    )
 
 
 def deny_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> None:

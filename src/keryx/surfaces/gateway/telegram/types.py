@@ -119,14 +119,13 @@ class TextQuote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelegramMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of a chat. `sender` is whom it is from; a chat that speaks for itself is in `sender_chat`."""
+    """One message of a chat. `sender_chat` is the chat that it was written as; `sender` is then an account of Telegram."""
 
     message_id: int
     chat: TelegramChat
     date: UnixTime = 0
     sender: TelegramUser | None = msgspec.field(default=None, name="from")
     sender_chat: TelegramChat | None = None
-    author_signature: str = ""
     message_thread_id: int | None = None
     is_topic_message: bool = False
     edit_date: UnixTime | None = None

@@ -35,8 +35,6 @@ _CHAT_TYPES = {"private": ChatType.DM, "group": ChatType.GROUP, "supergroup": Ch
 _COMMAND_PATTERN = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|\Z)")
 # The clients of Telegram split a text of more than 4096 characters into several messages.
 _MIN_SPLIT_LENGTH = 4000
-_TELEGRAM_USER_ID = 777_000
-_ANONYMOUS_USER_ID = 1_087_968_824
 
 
 class BotIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,13 +187,10 @@ def _build_parts(text: str) -> Parts:
 
 
 def _build_source(message: TelegramMessage, me: BotIdentity) -> Source:
-    chat, sender, root = message.chat, message.sender, message.reply_to_message
-    if sender is None or (message.sender_chat and sender.id in (_TELEGRAM_USER_ID, _ANONYMOUS_USER_ID)):
-        # An anonymous administrator and a channel write as their chat.
-        author = message.sender_chat or chat
-        user, name, bot = author.id, message.author_signature or author.name, False
-    else:
-        user, name, bot = sender.id, sender.name, sender.is_bot
+    chat, root = message.chat, message.reply_to_message
+    # An anonymous administrator and a channel write as a chat. Telegram then names an account of its own as the sender.
+    sender = message.sender if message.sender_chat is None else None
+    author = sender or message.sender_chat or chat
     thread = str(message.message_thread_id) if message.is_topic_message else None
     topic = root.forum_topic_created if root and message.is_topic_message else None
     kind = _CHAT_TYPES.get(chat.type, ChatType.CHANNEL)
@@ -205,11 +200,11 @@ def _build_source(message: TelegramMessage, me: BotIdentity) -> Source:
         chat=str(chat.id),
         chat_name=chat.name or None,
         chat_type=ChatType.THREAD if thread and kind is ChatType.GROUP else kind,
-        user=str(user),
-        user_name=name or None,
+        user=str(author.id),
+        user_name=author.name or None,
         thread=thread,
         topic=topic.name if topic else None,
-        bot=bot,
+        bot=sender is not None and sender.is_bot,
         message=str(message.message_id),
         language=sender.language_code or None if sender else None,
     )
