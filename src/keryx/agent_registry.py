@@ -83,7 +83,7 @@ async def open_transcriber(settings: Settings) -> AsyncGenerator[TranscribeSound
         from keryx.agents.llm import transcription  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
         raise Invalid(
-            f"[transcription] needs an extra ({exc.name} is missing): pip install 'keryx[llm]'"
+            f"[transcription] needs an extra ({exc.name} is missing): run pip install '.[llm]' in the folder of Keryx"
         ) from exc
     async with transcription.open_transcriber(model) as transcribe:
         yield transcribe
@@ -101,6 +101,8 @@ async def _open_llm_agent(
     try:
         from keryx.llm_factory import open_llm_agent as opened  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
-        raise Invalid(f"models need an extra ({exc.name} is missing): pip install 'keryx[llm]'") from exc
+        raise Invalid(
+            f"models need an extra ({exc.name} is missing): run pip install '.[llm]' in the folder of Keryx"
+        ) from exc
     async with opened(settings, builtin, clock, editor_tools) as agent:
         yield agent

