@@ -126,6 +126,7 @@ PUBLIC_NAMES = {
         "Unavailable",
         "Retryable",
         "StoreBroken",
+        "StoreDamaged",
         "DiskFull",
     ],
 }

@@ -94,5 +94,9 @@ class StoreBroken(Unavailable):
     pass
 
 
+class StoreDamaged(StoreBroken):
+    """What is in the store is wrong. Every other `StoreBroken` says only that the store cannot be used now."""
+
+
 class DiskFull(Retryable):
     pass

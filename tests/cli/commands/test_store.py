@@ -1,17 +1,27 @@
 """What a person sees of export, import, verify, backup, restore, copy, stats and doctor."""
 
+import ctypes
 import fcntl
 import io
 import json
+import resource
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, LiteralString, cast
 
 import apsw
 import psycopg
 import pytest
+from tests.cli.driver import command
 
 from keryx.cli.commands import run
 from keryx.store.admin import backup
+
+_FUTURE = "insert into migrations (number, name, checksum, applied_at) values (9999, 'future', 'x', 0)"
+_PR_CAPBSET_DROP = 24
+_CAP_DAC_OVERRIDE = 1
+_CAP_DAC_READ_SEARCH = 2
 
 
 class Shell:
@@ -130,6 +140,63 @@ def test_a_damaged_search_index_is_no_loss_and_is_built_again(used_shell: Shell)
     assert "keryx store reindex" in told and "restore a backup" not in told
     assert "The search index has" in used_shell("store", "reindex")
     assert "in order" in used_shell("verify")
+
+
+def test_a_store_of_a_newer_keryx_could_not_be_checked(used_shell: Shell) -> None:
+    connection = apsw.Connection(str(used_shell.store))
+    connection.execute(_FUTURE)  # pyright: ignore[reportUnknownMemberType]
+    connection.close()
+    told = used_shell("verify", code=5)
+    assert "could not be checked" in told and "upgrade Keryx" in told and "backup" not in told
+
+
+def test_a_newer_or_read_only_postgresql_could_not_be_checked(
+    shell: Shell, postgres: str, new_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = _own_schema(postgres, new_schema)
+    monkeypatch.setenv("KERYX_DATABASE", address)
+    shell("send", "hello", "--wait")
+    monkeypatch.setenv("KERYX_DATABASE", f"{address}%20-c%20default_transaction_read_only%3Don")
+    told = shell("verify", code=5)
+    assert "could not be checked" in told and "read-only" in told
+    monkeypatch.setenv("KERYX_DATABASE", address)
+    assert "in order" in shell("verify")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(_FUTURE)
+    told = shell("verify", code=5)
+    assert "could not be checked" in told and "upgrade Keryx" in told and "backup" not in told
+
+
+def forbid_growth() -> None:
+    """No file can be written any more, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def drop_rights() -> None:
+    """Rights of files count for root too."""
+    for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
+        ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize("limit", [forbid_growth, drop_rights])
+def test_a_full_disk_and_a_read_only_home_hide_no_damage_and_are_none(
+    used_shell: Shell, limit: Callable[[], None], damage: bool
+) -> None:
+    if damage:
+        used_shell.store.write_bytes(_settled(used_shell)[:60_000])
+    used_shell.store.chmod(0o400)
+    used_shell.home.chmod(0o500)
+    try:
+        ran = subprocess.run(
+            command("verify"), preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+    finally:
+        used_shell.home.chmod(0o700)
+    told = ran.stdout + ran.stderr
+    assert ran.returncode == (1 if damage else 5), told
+    assert ("could not be checked" in told) is not damage
+    assert ("restore a backup" in told) is damage
 
 
 def test_verify_of_nothing_says_so_and_makes_nothing(shell: Shell) -> None:

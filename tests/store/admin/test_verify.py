@@ -237,7 +237,8 @@ async def test_a_torn_or_foreign_file_is_named(tmp_path: Path, spoil: Callable[[
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "is not there" in backup.check_file(tmp_path / "none.db")[0].text
+    with pytest.raises(StoreBroken, match="is not there"):
+        backup.check_file(tmp_path / "none.db")
 
 
 def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:

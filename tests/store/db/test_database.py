@@ -10,7 +10,7 @@ from tests.conftest import Open
 
 from keryx.core import changes
 from keryx.core.clock import from_micros, to_micros
-from keryx.core.errors import Conflict, Invalid, StoreBroken, Unavailable
+from keryx.core.errors import Conflict, Invalid, StoreBroken, StoreDamaged, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.store import changes as changes_store
 from keryx.store import inbox, sessions
@@ -74,7 +74,7 @@ async def test_a_statement_that_fails_in_one_unit_does_not_harm_the_others(
         *(store.write(move, str(n)) for n in range(5, 10)),
         return_exceptions=True,
     )
-    assert [type(o) for o in outcomes if o is not None] == [StoreBroken]
+    assert [type(o) for o in outcomes if o is not None] == [StoreDamaged]
     assert await store.read(names) == {str(n) for n in range(10)}
 
 

@@ -31,7 +31,9 @@ async def test_opening_again_keeps_what_was_stored(opener: Open) -> None:
     assert [row[0] for row in await again.read(lambda tx: tx.rows("select id from sessions"))] == [session.id]
 
 
-@pytest.mark.parametrize(("damage", "advice"), [(newer, "upgrade Keryx"), (changed, "restore a backup")])
+@pytest.mark.parametrize(
+    ("damage", "advice"), [(newer, "upgrade Keryx"), (changed, "use the Keryx that wrote it")]
+)
 async def test_a_schema_that_is_not_ours_is_refused(
     opener: Open, damage: Callable[[Transaction], None], advice: str
 ) -> None:

@@ -14,7 +14,16 @@ from tests import left_out
 from tests.builders import Store, a_session, at_time, quiet
 from tests.postgres import Server, Unstartable
 
-from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.core.errors import (
+    Conflict,
+    DiskFull,
+    Invalid,
+    KeryxError,
+    Retryable,
+    StoreBroken,
+    StoreDamaged,
+    Unavailable,
+)
 from keryx.core.ids import DEFAULT_PROFILE, SessionId
 from keryx.core.ports.adapter import Receipt
 from keryx.store import inbox, sessions
@@ -299,7 +308,8 @@ async def test_a_process_that_ends_at_once_has_woken_the_others(server: Server) 
         (pg.DiskFull(), DiskFull),
         (pg.AdminShutdown(), Retryable),
         (pg.ForeignKeyViolation("x"), Conflict),
-        (pg.UndefinedTable("x"), StoreBroken),
+        (pg.UndefinedTable("x"), StoreDamaged),
+        (pg.ReadOnlySqlTransaction("x"), StoreBroken),
         (psycopg.OperationalError("gone\nfor good"), Retryable),
         (RuntimeError("odd"), Unavailable),
     ],

@@ -9,7 +9,7 @@ import apsw
 import pytest
 from tests.builders import Store, at_time
 
-from keryx.core.errors import DiskFull, Retryable, StoreBroken
+from keryx.core.errors import DiskFull, Retryable, StoreBroken, StoreDamaged
 from keryx.store import inbox
 from keryx.store.db import Transaction
 from keryx.store.db.sqlite import (
@@ -143,10 +143,10 @@ async def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path: Pat
         (apsw.BusyError(), Retryable, "try again"),
         (apsw.LockedError(), Retryable, "try again"),
         (apsw.FullError(), DiskFull, "free some space"),
-        (apsw.CorruptError(), StoreBroken, "restore a backup"),
+        (apsw.CorruptError(), StoreDamaged, "restore a backup"),
         (apsw.IOError(), StoreBroken, "check the disk"),
         (apsw.ReadOnlyError(), StoreBroken, "check its rights"),
-        (apsw.SQLError("odd"), StoreBroken, "odd"),
+        (apsw.SQLError("odd"), StoreDamaged, "odd"),
     ],
 )
 def test_errors_of_sqlite_become_ours(error: apsw.Error, ours: type[Exception], advice: str) -> None:

@@ -19,7 +19,7 @@ from keryx.cli.commands.config import mask_secrets
 from keryx.cli.options import FLAG, Json, load_base
 from keryx.cli.progress_bar import show_progress
 from keryx.config import Settings
-from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound, StoreBroken
+from keryx.core.errors import Conflict, Invalid, NotFound, StoreBroken, StoreDamaged, Unavailable
 from keryx.core.records import Progress
 from keryx.store.admin import backup as backups
 from keryx.store.admin import copy as store_copy
@@ -101,7 +101,8 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
 async def verify(*, json: Json = False) -> int:
     """Check that everything in the store is as it must be. May be run at any time, also while Keryx works.
 
-    The exit code is 1 if something is wrong, and each problem is named.
+    The exit code is 1 if something is wrong, and each problem is named. It is 5 if the store could not be checked: a full
+    disk, a home that cannot be written, or a store of a newer Keryx say nothing about what is in the store.
 
         keryx verify
         keryx verify --json
@@ -118,7 +119,8 @@ async def verify(*, json: Json = False) -> int:
         text = output.sanitize(about + problem.text, one_line=True)
         output.write(f"{output.style_text(problem.check, 'bad')}: {text}")
     if any(problem.check != SEARCH_INDEX_CHECK for problem in problems):
-        output.warn(f"keryx: {len(problems)} problems found: restore a backup, or export what can be read")
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        output.warn(f"keryx: {count} found: restore a backup, or export what can be read")
     elif not problems:
         output.write("Everything is in order.")
     return int(bool(problems))
@@ -284,16 +286,17 @@ async def stats(*, json: Json = False) -> None:
 
 async def _find_problems(settings: Settings, progress: Progress) -> list[StoreProblem]:
     found: list[StoreProblem] = []
-    if not settings.on_postgres:
-        progress("file", 0, 0)
-        found += await asyncio.to_thread(backups.check_file, Path(settings.store))
     try:
+        if not settings.on_postgres:
+            progress("file", 0, 0)
+            found += await asyncio.to_thread(backups.check_file, Path(settings.store))
         async with open_database(settings) as database:
             found += await check_all(database, progress=progress)
-    except KeryxError as exc:
-        if settings.on_postgres:
-            raise
+    except StoreDamaged as exc:
         found = found or [StoreProblem(check="file", subject="store", text=str(exc))]
+    except Unavailable as exc:
+        if not found:
+            raise Unavailable(f"the store could not be checked: {exc}") from exc
     return found
 
 

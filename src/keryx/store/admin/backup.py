@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from keryx.core import codec
-from keryx.core.errors import Conflict, Invalid, KeryxError, StoreBroken
+from keryx.core.errors import Conflict, Invalid, StoreBroken, StoreDamaged
 from keryx.core.records import Progress, ignore_progress
 from keryx.store.admin import copy as store_copy
 from keryx.store.admin.verify import MAX_PROBLEMS, StoreProblem
@@ -31,16 +31,15 @@ _FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
 def check_file(path: Path) -> list[StoreProblem]:
-    """What is wrong with the pages and references of a file. Changes nothing, and never raises for damage."""
+    """What is wrong with the pages and references of a file. Changes nothing, and never raises for damage.
+
+    Raise `Unavailable` if the file cannot be read now, which says nothing about what is in it."""
     try:
-        connection = _open_read_only(path)
-        connection.execute("select count(*) from sqlite_schema").fetchall()
-    except apsw.CantOpenError as exc:
-        return [_make_file_problem(str(translate_error(exc, path)))]
-    except (apsw.Error, KeryxError) as exc:
-        return [_make_file_problem(str(exc))]
-    with closing(connection):
-        return list(_find_damage(connection, path))
+        with closing(_open_read_only(path)) as connection:
+            connection.execute("select count(*) from sqlite_schema").fetchall()
+            return list(_find_damage(connection, path))
+    except apsw.Error as exc:
+        return [_make_file_problem(_describe_damage(exc, path))]
 
 
 def copy_file(source: Path, target: Path, *, progress: Progress = ignore_progress) -> None:
@@ -128,19 +127,27 @@ def _find_damage(connection: apsw.Connection, path: Path) -> Iterator[StoreProbl
         rows = connection.execute(f"pragma integrity_check({MAX_PROBLEMS})").fetchall()
         yield from (_make_file_problem(str(row[0])) for row in rows if row[0] != "ok")
     except apsw.Error as exc:
-        yield _make_file_problem(str(exc))
+        yield _make_file_problem(_describe_damage(exc, path))
     try:
         rows = list(islice(connection.execute("pragma foreign_key_check"), MAX_PROBLEMS))
         for table, row, parent, _ in rows:
             text = f"row {row} names a row of {parent} that is not there"
             yield StoreProblem(check="references", subject=str(table), text=text)
     except apsw.Error as exc:
-        yield StoreProblem(check="references", subject="store", text=str(exc))
+        yield StoreProblem(check="references", subject="store", text=_describe_damage(exc, path))
     try:
         if connection.pragma("application_id") != APPLICATION_ID:
             yield _make_file_problem(f"{path} belongs to another program")
     except apsw.Error as exc:
-        yield _make_file_problem(str(exc))
+        yield _make_file_problem(_describe_damage(exc, path))
+
+
+def _describe_damage(exc: apsw.Error, path: Path) -> str:
+    """Raise the error instead if it is no sign of damage."""
+    error = translate_error(exc, path)
+    if not isinstance(error, StoreDamaged):
+        raise error from exc
+    return str(exc)
 
 
 def _make_file_problem(text: str) -> StoreProblem:

@@ -11,7 +11,7 @@ from keryx.core import codec
 from keryx.core import source as sources
 from keryx.core.access import AccessRule
 from keryx.core.deliveries import Target
-from keryx.core.errors import Invalid, KeryxError
+from keryx.core.errors import Conflict, Invalid, NotFound, StoreDamaged
 from keryx.core.media import Media
 from keryx.core.messages import Message, Parts, Role, ToolCall, ToolResult
 from keryx.core.ports.adapter import Receipt
@@ -29,7 +29,7 @@ MAX_PROBLEMS = 50
 SEARCH_INDEX_CHECK = "search index"
 _PAGE_SIZE = 500
 # A damaged row can hold any value: text that is none, a number where a word should be.
-_UNREADABLE = (KeryxError, ValueError, TypeError, LookupError)
+_UNREADABLE = (StoreDamaged, Invalid, NotFound, Conflict, ValueError, TypeError, LookupError)
 _JSON_COLUMNS: tuple[tuple[str, str, str, Any], ...] = (
     ("messages", "id", "parts", Parts),
     ("messages", "id", "author", str),
@@ -330,7 +330,9 @@ _CHECKS: list[tuple[str, StoreCheck]] = [
 
 
 async def verify(database: Database, *, progress: Progress = ignore_progress) -> list[StoreProblem]:
-    """Every broken invariant, at most `MAX_PROBLEMS` of each kind. What cannot be read is a problem, never an error."""
+    """Every broken invariant, at most `MAX_PROBLEMS` of each kind. Damage is a problem, never an error.
+
+    Raise `Unavailable` if the store cannot be read now, which says nothing about what is in it."""
     found: list[StoreProblem] = []
     for n, (name, check) in enumerate(_CHECKS):
         progress(name, n, len(_CHECKS))

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from keryx.core.clock import Clock, from_micros, to_micros
-from keryx.core.errors import StoreBroken, Unavailable
+from keryx.core.errors import StoreDamaged, Unavailable
 from keryx.core.texts import Catalogue
 from keryx.timing import WakeSignal
 
@@ -135,7 +135,7 @@ def get_last_issued(tx: Transaction, table: str, column: str) -> int:
         return row[0] if row else 0
     row = tx.row("select pg_get_serial_sequence(:table, :column)", {"table": table, "column": column})
     if row is None:
-        raise StoreBroken(f"{table} gives out no numbers: restore a backup")
+        raise StoreDamaged(f"{table} gives out no numbers: restore a backup")
     row = tx.row(f"select case when is_called then last_value else last_value - 1 end from {row[0]}")
     return row[0] if row else 0
 

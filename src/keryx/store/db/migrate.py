@@ -60,7 +60,7 @@ def apply(tx: Transaction) -> int:
             )
         if known[number].checksum != checksum:
             raise StoreBroken(
-                f"schema {number} ({name}) of this store differs from the one Keryx knows: restore a backup, or report it"
+                f"schema {number} ({name}) of this store differs from the one Keryx knows: use the Keryx that wrote it, or report it"
             )
     fresh = [m for m in known.values() if m.number not in done]
     for migration in fresh:

@@ -18,7 +18,16 @@ from psycopg.conninfo import conninfo_to_dict
 
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
-from keryx.core.errors import Conflict, DiskFull, Invalid, KeryxError, Retryable, StoreBroken, Unavailable
+from keryx.core.errors import (
+    Conflict,
+    DiskFull,
+    Invalid,
+    KeryxError,
+    Retryable,
+    StoreBroken,
+    StoreDamaged,
+    Unavailable,
+)
 from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.store.db import (
     NO_PARAMS,
@@ -289,6 +298,14 @@ def translate_error(exc: Exception) -> KeryxError:
             return Retryable(f"the connection to PostgreSQL failed ({_first_line(exc)}): check that it runs")
         case pg.IntegrityError():
             return Conflict(f"PostgreSQL refused a change: {_first_line(exc)}")
+        case (
+            pg.UndefinedTable()
+            | pg.UndefinedColumn()
+            | pg.DataCorrupted()
+            | pg.IndexCorrupted()
+            | psycopg.DataError()
+        ):
+            return StoreDamaged(f"PostgreSQL refused a statement: {_first_line(exc)}")
         case psycopg.Error():
             return StoreBroken(f"PostgreSQL refused a statement: {_first_line(exc)}")
         case _:

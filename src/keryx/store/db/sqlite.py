@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar, cast
 import apsw
 
 from keryx.core.clock import Clock
-from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken
+from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, StoreDamaged
 from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.store.db import (
     NO_PARAMS,
@@ -341,17 +341,21 @@ def translate_error(exc: apsw.Error, path: Path | None = None) -> KeryxError:
         case apsw.FullError():
             return DiskFull(f"the disk of {where} is full: free some space, Keryx goes on by itself")
         case apsw.NotADBError():
-            return StoreBroken(
+            return StoreDamaged(
                 f"{where} is not a Keryx store: move the file away, or set KERYX_HOME elsewhere"
             )
         case apsw.CorruptError():
-            return StoreBroken(f"{where} is damaged ({exc}): run `keryx verify`, then restore a backup")
+            return StoreDamaged(f"{where} is damaged ({exc}): run `keryx verify`, then restore a backup")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             return StoreBroken(
                 f"{where} cannot be opened for writing: check its rights, or set KERYX_HOME elsewhere"
             )
         case apsw.IOError():
-            return StoreBroken(f"reading or writing {where} failed ({exc}): check the disk")
+            return StoreBroken(
+                f"reading or writing {where} failed ({exc}): check the disk and its free space"
+            )
+        case apsw.SQLError() | apsw.FormatError() | apsw.MismatchError():
+            return StoreDamaged(f"{where} refused a statement: {exc}")
         case _:
             return StoreBroken(f"{where} refused a statement: {exc}")
 

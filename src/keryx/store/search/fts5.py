@@ -43,6 +43,14 @@ create table titles (id integer primary key, session text not null unique);
 create table state (one integer primary key check (one = 1), value text not null);
 """
 _REPAIRABLE_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, apsw.FormatError)
+# A full disk causes these. What is in the file is not wrong.
+_NO_ROOM = {
+    apsw.SQLITE_IOERR_WRITE,
+    apsw.SQLITE_IOERR_TRUNCATE,
+    apsw.SQLITE_IOERR_SHMSIZE,
+    apsw.SQLITE_IOERR_SHMOPEN,
+    apsw.SQLITE_IOERR_SHMMAP,
+}
 _TYPICAL_LENGTH = 100
 _CHECKPOINT_PAGES = 1000
 
@@ -199,11 +207,8 @@ class Fts5Backend:
         return _open_index(self._path), _get_file_id(self._path)
 
     def _translate_error(self, exc: apsw.Error) -> Exception:
-        return (
-            IndexDamaged(str(exc))
-            if isinstance(exc, _REPAIRABLE_ERRORS)
-            else translate_error(exc, self._path)
-        )
+        repairable = isinstance(exc, _REPAIRABLE_ERRORS) and getattr(exc, "extendedresult", 0) not in _NO_ROOM
+        return IndexDamaged(str(exc)) if repairable else translate_error(exc, self._path)
 
 
 def compile_query(ask: IndexQuery) -> str:
