@@ -1,23 +1,28 @@
 """The composition root: builds the engine with agents, adapters and store from the settings."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import msgspec
 
 from keryx import agent_registry, logs, tracing
+from keryx.agents import python
 from keryx.agents.editor_tools import EditorTools
+from keryx.agents.python import SessionEndFunction
 from keryx.bootstrap import BaseApp
 from keryx.config import Settings
 from keryx.core import ids
 from keryx.core.ports.adapter import Adapter
+from keryx.core.sessions import Session
 from keryx.core.turns import Turn
 from keryx.engine import threaded_adapter
 from keryx.engine.builtin_tools import BuiltinTools
+from keryx.engine.loops.sweeps import SessionFinalizer
 from keryx.engine.service import Service
 from keryx.engine.units import place
 from keryx.engine.units.turn_writes import TurnInput
-from keryx.store import inbox
+from keryx.store import inbox, messages
 from keryx.store.db import Database, Transaction
 
 _SALT_KEY = "prompt:salt"
@@ -50,6 +55,7 @@ class App(BaseApp):
             self.open_hub(policy) as hub,
             agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, editor_tools) as agents,
             agent_registry.open_transcriber(self.settings) as transcribe,
+            self._open_end_hooks(everything) as hooks,
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             logs.set_salt(self._salt)
@@ -64,6 +70,7 @@ class App(BaseApp):
                 ),
                 transcribe=transcribe,
                 adapters=adapters,
+                hooks=hooks,
                 kind=kind,
                 everything=everything,
             )
@@ -72,6 +79,22 @@ class App(BaseApp):
                     yield service
             finally:
                 await threaded_adapter.close_all(adapters)
+
+    @asynccontextmanager
+    async def _open_end_hooks(self, everything: bool) -> AsyncGenerator[dict[str, SessionFinalizer]]:
+        """Open the hooks that the settings name, for a node."""
+        async with AsyncExitStack() as stack:
+            hooks: dict[str, SessionFinalizer] = {}
+            for path in self.settings.session_end.hooks if everything else ():
+                hook = await stack.enter_async_context(python.open_end_hook(path))
+                hooks[path] = partial(self._run_end_hook, hook)
+            yield hooks
+
+    async def _run_end_hook(self, hook: SessionEndFunction, session: Session, reason: str) -> None:
+        said = await self.database.read(
+            "final.messages", lambda tx: messages.list_after(tx, session.id, after=0)
+        )
+        await hook(session, said, reason)
 
     def _describe_place(self, reading: TurnInput, turn: Turn) -> str:
         """Describe the chat for the prompt. The text is the same for every turn of a lane."""

@@ -81,6 +81,13 @@ class TranscriptionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     key: str = ""  # a reference, `env:NAME` or `file:PATH`
 
 
+class SessionEndSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens when a conversation has ended: by a reset, by its age, or by a person."""
+
+    hooks: tuple[str, ...] = ()  # package.module:object, called one after the other
+    prompt: str = ""  # then the agent of the conversation is asked this; its answer is sent to nobody
+
+
 class WatchdogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens to `keryx serve` when its event loop does not turn, or when it does not end. 0s means never."""
 
@@ -135,6 +142,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     media: MediaLimits = MediaLimits()
     watchdog: WatchdogSettings = WatchdogSettings()
     transcription: TranscriptionSettings = TranscriptionSettings()
+    session_end: SessionEndSettings = SessionEndSettings()
     web: WebSettings = WebSettings()
     compaction: CompactionPolicy = CompactionPolicy()
     budgets: Budgets = Budgets()
@@ -261,6 +269,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             zone=self.zone,
             currency=self.currency,
             jobs=self.jobs,
+            end_prompt=self.session_end.prompt.strip(),
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),

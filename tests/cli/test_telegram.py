@@ -1,9 +1,11 @@
 """Telegram through a real node, as a person sees it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from tests.cli.driver import Cli
 from tests.fakes.endpoint import EARS, KEY, MODEL, Endpoint, Refusal, Stall, answer
@@ -103,6 +105,49 @@ def test_a_question_that_the_provider_refuses_does_not_spoil_the_next(
         asked = [m["content"] for m in model.requests[1]["messages"] if m["role"] == "user"]
     assert "Could not process image" in telegram.texts()[0] and "/retry sends it again" in telegram.texts()[0]
     assert len(asked) == 1 and asked[0].endswith("\nhello") and "look at this" not in asked[0]
+
+
+HOOKS = """
+import os, signal
+from pathlib import Path
+
+
+async def remember(session, messages, reason):
+    with Path(os.environ["NOTES"]).open("a") as notes:
+        notes.write(f"{session.id} {reason} {len(messages)}\\n")
+
+
+async def die(session, messages, reason):
+    if not Path(os.environ["NOTES"] + ".died").exists():
+        Path(os.environ["NOTES"] + ".died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_end_of_a_conversation_runs_hooks_and_asks_the_agent_once_over_a_kill(
+    keryx: Cli, telegram: FakeTelegram, tmp_path: Path
+) -> None:
+    (tmp_path / "at_end.py").write_text(HOOKS)
+    (tmp_path / "keryx.toml").write_text(
+        '[session_end]\nhooks = ["at_end:remember", "at_end:die"]\nprompt = "save what is worth remembering"\n'
+    )
+    notes = tmp_path / "notes"
+    own = {"PYTHONPATH": str(tmp_path), "NOTES": str(notes)}
+    with keryx.serving(**own):
+        telegram.say("hello")
+        assert has_texts(telegram, "hello"), telegram.texts()
+        telegram.say("/new")
+        assert telegram.wait_for(lambda: len(telegram.texts()) == 2, 60)
+    (session,) = [s["session"]["id"] for s in sessions(keryx)]
+    # The first sweep of this node is killed by the second hook.
+    with keryx.serving(**own) as node:
+        node.process.wait(60)
+    with closing(apsw.Connection(str(tmp_path / "keryx.db"))) as store:
+        store.execute("update finals set due_at = 0")  # pyright: ignore[reportUnknownMemberType]
+    with keryx.serving(**own):
+        keryx.until("save what is worth remembering", "sessions", "show", session)
+    assert notes.read_text() == f"{session} reset 2\n"
+    assert not [t for t in telegram.texts() if "worth remembering" in t], "the answer is sent to nobody"
 
 
 def speak(telegram: FakeTelegram) -> None:

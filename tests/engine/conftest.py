@@ -1,6 +1,6 @@
 """The world of an engine test, over both engines."""
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from tests.engine.world import AT_ONCE, World
 from keryx.core.clock import Clock
 from keryx.core.ports.adapter import Adapter
 from keryx.core.ports.agent import Agent
-from keryx.engine.loops.sweeps import SessionFinalizer
+from keryx.engine.loops.sweeps import NO_HOOKS, SessionFinalizer
 from keryx.engine.policy import Policy
 from keryx.store.db import Database
 from keryx.testing import FakeClock
@@ -23,7 +23,7 @@ class Begin(Protocol):
         agent: Agent | None = None,
         adapters: Sequence[Adapter] | None = None,
         policy: Policy = AT_ONCE,
-        hooks: Sequence[SessionFinalizer] = (),
+        hooks: Mapping[str, SessionFinalizer] = NO_HOOKS,
         clock: Clock | None = None,
         database: Database | None = None,
     ) -> Awaitable[World]: ...
@@ -40,7 +40,7 @@ async def begin(database: Database, clock: FakeClock) -> AsyncIterator[Begin]:
             agent: Agent | None = None,
             adapters: Sequence[Adapter] | None = None,
             policy: Policy = AT_ONCE,
-            hooks: Sequence[SessionFinalizer] = (),
+            hooks: Mapping[str, SessionFinalizer] = NO_HOOKS,
             clock: Clock | None = None,
             database: Database | None = None,
         ) -> World:

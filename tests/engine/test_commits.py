@@ -134,7 +134,11 @@ async def test_a_chore_that_is_struck_is_done_in_the_end(
     recorder, case = FaultRecorder(database), NODE_WRITES[label]
     platform = case.adapter(FAKE, capabilities=case.able, limit=case.limit)
     world = await begin(
-        database=recorder, adapters=[platform], agent=case.agent, policy=case.policy, hooks=[Unreliable()]
+        database=recorder,
+        adapters=[platform],
+        agent=case.agent,
+        policy=case.policy,
+        hooks={"hook": Unreliable()},
     )
     world.fake = platform
     for when in FaultTiming:

@@ -26,7 +26,7 @@ from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn, TurnLimits
 from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange, SessionSnapshot
-from keryx.engine.loops.sweeps import SessionFinalizer
+from keryx.engine.loops.sweeps import NO_HOOKS, SessionFinalizer
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.store import deliveries, turns
@@ -201,7 +201,7 @@ class World:
         agent: Agent | None = None,
         adapters: Sequence[Adapter] | None = None,
         policy: Policy = AT_ONCE,
-        hooks: Sequence[SessionFinalizer] = (),
+        hooks: Mapping[str, SessionFinalizer] = NO_HOOKS,
     ) -> None:
         database.clock = clock
         self.database = database

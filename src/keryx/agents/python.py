@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial, reduce
 from typing import Any, TypeAlias, cast
@@ -13,7 +13,9 @@ import msgspec
 
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, Invalid, KeryxError, Unavailable
+from keryx.core.messages import Message
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
+from keryx.core.sessions import Session
 from keryx.plugin_thread import (
     PluginBlocked,
     PluginExit,
@@ -29,6 +31,7 @@ LOAD_SECONDS = 2.0
 _BEGIN_SECONDS = 0.25
 _MAX_THREADS = 8
 
+SessionEndFunction: TypeAlias = Callable[[Session, Sequence[Message], str], Coroutine[Any, Any, None]]
 RunFunction: TypeAlias = Callable[[TurnContext], AsyncGenerator[AgentEvent, None]]
 
 _SIGNATURE_HELP = "write `async def agent(context): yield TextDelta(...)`"
@@ -145,30 +148,59 @@ async def open_agent(path: str) -> AsyncGenerator[Agent]:
         await agent.close()
 
 
+@asynccontextmanager
+async def open_end_hook(path: str) -> AsyncGenerator[SessionEndFunction]:
+    """Open the function at `package.module:object` that is called when a session has ended, in a thread of its own. Raise
+    `Invalid` if there is none, and `Unavailable` if its module fails."""
+    thread = PluginThread(f"the hook {path}")
+
+    async def find() -> SessionEndFunction:
+        target = _import_object(path, "session_end.hooks")
+        if not inspect.iscoroutinefunction(target):
+            raise Invalid(
+                f"session_end.hooks: {path!r} is not an async function: write `async def hook(session, messages, reason): ...`"
+            )
+        return cast(SessionEndFunction, target)
+
+    try:
+        hook = await thread.run(find)
+
+        async def call(session: Session, messages: Sequence[Message], reason: str) -> None:
+            await thread.run(lambda: hook(session, messages, reason))
+
+        yield call
+    finally:
+        await thread.stop()
+
+
 def load(path: str) -> Agent:
     """Load the agent at `package.module:object`. Raise `Invalid` with a sentence that says what to fix, and `Unavailable`
     if its own code fails."""
+    return PythonAgent(path, _find_run(_import_object(path, "agent"), path))
+
+
+def _import_object(path: str, setting: str) -> object:
+    """Import the object that a setting names."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
-        raise Invalid(f"agent = {path!r} is not a path to an object: write package.module:object")
+        raise Invalid(f"{setting} = {path!r} is not a path to an object: write package.module:object")
     try:
         with guard_plugin():
             imported = importlib.import_module(module)
     except ModuleNotFoundError as exc:
         if exc.name and (module == exc.name or module.startswith(f"{exc.name}.")):
             raise Invalid(
-                f"agent = {path!r}: there is no module {exc.name!r}; install it, or put its folder on PYTHONPATH"
+                f"{setting} = {path!r}: there is no module {exc.name!r}; install it, or put its folder on PYTHONPATH"
             ) from exc
         raise Invalid(
-            f"agent = {path!r}: {module} needs the module {exc.name!r}, which is not installed"
+            f"{setting} = {path!r}: {module} needs the module {exc.name!r}, which is not installed"
         ) from exc
     except Exception as exc:
-        raise Unavailable(f"agent = {path!r}: importing {module} failed: {_describe_error(exc)}") from exc
+        raise Unavailable(f"{setting} = {path!r}: importing {module} failed: {_describe_error(exc)}") from exc
     try:
-        target = reduce(getattr, name.split("."), imported)
+        return reduce(getattr, name.split("."), imported)
     except AttributeError as exc:
-        raise Invalid(f"agent = {path!r}: {module} has no {name!r}") from exc
-    return PythonAgent(path, _find_run(target, path))
+        raise Invalid(f"{setting} = {path!r}: {module} has no {name!r}") from exc
 
 
 def _find_run(target: object, path: str) -> RunFunction:

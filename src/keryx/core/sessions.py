@@ -16,6 +16,8 @@ from keryx.core.texts import Phrase
 from keryx.core.usage import CostMeter, Tokens
 
 JOB_SURFACE = "job"
+# Of the turn that the settings may ask for when a session has ended.
+END_SURFACE = "end"
 EFFORTS = ("minimal", "low", "medium", "high")
 """The levels of reasoning effort that a model may be asked for."""
 LONGEST_TITLE = 100

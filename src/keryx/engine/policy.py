@@ -106,6 +106,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     give_up: timedelta = timedelta(hours=24)
     # How often the hook at the end of a session is tried.
     final_tries: int = 5
+    # What the agent is asked when a session has ended; empty for nothing.
+    end_prompt: str = ""
     # The tool sets that a session can switch on and off.
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
     # The models and agents that a session can choose. The first of each is the default.

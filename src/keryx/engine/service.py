@@ -1,6 +1,6 @@
 """Everything that one process runs in the background, started and stopped together."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -22,7 +22,7 @@ from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.loops.previews import Previews
 from keryx.engine.loops.runner import Runner
 from keryx.engine.loops.scheduler import Scheduler
-from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep, SessionFinalizer, repeat
+from keryx.engine.loops.sweeps import NO_HOOKS, ExpirySweep, RetentionSweep, SessionFinalizer, repeat
 from keryx.engine.plugins import RoleLookup, get_account_key
 from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
 from keryx.engine.units import gathering, targets
@@ -51,7 +51,7 @@ class Service:
         folder: FolderResolver = get_session_folder,
         transcribe: TranscribeSound | None = None,
         adapters: Sequence[Adapter] = (),
-        hooks: Sequence[SessionFinalizer] = (),
+        hooks: Mapping[str, SessionFinalizer] = NO_HOOKS,
         kind: str = "serve",
         everything: bool = True,
     ) -> None:

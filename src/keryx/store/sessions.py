@@ -655,6 +655,8 @@ class SessionEndHook(msgspec.Struct, frozen=True):
     session: SessionId
     reason: str
     tries: int
+    # The names of the hooks that have succeeded.
+    done: tuple[str, ...] = ()
 
 
 def add_end_hook(tx: Transaction, session: SessionId, reason: str) -> None:
@@ -670,7 +672,7 @@ def add_end_hook(tx: Transaction, session: SessionId, reason: str) -> None:
 def claim_end_hook(tx: Transaction, *, retry_at: datetime, most: int) -> SessionEndHook | None:
     """Count a try of the next due final and give it. It comes back at `retry_at` unless it is removed."""
     row = tx.row(
-        f"select session, reason, tries from finals where due_at <= :now and tries < :most order by due_at limit 1{tx.skip_locked}",
+        f"select session, reason, tries, done from finals where due_at <= :now and tries < :most order by due_at limit 1{tx.skip_locked}",
         {"now": to_micros(tx.now), "most": most},
     )
     if row is None:
@@ -679,7 +681,7 @@ def claim_end_hook(tx: Transaction, *, retry_at: datetime, most: int) -> Session
         "update finals set tries = tries + 1, due_at = :retry_at where session = :session",
         {"session": row[0], "retry_at": to_micros(retry_at)},
     )
-    return SessionEndHook(SessionId(row[0]), row[1], int(row[2]) + 1)
+    return SessionEndHook(SessionId(row[0]), row[1], int(row[2]) + 1, codec.loads(row[3], tuple[str, ...]))
 
 
 def record_end_hook_error(tx: Transaction, session: SessionId, error: str) -> None:
@@ -689,5 +691,13 @@ def record_end_hook_error(tx: Transaction, session: SessionId, error: str) -> No
     )
 
 
-def remove_end_hook(tx: Transaction, session: SessionId) -> None:
-    tx.run("delete from finals where session = :session", {"session": session})
+def record_end_hook_done(tx: Transaction, session: SessionId, done: tuple[str, ...]) -> None:
+    tx.run(
+        "update finals set done = :done where session = :session",
+        {"session": session, "done": codec.dumps(done)},
+    )
+
+
+def remove_end_hook(tx: Transaction, session: SessionId) -> bool:
+    """Remove what is left to do at the end of a session; return whether there was something."""
+    return bool(tx.count("delete from finals where session = :session", {"session": session}))

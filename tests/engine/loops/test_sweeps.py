@@ -20,6 +20,7 @@ from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep
 from keryx.engine.policy import Policy
+from keryx.store import sessions, turns
 from keryx.store.db.notify import Notifier
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
@@ -41,7 +42,7 @@ class Hooks:
 
 
 def expiry(world: World, hook: Hooks) -> ExpirySweep:
-    return ExpirySweep(world.database, world.clock, policy=world.policy, hooks=[hook])
+    return ExpirySweep(world.database, world.clock, policy=world.policy, hooks={"hook": hook})
 
 
 async def test_a_session_is_finalised_once_when_its_time_is_over(begin: Begin) -> None:
@@ -96,6 +97,53 @@ async def test_a_hook_that_recovers_has_done_its_work(begin: Begin) -> None:
     assert len(hook.calls) == 2
 
 
+async def test_only_the_hook_that_failed_is_tried_again(begin: Begin) -> None:
+    good, bad = Hooks(), Hooks(failures=1)
+    world = await begin(policy=IDLE, hooks={"good": good, "bad": bad})
+    await world.ask("a")
+    world.advance(timedelta(hours=2))
+    await world.flow(world.eventually(lambda: len(bad.calls) == 2), step=60)
+    assert len(good.calls) == 1
+
+
+async def test_the_agent_is_asked_once_at_the_end_and_the_chat_sees_nothing(begin: Begin) -> None:
+    policy = msgspec.structs.replace(IDLE, end_prompt="Save what is worth remembering.")
+    world = await begin(policy=policy)
+    asked = await world.ask("a")
+    world.advance(timedelta(hours=2))
+    for _ in range(2):
+        await asyncio.gather(*(expiry(world, Hooks()).sweep() for _ in range(3)))
+    await world.until(lambda tx: not turns.has_open(tx, asked.session))
+    await world.restart()
+    await expiry(world, Hooks()).sweep()
+    assert await world.transcript(asked.session) == [
+        "user: a",
+        "assistant: a",
+        "user: Save what is worth remembering.",
+        "assistant: Save what is worth remembering.",
+    ]
+    assert await world.sent() == ["a"]
+    assert (await world.read(sessions.get, asked.session)).ended_at is not None
+    assert (await world.ask("b")).session != asked.session
+
+
+async def test_a_prompt_at_the_end_survives_a_crash(begin: Begin) -> None:
+    pause = Pause()
+    policy = msgspec.structs.replace(IDLE, end_prompt="save this")
+    world = await begin(policy=policy, agent=Scenes({"save": [pause, TextDelta("saved")]}))
+    asked = await world.ask("a")
+    world.advance(timedelta(hours=2))
+    await expiry(world, Hooks()).sweep()
+    await pause.reached()
+    assert (await world.ask("b")).session != asked.session, "a new message does not wait for it"
+    await world.crash()
+    pause.go_on()
+    world.advance(60)
+    await world.start()
+    await world.until(lambda tx: not turns.has_open(tx, asked.session))
+    assert (await world.transcript(asked.session))[2:] == ["user: save this", "assistant: saved"]
+
+
 async def test_two_nodes_finalise_a_session_once(begin: Begin) -> None:
     hook = Hooks()
     world = await begin(policy=IDLE)
@@ -110,7 +158,9 @@ async def test_two_nodes_finalise_a_session_once(begin: Begin) -> None:
 async def test_a_session_at_work_is_not_ended(begin: Begin) -> None:
     hook = Hooks()
     patient = msgspec.structs.replace(IDLE, limits=TurnLimits(silence=9 * HOUR, total=9 * HOUR))
-    world = await begin(policy=patient, agent=Scenes({"hold": [TextDelta("x"), Pause()]}), hooks=[hook])
+    world = await begin(
+        policy=patient, agent=Scenes({"hold": [TextDelta("x"), Pause()]}), hooks={"hook": hook}
+    )
     said = await world.say("hold")
     await world.drafted(said, "x")
     world.advance(HOUR + timedelta(minutes=5))
@@ -124,7 +174,7 @@ async def test_a_session_at_work_is_not_ended(begin: Begin) -> None:
 
 async def test_the_service_sweeps_by_itself(begin: Begin) -> None:
     hook = Hooks()
-    world = await begin(policy=IDLE, hooks=[hook])
+    world = await begin(policy=IDLE, hooks={"hook": hook})
     await world.ask("a")
     world.advance(2 * HOUR)
     await world.flow(world.eventually(lambda: len(hook.calls) == 1), step=60)

@@ -94,6 +94,8 @@ MEANINGS = {
     "transcription.model": "The model that writes down what is said in voice messages and other sounds, such as whisper-1; empty for none.",
     "transcription.base_url": "Its OpenAI-compatible endpoint; empty for `llm_base_url`, with its key, else that of OpenAI.",
     "transcription.key": "Where its key is found: env:NAME or file:PATH.",
+    "session_end.hooks": "Functions of your own, as package.module:object, that are called when a conversation has ended.",
+    "session_end.prompt": "What the agent is asked when a conversation has ended, such as to save what is worth remembering; its answer is sent to nobody.",
     "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token and a password only this machine is let in.",
     "web.password_from": "Where the password of the page is, or its hash as `keryx config password` prints it: env:NAME or file:PATH. The variable KERYX_WEB_PASSWORD holds it itself and goes before it.",
     "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",

@@ -1,16 +1,19 @@
 """Periodic sweeps: end sessions whose lane is due for a reset, run their end hooks, and delete what the retention policy allows."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from types import MappingProxyType
+
+import anyio
 
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
 from keryx.engine.units import access as access_units
-from keryx.engine.units import control, receive
+from keryx.engine.units import control, receive, user_messages
 from keryx.store import (
     access,
     changes,
@@ -27,9 +30,12 @@ from keryx.store.sessions import SessionEndHook
 
 log = logging.getLogger(__name__)
 _HOOK_RETRY_DELAY = timedelta(minutes=5)
+# All hooks of a session together, so that no other node begins with them before.
+_HOOK_SECONDS = 240
 _KEEP_RESERVED = timedelta(days=7)
 
 SessionFinalizer = Callable[[Session, str], Awaitable[None]]
+NO_HOOKS: Mapping[str, SessionFinalizer] = MappingProxyType({})
 
 
 async def repeat(clock: Clock, seconds: float, sweep: Callable[[], Awaitable[None]]) -> None:
@@ -44,7 +50,12 @@ async def repeat(clock: Clock, seconds: float, sweep: Callable[[], Awaitable[Non
 
 class ExpirySweep:
     def __init__(
-        self, database: Database, clock: Clock, *, policy: Policy, hooks: Sequence[SessionFinalizer] = ()
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        policy: Policy,
+        hooks: Mapping[str, SessionFinalizer] = NO_HOOKS,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -70,13 +81,22 @@ class ExpirySweep:
         )
 
     async def _run_hooks(self, ended: SessionEndHook) -> None:
-        """Run every hook of a session. After an error all are retried later, a limited number of times."""
+        """Run the hooks of a session, then ask its agent what the settings say. After an error those that have not succeeded
+        are retried later, a limited number of times."""
         session = await self._database.read(
             "final.session", lambda tx: sessions.get(tx, ended.session, deleted=True)
         )
         try:
-            for hook in self._hooks:
-                await hook(session, ended.reason)
+            done = ended.done
+            with anyio.fail_after(_HOOK_SECONDS):
+                for name, hook in self._hooks.items():
+                    if name not in done:
+                        await hook(session, ended.reason)
+                        done = (*done, name)
+                        await self._database.write(
+                            "final.done",
+                            lambda tx, done=done: sessions.record_end_hook_done(tx, ended.session, done),
+                        )
         except Exception as exc:
             log.exception("the end hooks of %s failed, attempt %s", ended.session, ended.tries)
             error = f"{type(exc).__name__}: {exc}"
@@ -84,7 +104,12 @@ class ExpirySweep:
                 "final.fail", lambda tx: sessions.record_end_hook_error(tx, ended.session, error)
             )
         else:
-            await self._database.write("final.remove", lambda tx: sessions.remove_end_hook(tx, ended.session))
+            await self._database.write(
+                "final.remove",
+                lambda tx: user_messages.finish_end_hooks(
+                    tx, sessions.get(tx, ended.session, deleted=True), self._policy.end_prompt
+                ),
+            )
 
 
 class RetentionSweep:

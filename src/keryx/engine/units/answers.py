@@ -9,7 +9,7 @@ from keryx.core.deliveries import Preview, PreviewState, Target
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text, merge_parts
-from keryx.core.sessions import JOB_SURFACE, Session
+from keryx.core.sessions import END_SURFACE, JOB_SURFACE, Session
 from keryx.core.texts import Phrase, Texts
 from keryx.core.turns import STOP_REASONS, Turn, TurnState
 from keryx.store import deliveries, lanes, messages, people, platforms, questions, turns
@@ -208,6 +208,8 @@ def mirror_message(
 
 def mirror_answer(tx: Transaction, turn: Turn, text: str, *, media: Sequence[Media] = ()) -> None:
     """Send an answer, or a notice in its place, to every other chat that mirrors the session."""
+    if turn.surface == END_SURFACE:
+        return
     mark = f"[{_name_origin(turn.reply, turn.surface)}]"
     _enqueue_mirrors(tx, turn.session, f"{mark} {text}", turn.reply, of=turn, media=media)
 

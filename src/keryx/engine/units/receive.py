@@ -21,7 +21,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.questions import format_confirmation
 from keryx.core.resets import ResetReason
-from keryx.core.sessions import EndReason, Session, SessionSettings, Viewer
+from keryx.core.sessions import END_SURFACE, EndReason, Session, SessionSettings, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
@@ -240,7 +240,8 @@ def find_reset_reason(tx: Transaction, lane: Lane, policy: Policy) -> ResetReaso
         rule,
         last_active=lane.active_at,
         now=tx.now,
-        busy_since=running.started_at if running else None,
+        # The turn at the end of a session does not keep the session open.
+        busy_since=running.started_at if running and running.surface != END_SURFACE else None,
         busy_limit=policy.resets.busy_limit,
     )
 

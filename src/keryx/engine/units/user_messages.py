@@ -7,13 +7,13 @@ import msgspec
 from keryx.core import ids
 from keryx.core.deliveries import Target
 from keryx.core.ids import PrincipalId, TurnId, WorkerId
-from keryx.core.messages import Parts, Role, join_text
+from keryx.core.messages import Parts, Role, join_text, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
-from keryx.core.sessions import Session
+from keryx.core.sessions import END_SURFACE, Session
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 from keryx.engine.units import answers, control
-from keryx.store import messages, turns
+from keryx.store import messages, sessions, turns
 from keryx.store.db import Transaction
 
 
@@ -110,6 +110,19 @@ def append_input(tx: Transaction, session: Session, message: UserMessage, turn: 
             turn=turn,
         )
     return seq
+
+
+def finish_end_hooks(tx: Transaction, session: Session, prompt: str) -> None:
+    """Remove the end hooks of a session, and queue a turn with a prompt, if there is one. The session stays ended, and
+    the answer is sent to nobody. A session that was reopened or deleted meanwhile is left alone."""
+    if not sessions.remove_end_hook(tx, session.id) or not prompt or session.deleted_at or not session.turns:
+        return
+    turn = TurnId(ids.new(tx.now))
+    message = UserMessage(parts=text_parts(prompt), asker=session.owner, surface=END_SURFACE)
+    seq = messages.append(
+        tx, session.id, Role.USER, message.parts, turn=turn, author="Keryx", surface=END_SURFACE
+    )
+    queue_turn(tx, session, message, turn, seq)
 
 
 def queue_turn(tx: Transaction, session: Session, message: UserMessage, turn: TurnId, seq: int) -> None:

@@ -1,0 +1,1 @@
+alter table finals add column done text not null default '[]';
