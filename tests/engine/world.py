@@ -17,6 +17,7 @@ from keryx.core.clock import Clock
 from keryx.core.deliveries import Delivery, DeliveryState, Target
 from keryx.core.errors import Unavailable
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, TurnId
+from keryx.core.media import Attachment
 from keryx.core.messages import Message, Role, ToolResult, text_parts
 from keryx.core.ports.adapter import Adapter, InboundMessage, Receipt
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
@@ -66,6 +67,11 @@ def inbound(text: str, *, chat: str = "1", user: str = "ann", **fields: Any) -> 
         principal=PrincipalId(user),
     )
     return msgspec.structs.replace(plain, **fields)
+
+
+async def hear(sound: Attachment) -> str:
+    """What every sound says."""
+    return f"a sound of {len(sound.body)} bytes"
 
 
 class Wire:
@@ -233,6 +239,7 @@ class World:
             place=lambda reading, turn: "a test",
             adapters=self.serves,
             hooks=self._hooks,
+            transcribe=hear,
             kind=f"serve{next(self._numbers)}",
             everything=everything,
         )

@@ -19,13 +19,14 @@ from tests.builders import (
     claim,
 )
 from tests.engine.support.hub_setup import CLOSED, HubSetup, fresh
-from tests.engine.world import AT_ONCE, ECHO, FAKE, World
+from tests.engine.world import AT_ONCE, ECHO, FAKE, World, viewer
 
 from keryx.agents.echo import EchoAgent
 from keryx.core.clock import to_micros
 from keryx.core.deliveries import DeliveryState, Idempotency, Target
 from keryx.core.ids import DeliveryId, QuestionId, SessionId, WorkerId
 from keryx.core.media import Attachment
+from keryx.core.messages import Audio, Text
 from keryx.core.ports.adapter import (
     Capabilities,
     OutgoingPart,
@@ -40,7 +41,7 @@ from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Usage
 from keryx.engine.policy import Policy, Retention
 from keryx.engine.units.jobs import JobRequest
-from keryx.store import deliveries, jobs, platforms, questions, sessions, turns, workers
+from keryx.store import deliveries, jobs, messages, platforms, questions, sessions, turns, workers
 from keryx.store.db import Transaction
 from keryx.store.workers import Worker
 from keryx.testing import FakeClock, RecordingAdapter
@@ -264,10 +265,29 @@ async def named(world: World) -> Work:
     return Work(cause, done)
 
 
+async def spoken(world: World) -> Work:
+    """Somebody sends a sound, which is written down."""
+    name, receipts = fresh(), list[Receipt]()
+    sound = Attachment(name="a.ogg", mime="audio/ogg", body=f"OggS{name}".encode())
+    part = await world.hub.media.save(viewer(name), sound)
+
+    async def cause() -> None:
+        receipts.append(await world.say("", chat=name, user=name, parts=(Text(f"hello {name}"), part)))
+
+    def done(tx: Transaction) -> bool:
+        session = receipts[0].session
+        assert session
+        heard = messages.get(tx, session, 1).parts[1]
+        return isinstance(heard, Audio) and bool(heard.transcript) and answered(receipts[0])(tx)
+
+    return Work(cause, done)
+
+
 TURN_WRITES: Mapping[str, NodeWrite] = {
     "delivery.part": NodeWrite(parts, step=LEASES, limit=6, retried=False),
     "delivery.key": NodeWrite(said("hello"), step=LEASES, adapter=OwnKeys, able=KEYED, retried=False),
     "turn.fail": NodeWrite(said("!fail", TurnState.FAILED)),
+    "turn.transcript": NodeWrite(spoken),
     "turn.cancel": NodeWrite(cancelled),
     "turn.hand_back": NodeWrite(handed_back),
     "turn.late": NodeWrite(stolen, step=1),
@@ -489,6 +509,7 @@ SWEEP_WRITES: Mapping[str, NodeWrite] = {
     "media.remove": old("media", file),
     "lane.expire": NodeWrite(expire, step=SWEEPS, policy=IDLE),
     "final.take": NodeWrite(final, step=SWEEPS),
+    "final.done": NodeWrite(final, step=timedelta(minutes=5).total_seconds(), retried=False),
     "final.remove": NodeWrite(final, step=SWEEPS),
     "final.fail": NodeWrite(final_that_fails, step=SWEEPS, policy=IDLE, retried=False),
     "connections.put": NodeWrite(connection, step=LEASES),
