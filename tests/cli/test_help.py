@@ -1,6 +1,7 @@
 """Help: every command explains itself, and the reference says the same."""
 
 import runpy
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,6 +59,25 @@ def test_every_command_that_reads_speaks_json() -> None:
 
 def test_the_version(keryx: Cli) -> None:
     assert set(keryx.json("version")) == {"keryx", "python", "sqlite", "system"}
+    assert keryx.ok("--version").out == keryx.ok("-V").out == keryx.ok("version").out
+
+
+def test_a_shell_completes_commands(keryx: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    keryx.variables["HOME"] = str(tmp_path)
+    keryx.ok("--install-completion", "--shell", "bash", "--output", str(script))
+    done = subprocess.run(
+        [
+            "bash",
+            "--norc",
+            "-c",
+            f'. "{script}"; COMP_WORDS=(keryx sessions li); COMP_CWORD=2; _keryx; echo "${{COMPREPLY[@]}}"',
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "list\n"
 
 
 def pages() -> dict[str, Callable[[], str]]:

@@ -61,12 +61,17 @@ for path in (
     name = module if part == "app" else part.removesuffix("_app")
     app.command(f"keryx.cli.commands.{path}", name=name)
 
+app.register_install_completion_command(help="Let the shell complete commands: bash, zsh or fish.")
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+    if list(arguments) in (["--version"], ["-V"]):
+        arguments = ["version"]
 
     def dispatch() -> int | None:
         if not arguments:
