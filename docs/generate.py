@@ -43,7 +43,7 @@ _CONFIGURATION = """\
 
 Keryx reads its settings once, when a command starts: first the defaults, then `keryx.toml` in its home folder, then
 the variables of the environment. `keryx config` shows the value of each and where it comes from, `keryx config example`
-prints a file to begin with. Durations are written `30s`, `10m`, `2h`, `7d` or `2w`. A wrong value is refused with its name.
+prints a file to begin with. Durations are written `30s`, `10m`, `2h`, `7d` or `2w`. A wrong value is refused with its file, line and name, and `keryx doctor` finds names that lead nowhere.
 
 | setting | type | default | variable | meaning |
 |---|---|---|---|---|

@@ -113,7 +113,10 @@ def test_a_variable_goes_before_the_file(tmp_path: Path) -> None:
         ('[profiles.work]\nagent = "nobody"', "no such agent"),
         ('[agents.x]\nkind = "dog"', "dog"),
         ('[agents.x]\nkind = "echo"\nrules = [{}]', "names no place"),
-        ('[agents.x]\nkind = "echo"\nrules = [{ user = "1" }]', "unknown field"),
+        (
+            '[agents.x]\nkind = "echo"\nrules = [{ user = "1" }]',
+            r"line 3: Unknown setting agents\.\*\.rules\[0\]\.user;",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, text: str, told: str) -> None:

@@ -1,16 +1,17 @@
 """Settings from keryx.toml and the environment, read once and validated."""
 
+import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -41,6 +42,26 @@ INLINE_AGENT = "agent"  # the name of an agent that is written as `agent = { kin
 LLM_KEY = f"{PREFIX}LLM_API_KEY"
 ALLOW_VARIABLE = re.compile(rf"{PREFIX}([A-Z][A-Z0-9_]*)_ALLOW\Z")
 _SECRET_NAME = re.compile(r"token|secret|password|key\Z")
+_OTHER_VARIABLES = {
+    f"{PREFIX}HOME",
+    LLM_KEY,
+    f"{PREFIX}TEST_DATABASE",
+    f"{PREFIX}WEB_TOKEN",
+    f"{PREFIX}WEB_PASSWORD",
+}
+_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
+_WRONG_WORD = re.compile(r"Invalid enum value '(.*)'\Z")
+_EXPECTED = re.compile(r"Expected `([^`]+)`, got `[^`]+`")
+_TYPE_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "array": "a list",
+    "object": "a table",
+}
+_INDEX = re.compile(r"\[[^\]]*\]")
+_TOML_LINE = re.compile(r"""\s*(?:\[\[?\s*(?P<table>[^\]]+?)\s*\]|(?P<key>[\w."'-]+)\s*=)""")
 _TABLES_WITH_IDS = ("access", "profiles", "rules")
 
 
@@ -292,17 +313,32 @@ class SettingOrigin(msgspec.Struct, frozen=True):
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
     """Read the settings. Raise `Invalid` with the name of a wrong one and its possible values."""
-    values = _merge_sources(os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
     try:
-        settings = msgspec.convert(_parse_spans(_convert_ids(values), Settings), Settings, strict=False)
+        values = _parse_spans(_convert_ids(_merge_sources(environ)), Settings, "")
+        settings = msgspec.convert(values, Settings, strict=False)
         for name in settings.profiles:
             ids.parse_profile(name)
         return settings
+    except _WrongSetting as exc:
+        raise Invalid(_locate(exc.name, exc.word, environ) + str(exc)) from exc
     except msgspec.ValidationError as exc:
-        # "Expected ... - at `$.limits.at_once`": put the path first.
-        what, _, where = str(exc).partition(" - at `$.")
-        error = f"{where.rstrip('`')}: {what}" if where else what
-        raise Invalid(f"the configuration is wrong: {error}. `keryx config` shows every setting") from exc
+        wrong = _explain_error(str(exc))
+        raise Invalid(_locate(wrong.name, wrong.word, environ) + str(wrong)) from exc
+
+
+def find_unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that looks like a setting and is none."""
+    known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _list_names(Settings)} | _OTHER_VARIABLES
+    foreign = tuple(_variable_prefix(platform) for platform in list_platforms())
+    return [
+        f"Unknown setting {name}{_suggest(name, known)}"
+        for name in sorted(environ)
+        if name.startswith(PREFIX)
+        and name not in known
+        and not name.startswith(foreign)
+        and not ALLOW_VARIABLE.match(name)
+    ]
 
 
 def list_setups(settings: Settings, environ: Mapping[str, str] | None = None) -> list[AdapterSetup]:
@@ -327,8 +363,27 @@ def list_platforms() -> list[str]:
 def explain(environ: Mapping[str, str] | None = None) -> dict[str, SettingOrigin]:
     """Return every setting by its dotted name, with its value and where it comes from."""
     environ = os.environ if environ is None else environ
-    settings = read(environ)
-    file = _flatten(_read_file(_find_home(environ)))
+    return _explain_values(read(environ), _read_file(find_home(environ)), environ)
+
+
+def explain_wrong(environ: Mapping[str, str] | None = None) -> dict[str, SettingOrigin]:
+    """Return what `explain` does where the settings are wrong: what is written, unchecked, and the other defaults."""
+    environ = os.environ if environ is None else environ
+    home = find_home(environ)
+    try:
+        file = _read_file(home)
+    except Invalid:
+        file = {}
+    origins = _explain_values(Settings(home=str(home)), {}, environ)
+    written = {name: SettingOrigin(value, "keryx.toml") for name, value in _flatten(file).items()}
+    given = {name: SettingOrigin(text, key) for name, (key, text) in _read_variables(environ).items()}
+    return {**origins, **written, **given}
+
+
+def _explain_values(
+    settings: Settings, written: Mapping[str, Any], environ: Mapping[str, str]
+) -> dict[str, SettingOrigin]:
+    file = _flatten(written)
     variables = _read_variables(environ)
     origins: dict[str, SettingOrigin] = {}
     values = msgspec.to_builtins(settings, builtin_types=(timedelta,))
@@ -349,13 +404,91 @@ def explain(environ: Mapping[str, str] | None = None) -> dict[str, SettingOrigin
     return origins
 
 
-def _find_home(environ: Mapping[str, str]) -> Path:
+class _WrongSetting(Exception):
+    """`name` is the dotted name of a setting, `word` what was written there if that is known."""
+
+    def __init__(self, name: str, text: str, word: str = "") -> None:
+        super().__init__(text)
+        self.name = name
+        self.word = word
+
+
+def _explain_error(text: str) -> _WrongSetting:
+    """Say what is wrong in the words of the settings: msgspec says `Expected ... - at `$.limits.at_once``."""
+    what, _, where = text.partition(" - at `$")
+    where = where.rstrip("`").removeprefix(".").replace("[...]", ".*")
+    hint = _find_hint(where)
+    if unknown := _UNKNOWN_FIELD.search(what):
+        name = f"{where}.{unknown[1]}" if where else unknown[1]
+        known = {*get_type_hints(hint), *(() if where else list_platforms())} - {"platforms"}
+        return _WrongSetting(
+            name, f"Unknown setting {name}{_suggest(unknown[1], known, name[: -len(unknown[1])])}"
+        )
+    if (wrong := _WRONG_WORD.search(what)) and isinstance(hint, type) and issubclass(hint, StrEnum):
+        words = [item.value for item in hint]
+        near = difflib.get_close_matches(wrong[1], words, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        return _WrongSetting(
+            where, f"{where} = {wrong[1]!r} is not known. Choose {', '.join(words)}.{meant}", wrong[1]
+        )
+    what = _EXPECTED.sub(lambda found: f"write {_TYPE_NAMES.get(found[1], found[1])}", what)
+    return _WrongSetting(where, f"{where}: {what}" if where else what)
+
+
+def _find_hint(where: str) -> Any:
+    """Return the type of a setting by its path, such as `tools[0].policy` or `agents.*.kind`."""
+    hint: Any = Settings
+    for part in where.split(".") if where else ():
+        hint = hint if part == "*" else get_type_hints(hint)[_INDEX.sub("", part)]
+        if part == "*" or _INDEX.search(part):
+            hint = [a for a in get_args(hint) if a is not Ellipsis][-1]
+        hint = next((a for a in get_args(hint) if a is not type(None) and type(None) in get_args(hint)), hint)
+    return hint
+
+
+def _suggest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else "; `keryx config example` shows every setting."
+
+
+def _locate(name: str, word: str, environ: Mapping[str, str]) -> str:
+    """Return where a setting was written, to stand before what is wrong with it."""
+    if variable := next((key for known, (key, _) in _read_variables(environ).items() if known == name), None):
+        return f"{variable}: "
+    path = find_home(environ) / "keryx.toml"
+    if not path.is_file():
+        return "the configuration is wrong: "
+    lines = list(_list_names_of_lines(path.read_text(encoding="utf-8")))
+    found: list[tuple[int, str]] = []
+    parts = _INDEX.sub("", name).split(".")
+    # Within an inline table there is only the line of the table.
+    while parts and not found:
+        pattern = r"\.".join("[^.]+" if part == "*" else re.escape(part) for part in parts)
+        found = [(number, line) for number, line, full in lines if re.fullmatch(pattern, full)]
+        parts.pop()
+    written = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)" if word else "")
+    number = next((number for number, line in found if written.search(line)), None)
+    return f"{path}, line {number}: " if number else f"{path}: "
+
+
+def _list_names_of_lines(text: str) -> Iterator[tuple[int, str, str]]:
+    """Return the number, the text and the dotted name of each line that has one."""
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _TOML_LINE.match(line):
+            name = re.sub(r"""["']""", "", found["table"] or found["key"])
+            if found["table"]:
+                table = name
+            yield number, line, name if found["table"] or not table else f"{table}.{name}"
+
+
+def find_home(environ: Mapping[str, str]) -> Path:
     chosen = environ.get(f"{PREFIX}HOME")
     return Path(chosen).expanduser() if chosen else Path("~/.keryx").expanduser()
 
 
 def _merge_sources(environ: Mapping[str, str]) -> dict[str, Any]:
-    home = _find_home(environ)
+    home = find_home(environ)
     values = _read_file(home)
     # An agent may be written as `agent = { kind = ... }`.
     if isinstance(inline := values.get("agent"), dict):
@@ -406,15 +539,13 @@ def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
     tables = {name: values[name] for name in foreign if name in list_platforms()}
     for platform, table in tables.items():
         if not isinstance(table, dict):
-            raise Invalid(f"the configuration is wrong: write [{platform}] and its settings below it")
+            raise _WrongSetting(platform, f"write [{platform}] and its settings below it")
         for key, value in _flatten({platform: table}).items():
             if _SECRET_NAME.search(key.rpartition(".")[2]) and not str(value).startswith(("env:", "file:")):
-                raise Invalid(
-                    f"the configuration is wrong: {key}: write env:NAME or file:PATH, not the secret itself"
-                )
+                raise _WrongSetting(key, f"{key}: write env:NAME or file:PATH, not the secret itself")
     rest = {name: value for name, value in values.items() if name not in tables}
     if "platforms" in rest:
-        raise Invalid("the configuration is wrong: write [telegram], not [platforms.telegram]")
+        raise _WrongSetting("platforms", "write [telegram], not [platforms.telegram]")
     return {**rest, "platforms": tables}
 
 
@@ -483,33 +614,33 @@ def _convert_ids(value: Any, *, here: bool = False) -> Any:
     return str(value) if here and isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _parse_spans(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Parse durations: `10m`, or a number of seconds."""
-    hints = get_type_hints(kind)
-    out: dict[str, Any] = {}
-    for key, value in values.items():
-        hint = hints.get(key)
-        if hint is timedelta:
-            out[key] = _parse_span(key, value)
-        elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
-            out[key] = _parse_spans(value, hint)  # pyright: ignore[reportUnknownArgumentType]
-        elif hint == dict[str, timedelta] and isinstance(value, dict):
-            out[key] = {k: _parse_span(f"{key}.{k}", v) for k, v in cast(dict[str, Any], value).items()}
-        elif hint == tuple[ToolServerConfig, ...] and isinstance(value, list):
-            out[key] = [_parse_spans(v, ToolServerConfig) if isinstance(v, dict) else v for v in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        elif hint == dict[str, AgentConfig] and isinstance(value, dict):
-            out[key] = {k: _parse_spans(v, AgentConfig) if isinstance(v, dict) else v for k, v in value.items()}  # fmt: skip  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        else:
-            out[key] = value
-    return out
+def _parse_spans(value: Any, hint: Any, name: str) -> Any:
+    """Parse every duration of the settings, such as `10m`, wherever the types have one."""
+    if hint is timedelta:
+        return _parse_span(name, value)
+    inner = [a for a in get_args(hint) if a is not Ellipsis]
+    if isinstance(value, list) and get_origin(hint) is tuple and inner:
+        return [_parse_spans(item, inner[0], name) for item in cast(list[Any], value)]
+    if not isinstance(value, dict):
+        return cast(object, value)
+    table = cast(dict[str, Any], value)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        hints = get_type_hints(hint)
+    elif get_origin(hint) in (dict, Mapping):
+        hints = dict.fromkeys(table, inner[1])
+    else:
+        return table
+    return {
+        key: _parse_spans(v, hints.get(key), f"{name}.{key}" if name else key) for key, v in table.items()
+    }
 
 
 def _parse_span(name: str, value: Any) -> timedelta:
     span = durations.parse(value) if isinstance(value, str) else None
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        span = timedelta(seconds=value)
     if span is None:
-        raise Invalid(f"{name} = {value!r} is not a duration: write 30s, 10m, 2h or 7d")
+        raise _WrongSetting(
+            name, f"{name} = {value!r} is not a duration. Write 30s, 10m, 2h or 7d.", str(value)
+        )
     return span
 
 

@@ -44,6 +44,14 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     archive: dict[str, timedelta] = {}
     sessions: dict[str, timedelta] = {}
 
+    def __post_init__(self) -> None:
+        ages = msgspec.structs.asdict(self)
+        flat = {name: age for name, age in ages.items() if isinstance(age, timedelta)}
+        for table in ("archive", "sessions"):
+            flat |= {f"{table}.{surface}": age for surface, age in ages[table].items()}
+        if none := next((name for name, age in flat.items() if age <= timedelta(0)), None):
+            raise ValueError(f"{none} must be above zero; 100y keeps everything")
+
     def list_prune_rules(self, now: datetime) -> list[PruneRule]:
         """Return the rules that are in force, those that delete first."""
         return [

@@ -43,6 +43,66 @@ def test_the_path_of_the_file(keryx: Cli) -> None:
     assert keryx.ok("config", "path").out == f"{keryx.home}/keryx.toml\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("prot = 1", "line 1: Unknown setting prot; did you mean port?"),
+        ("\n[telegrm]\nx = 1", "line 2: Unknown setting telegrm; did you mean telegram?"),
+        (
+            'busy = "stear"',
+            "line 1: busy = 'stear' is not known. Choose queue, steer, collect, interrupt. Did you mean",
+        ),
+        (
+            '[agents.a]\nkind = "echo"\n[agents.b]\nkind = "ech"',
+            "line 4: agents.*.kind = 'ech' is not known. Choose echo,",
+        ),
+        ('[resets.places.matrix.dm]\nmode = "idel"', "line 2: resets.places.*.*.mode = 'idel' is not known"),
+        ("[[tools]]\nnme = 1", "line 2: Unknown setting tools[0].nme; did you mean tools[0].name?"),
+        ("agents = { a = { knd = 1 } }", "line 1: Unknown setting agents.*.knd; did you mean agents.*.kind?"),
+        ('[limits]\nat_once = "x"', "line 2: limits.at_once: write a whole number"),
+        ("drain = 30", "line 1: drain = 30 is not a duration. Write 30s, 10m, 2h or 7d."),
+        ("[resets.platforms.matrix]\nidle = 2", "line 2: resets.platforms.matrix.idle = 2 is not a duration"),
+        ('[keep]\nfeed = "0s"', "line 1: keep: feed must be above zero"),
+        ('[keep.sessions]\ncli = "0d"', "sessions.cli must be above zero"),
+        ("port = ", "cannot be read"),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_place_and_the_settings_are_still_shown(
+    keryx: Cli, text: str, told: str
+) -> None:
+    keryx.home.mkdir()
+    file = keryx.home / "keryx.toml"
+    file.write_text(text)
+    refused = keryx("sessions", "list")
+    assert refused.code == 2 and told in refused.err and str(file) in refused.err
+    assert keryx.ok("config", "path").out == f"{file}\n"
+    shown = keryx("config")
+    assert shown.code == 2 and told in shown.err and "limits.at_once" in shown.out
+    assert told in keryx("config", "--json").json["error"]
+
+
+def test_a_wrong_variable_is_told_by_its_name(tmp_path: Path) -> None:
+    told = Cli(tmp_path, KERYX_BUSY="stear")("sessions", "list").err
+    assert "KERYX_BUSY: busy = 'stear' is not known" in told and "'steer'" in told
+
+
+def test_durations_are_read_in_every_table(keryx: Cli) -> None:
+    keryx.home.mkdir()
+    (keryx.home / "keryx.toml").write_text(
+        """
+[resets.platforms.telegram]
+idle = "2h"
+[resets.chat_types.dm]
+idle = "2h"
+[resets.places.telegram.dm]
+idle = "2h"
+"""
+    )
+    found = keryx.json("config")["settings"]
+    for table in ("platforms.telegram", "chat_types.dm", "places.telegram.dm"):
+        assert found[f"resets.{table}.idle"] == {"value": "2h", "source": "keryx.toml"}
+
+
 def test_the_example_changes_nothing_and_uncommented_neither(keryx: Cli) -> None:
     text = keryx.ok("config", "example").out
     before = keryx.json("config")["settings"]

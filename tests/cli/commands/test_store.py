@@ -5,6 +5,7 @@ import fcntl
 import io
 import json
 import resource
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -273,9 +274,9 @@ def test_the_doctor_finds_a_healthy_installation_healthy(used_shell: Shell) -> N
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ("prot = 1", "did you mean 'port'"),
+        ("prot = 1", "line 1: Unknown setting prot; did you mean port?"),
         ("port = 'x'", "port"),
-        ("[limits]\nat_onc = 3", "did you mean 'at_once'"),
+        ("[limits]\nat_onc = 3", "line 2: Unknown setting limits.at_onc; did you mean limits.at_once?"),
         ("port = ", "cannot be read"),
     ],
 )
@@ -288,7 +289,39 @@ def test_the_doctor_names_a_variable_that_means_nothing(
     used_shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERYX_PROT", "1")
-    assert "did you mean KERYX_PORT" in used_shell("doctor")
+    for name in ("doctor", "config"):
+        assert "Unknown setting KERYX_PROT; did you mean KERYX_PORT?" in used_shell(name)
+
+
+def test_the_doctor_names_agents_models_keys_and_platforms_that_are_not_there(
+    used_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERYX_AGENT")
+    (used_shell.home / "keryx.toml").write_text(
+        """
+agent = "lm"
+model = "fats"
+models = [{ name = "fast", base_url = "http://127.0.0.1:1/v1", id = "x", key = "env:NOT_SET_HERE" }]
+[access.telegrm]
+allow = ["1"]
+[resets.platforms.matrx]
+mode = "idle"
+"""
+    )
+    found = {f["text"]: f["remedy"] for f in used_shell.json("doctor", code=1)["findings"]}
+    assert "llm" in found["There is no agent 'lm'."]
+    assert found["There is no model 'fats'."] == "choose fast"
+    assert any("set the variable NOT_SET_HERE" in text for text in found)
+    assert found["access.telegrm: there is no platform 'telegrm'."] == "did you mean telegram?"
+    assert found["resets.platforms.matrx: there is no platform 'matrx'."] == "did you mean matrix?"
+
+
+def test_the_doctor_sees_that_the_port_is_taken(used_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        monkeypatch.setenv("KERYX_PORT", port)
+        assert f"127.0.0.1:{port} cannot be used" in used_shell("doctor")
+    assert "cannot be used" not in used_shell("doctor")
 
 
 def test_the_doctor_sees_rights_and_damage(used_shell: Shell) -> None:

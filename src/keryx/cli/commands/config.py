@@ -1,6 +1,7 @@
 """`keryx config`: the settings in force without secrets, their meanings, and an example file."""
 
 import getpass
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from keryx.cli import output
 from keryx.cli.options import Json
 from keryx.config import PREFIX, Settings
 from keryx.core.durations import format_duration
+from keryx.core.errors import Invalid
 from keryx.surfaces.web import settings
 
 MEANINGS = {
@@ -183,9 +185,13 @@ def mask_secrets(text: str) -> str:
 
 def explain_settings() -> dict[str, config.SettingOrigin]:
     """Return the settings in force and where each comes from, with secrets masked."""
+    return _mask_origins(config.explain())
+
+
+def _mask_origins(origins: dict[str, config.SettingOrigin]) -> dict[str, config.SettingOrigin]:
     return {
         name: msgspec.structs.replace(origin, value=_mask_value(origin.value))
-        for name, origin in config.explain().items()
+        for name, origin in origins.items()
     }
 
 
@@ -224,20 +230,30 @@ app = App(name="config", help="The settings in force, and where each comes from.
 
 @app.command
 @app.default
-def show(*, json: Json = False) -> None:
+def show(*, json: Json = False) -> int:
     """Show every setting, its value, and where the value comes from. Passwords are left out.
+
+    If the settings are wrong, what is written is shown with what is wrong with it, and the exit code is 2.
 
     For example:
 
         keryx config
         KERYX_PORT=8000 keryx config show --json
     """
-    found = explain_settings()
+    wrong = ""
+    try:
+        found = explain_settings()
+    except Invalid as exc:
+        wrong = str(exc)
+        found = _mask_origins(config.explain_wrong())
     if json:
-        output.write_json({"settings": found})
-        return
-    rows = [(name, format_json(origin.value), origin.source) for name, origin in found.items()]
-    output.write_table(("setting", "value", "from"), rows, flexible=1)
+        output.write_json({"settings": found} | ({"error": wrong} if wrong else {}))
+    else:
+        rows = [(name, format_json(origin.value), origin.source) for name, origin in found.items()]
+        output.write_table(("setting", "value", "from"), rows, flexible=1)
+    for text in (*config.find_unknown_variables(os.environ), *([wrong] if wrong else [])):
+        output.warn(f"keryx: {text}")
+    return 2 if wrong else 0
 
 
 @app.command
@@ -248,7 +264,7 @@ def path(*, json: Json = False) -> None:
 
         keryx config path
     """
-    file = config.read().folder / "keryx.toml"
+    file = config.find_home(os.environ) / "keryx.toml"
     output.write_result(str(file), {"path": str(file), "exists": file.exists()}, json)
 
 

@@ -3,8 +3,8 @@
 import difflib
 import os
 import platform
-import re
 import shutil
+import socket
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,15 @@ import apsw
 import msgspec
 
 from keryx import config as keryx_config
+from keryx import secrets
+from keryx.agents.agent_config import AgentKind
 from keryx.bootstrap import BaseApp
 from keryx.cli import output
 from keryx.cli.commands import config
+from keryx.cli.commands.store import store_locked
 from keryx.cli.options import Json
 from keryx.cli.output import format_size
-from keryx.config import PREFIX, Settings
+from keryx.config import Settings
 from keryx.core.access import CLOSED, EVERYBODY
 from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid, KeryxError
@@ -36,8 +39,6 @@ _LOW_DISK_BYTES = 1 << 30
 _MIN_DISK_BYTES = 100 << 20
 _WAIT_LIMIT = timedelta(minutes=5)
 _CLOCK_TOLERANCE = timedelta(minutes=5)
-_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
-_OTHER_VARIABLES = {"KERYX_HOME", "KERYX_TEST_DATABASE"}
 
 
 class Level(StrEnum):
@@ -115,45 +116,79 @@ async def examine() -> list[Finding]:
     try:
         chosen = keryx_config.read()
     except Invalid as exc:
-        return [*found, _explain_invalid_settings(str(exc))]
+        return [*found, _problem("settings", str(exc), "`keryx config` shows what is written")]
     found += _check_variables(os.environ)
     try:
         _ = BaseApp(chosen).all_adapters
     except KeryxError as exc:
         remedy = "mend keryx.toml or the variables; `keryx serve` says no as well"
         found.append(_problem("platforms", str(exc), remedy))
-    return [*found, *_check_home(chosen.folder), *await _check_store(chosen)]
-
-
-def _explain_invalid_settings(text: str) -> Finding:
-    remedy = "`keryx config path` says which file it is"
-    if unknown := _UNKNOWN_FIELD.search(text):
-        names = {part for row in config.list_settings() for part in row.name.split(".")}
-        near = difflib.get_close_matches(unknown[1], names, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "`keryx config example` shows every setting"
-    return _problem("settings", text, remedy)
+    found += _check_names(chosen)
+    home = list(_check_home(chosen.folder))
+    if not any(f.level is Level.PROBLEM for f in home) and not _store_missing(chosen):
+        home += _check_port(chosen)
+    return [*found, *home, *await _check_store(chosen)]
 
 
 def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
-    known = {row.variable for row in config.list_settings()} | _OTHER_VARIABLES
-    foreign = tuple(f"{PREFIX}{name.upper()}_" for name in keryx_config.list_platforms())
-    unknown = sorted(
-        n
-        for n in environ
-        if n.startswith(PREFIX)
-        and n not in known
-        and not n.startswith(foreign)
-        and not keryx_config.ALLOW_VARIABLE.match(n)
-    )
-    for name in unknown:
-        near = difflib.get_close_matches(name, known, n=1)
-        yield _warning(
-            "settings",
-            f"unknown setting {name}",
-            f"did you mean {near[0]}?" if near else "`keryx config` shows every setting",
-        )
+    unknown = keryx_config.find_unknown_variables(environ)
+    for text in unknown:
+        yield _warning("settings", text, "it changes nothing: correct or remove it")
     if not unknown:
         yield _ok("settings", "all settings are known")
+
+
+def _check_names(chosen: Settings) -> Iterator[Finding]:
+    """Report agents, models, keys and platforms that the settings name and that are not there."""
+    known = {*(kind.value for kind in AgentKind), "auto", *chosen.agents}
+    if chosen.agent not in known and ":" not in chosen.agent:
+        yield _problem("agent", f"There is no agent {chosen.agent!r}.", f"choose {', '.join(sorted(known))}")
+    if chosen.model and chosen.named_models and chosen.model not in chosen.model_names:
+        available = ", ".join(chosen.model_names)
+        yield _problem("model", f"There is no model {chosen.model!r}.", f"choose {available}")
+    for what, reference in _list_references(chosen):
+        try:
+            secrets.read(reference, what)
+        except Invalid as exc:
+            yield _problem("keys", str(exc), "without it requests are refused")
+    platforms = keryx_config.list_platforms()
+    named = {
+        **{f"access.{name}": name for name in chosen.access},
+        **{f"resets.platforms.{name}": name for name in chosen.resets.platforms},
+        **{f"resets.places.{name}": name for name in chosen.resets.places},
+        **{f"notices.no_resets: {name}": name for name in chosen.notices.no_resets},
+    }
+    for where, name in named.items():
+        if name.partition(".")[0] not in platforms:
+            near = difflib.get_close_matches(name, platforms, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"installed are {', '.join(platforms)}"
+            yield _warning("platforms", f"{where}: there is no platform {name!r}.", remedy)
+
+
+def _list_references(chosen: Settings) -> Iterator[tuple[str, str]]:
+    models = [*chosen.named_models, *([chosen.transcription_model] if chosen.transcription_model else [])]
+    yield from ((f"the key of the model {model.name}", model.key) for model in models if model.key)
+    for server in chosen.tools:
+        for key, reference in (*server.env.items(), *server.headers.items()):
+            yield f"{key} of the tools {server.name}", reference
+    for name, agent in chosen.agents.items():
+        yield from ((f"{key} of the agent {name}", reference) for key, reference in agent.env.items())
+
+
+def _check_port(chosen: Settings) -> Iterator[Finding]:
+    """Report a port that another program has. A node of this store has it rightly."""
+    if not chosen.port or (not chosen.on_postgres and store_locked(chosen)):
+        return
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(chosen.host, chosen.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as exc:
+        text = f"{chosen.host}:{chosen.port} cannot be used ({exc.strerror})"
+        yield _warning(
+            "port", text, "end what listens there, or set KERYX_PORT; a node of this store may be it"
+        )
 
 
 def _check_home(home: Path) -> Iterator[Finding]:

@@ -130,6 +130,8 @@ async def serve(
         keryx_config.read(), **{name: value for name, value in options.items() if value is not None}
     )
     configure_logging(settings)
+    for text in keryx_config.find_unknown_variables(os.environ):
+        output.warn(f"keryx: {text}")
     check_exposure(settings)
     descriptors = raise_descriptor_limit()
     with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
