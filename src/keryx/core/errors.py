@@ -72,6 +72,10 @@ class Refused(SendError):
     pass
 
 
+class TargetGone(Refused):
+    """The chat takes no messages any more: it was deleted, or the bot was blocked or removed."""
+
+
 class MessageGone(SendError):
     pass
 

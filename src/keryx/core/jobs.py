@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from keryx.core import clock, schedules
-from keryx.core.deliveries import Delivery, Target
+from keryx.core.deliveries import Delivery, Target, parse_targets
 from keryx.core.ids import JobId, PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.schedules import Schedule
 from keryx.core.source import Source
@@ -101,10 +101,14 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     catch_up: timedelta = timedelta(hours=1)
     # How many jobs one person may have.
     most: Annotated[int, msgspec.Meta(ge=0)] = 100
+    # A target for the answers of jobs whose own is gone; empty for none.
+    fallback: str = ""
 
     def __post_init__(self) -> None:
         if self.zone:
             clock.find_zone(self.zone)
+        if self.fallback:
+            parse_targets(self.fallback)
 
     @property
     def window(self) -> timedelta:

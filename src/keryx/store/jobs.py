@@ -112,6 +112,17 @@ def lock(tx: Transaction, job: Job) -> Job:
     return _ROWS.decode(row)
 
 
+def find_for_turn(tx: Transaction, session: SessionId, turn: TurnId) -> Job | None:
+    """The job that a turn is a run of, locked until the end of the transaction."""
+    row = tx.row(
+        f"""
+        {_SELECT} where id = (select job from job_runs where session = :session and turn = :turn){tx.for_update}
+        """,
+        {"session": session, "turn": turn},
+    )
+    return _ROWS.decode_optional(row)
+
+
 def find_due(tx: Transaction) -> Job | None:
     """The job whose time came first, locked until the end of the transaction; `None` if none is due."""
     row = tx.row(

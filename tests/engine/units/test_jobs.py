@@ -12,7 +12,7 @@ from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Scenes, World, inbound,
 from keryx.core import codec
 from keryx.core.access import AccessRule
 from keryx.core.deliveries import REPEAT_MARK, DeliveryState, Target
-from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, NotFound
+from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, NotFound, Refused, TargetGone
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.core.jobs import Job, JobRun, JobSettings, JobState, RunOutcome
 from keryx.core.ports.adapter import PlatformReach
@@ -20,7 +20,8 @@ from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.core.sessions import JOB_SURFACE, SessionFilter, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.engine.units.jobs import JobOrigin, JobRequest
+from keryx.core.texts import Texts
+from keryx.engine.units.jobs import JobOrigin, JobRequest, render_line
 from keryx.store import jobs, people
 from keryx.store.db import Database, Transaction
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
@@ -236,6 +237,59 @@ async def test_an_answer_goes_to_every_target_and_each_has_its_state(begin: Begi
         (t, DeliveryState.SENT) for t in ("fake:1", "other:7:3", "fake:9")
     }
     assert (run.status, run.delivery) == ("done", "sent")
+
+
+async def test_a_job_whose_chat_is_gone_is_paused_and_says_why(world: World) -> None:
+    world.fake.errors_before.append(TargetGone("the person has blocked the bot"))
+    job = await add(world, "every 10m")
+    await passed(world, job, 1)
+    await world.flow(world.until(lambda tx: jobs.find(tx, ANN, job.id).state is JobState.PAUSED))
+    world.advance(HOUR)
+    (paused,) = await world.hub.jobs.list_all(ANN)
+    assert (paused.why, paused.next_at) == ("fake:1: the person has blocked the bot", None)
+    assert "paused: fake:1: the person has blocked the bot" in render_line(paused, [], Texts("en"))
+    assert [r.delivery for r in await world.read(jobs.list_runs, job)] == ["failed"]
+    assert (await world.hub.jobs.resume(ANN, job.id)).why == ""
+    await passed(world, job, 2)
+    await world.flow(world.delivered(1))
+    assert world.fake.texts == ["hello"]
+
+
+async def test_an_ordinary_refusal_does_not_pause_a_job(world: World) -> None:
+    world.fake.errors_before.append(Refused("too long"))
+    job = await add(world, "every 10m")
+    await passed(world, job, 2)
+    await world.flow(world.delivered(1))
+    assert (await world.hub.jobs.list_all(ANN))[0].state is JobState.ACTIVE
+
+
+async def test_the_answer_goes_to_the_fallback_with_the_reason(begin: Begin) -> None:
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, jobs=JobSettings(fallback="fake:99")))
+    world.fake.errors_before.append(TargetGone("the topic was deleted"))
+    job = await add(world, "every 10m")
+    await passed(world, job, 1)
+    await world.flow(world.delivered(1))
+    (part,) = world.fake.sent_parts
+    assert part.target.chat == "99"
+    assert all(word in part.text for word in ("“hello”", "fake:1: the topic was deleted", "\n\nhello"))
+
+
+@pytest.mark.parametrize("fallback", ["fake:1", "nowhere:1"])
+async def test_a_fallback_that_is_gone_too_or_unknown_ends_there(begin: Begin, fallback: str) -> None:
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, jobs=JobSettings(fallback=fallback)))
+    world.fake.errors_before.append(TargetGone("the topic was deleted"))
+    job = await add(world, "every 10m")
+    await passed(world, job, 1)
+    await world.flow(world.until(lambda tx: jobs.find(tx, ANN, job.id).state is JobState.PAUSED))
+    (paused,) = await world.hub.jobs.list_all(ANN)
+    assert ("jobs.fallback" in paused.why) == (fallback == "nowhere:1")
+    (run,) = await world.read(jobs.list_runs, job)
+    assert len(run.deliveries) == 1 and not world.fake.texts
+
+
+def test_a_fallback_that_is_no_target_is_refused() -> None:
+    with pytest.raises(Invalid, match="not a target"):
+        JobSettings(fallback="!")
 
 
 async def test_a_job_without_a_target_is_read_in_its_session(world: World) -> None:

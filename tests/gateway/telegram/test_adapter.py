@@ -12,7 +12,16 @@ import pytest
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
 from keryx.core.deliveries import REPEAT_MARK, Target
-from keryx.core.errors import Forbidden, Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
+from keryx.core.errors import (
+    Forbidden,
+    Invalid,
+    NotSent,
+    Refused,
+    TargetGone,
+    Throttled,
+    Unavailable,
+    Uncertain,
+)
 from keryx.core.ids import DeliveryId
 from keryx.core.media import Attachment
 from keryx.core.messages import Text
@@ -131,7 +140,7 @@ async def test_a_group_that_moved_is_followed(bot: Bot) -> None:
 
 async def test_a_person_who_blocked_the_bot_is_told_of(bot: Bot) -> None:
     bot.telegram.blocked.add(7)
-    with pytest.raises(Refused, match="the person has blocked the bot"):
+    with pytest.raises(TargetGone, match="the person has blocked the bot"):
         await bot.send()
 
 

@@ -120,6 +120,7 @@ MEANINGS = {
     "jobs.zone": "The time zone of jobs that name none, of people who have not set theirs with /zone; empty for `zone`.",
     "jobs.catch_up": "For how long a run that was missed is made up for, once; later it is skipped. 0s skips all that is more than a minute late.",
     "jobs.most": "How many jobs one person may have at a time.",
+    "jobs.fallback": "Where the answers of jobs go whose own chat is gone, such as telegram:123 or local. The answers of all people go there: name a chat that operators alone read.",
 }
 _URL_PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
 _INLINE_SECRET = re.compile(r"^(text:|https?://[^?]*\?).+", re.S)

@@ -51,6 +51,9 @@ async def list_(
         flexible=1,
         empty='No jobs yet. `keryx jobs add "every 2h" "Check the news"` makes one.',
     )
+    for job in found:
+        if job.why and not json:
+            output.write(f"{job.name} is {job.state.value}: {job.why}")
 
 
 @app.command

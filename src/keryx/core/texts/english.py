@@ -385,6 +385,7 @@ TEXTS = {
     "job.to_nowhere": "sent nowhere: read it in its conversation",
     "job.last_run": "last run {status}",
     "job.unknown": "there is no job {name}: /jobs lists them",
+    "job.target_gone": "The answer of “{name}” could not be delivered, so the job is paused ({why}). The answer:\n\n{text}",
     "job.prompt_missing": "a job needs a prompt: say what the agent is to do",
     "job.prompt_long": "that is too long: a prompt has at most {limit:,} characters",
     "job.too_many": "there {count:is 1 job|are # jobs} already: remove one first",

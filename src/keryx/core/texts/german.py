@@ -385,6 +385,7 @@ TEXTS = {
     "job.to_nowhere": "wird nirgends gesendet: lies es in seinem Gespräch",
     "job.last_run": "letzter Lauf {status}",
     "job.unknown": "es gibt keinen Auftrag {name}: /jobs listet sie auf",
+    "job.target_gone": "Die Antwort von „{name}“ konnte nicht zugestellt werden, der Auftrag ist daher angehalten ({why}). Die Antwort:\n\n{text}",
     "job.prompt_missing": "ein Auftrag braucht einen Text: schreib, was der Agent tun soll",
     "job.prompt_long": "das ist zu lang: ein Auftrag hat höchstens {limit:,} Zeichen",
     "job.too_many": "es gibt schon {count:1 Auftrag|# Aufträge}: entferne zuerst einen",

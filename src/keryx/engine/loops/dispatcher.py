@@ -333,7 +333,7 @@ class Dispatcher:
     async def _settle(self, delivery: Delivery, lease: LeaseToken, step: deliveries.SendOutcome) -> None:
         await self._database.write(
             "delivery.settle",
-            partial(deliveries.settle, delivery=delivery, lease=lease, step=step),
+            partial(deliveries.settle, delivery=delivery, lease=lease, step=step, policy=self._policy),
         )
         reports.report_delivery(delivery, step, self._clock.now())
 

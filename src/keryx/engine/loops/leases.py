@@ -123,7 +123,7 @@ class Leases:
                 log.error("delivery %s is set aside: %s", delivery.id, step.error)
             await self._write_if_current(
                 "delivery.recover",
-                partial(deliveries.settle, delivery=delivery, lease=lease, step=step),
+                partial(deliveries.settle, delivery=delivery, lease=lease, step=step, policy=self._policy),
             )
         await self._database.write("workers.forget", partial(workers.forget, dead=dead))
 

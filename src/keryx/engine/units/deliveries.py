@@ -17,12 +17,13 @@ from keryx.core.deliveries import (
     is_poisonous,
 )
 from keryx.core.durations import Backoff
-from keryx.core.errors import Held, MessageGone, NotSent, Refused, SendError, Throttled
+from keryx.core.errors import Held, MessageGone, NotSent, Refused, SendError, TargetGone, Throttled
 from keryx.core.ids import LeaseToken, WorkerId
 from keryx.core.ports.adapter import Capabilities
 from keryx.core.questions import Button
 from keryx.core.turns import Turn
-from keryx.engine.units import questions
+from keryx.engine.policy import Policy
+from keryx.engine.units import jobs, questions
 from keryx.store import deliveries, lanes, people, platforms, turns
 from keryx.store import questions as questions_store
 from keryx.store.db import Transaction
@@ -48,6 +49,8 @@ class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
     account: bool = False
     # How many processes in a row have ended while they were sending it.
     ends: int = 0
+    # The chat takes no messages any more.
+    gone: bool = False
 
 
 SENT = SendOutcome(state=DeliveryState.SENT)
@@ -259,7 +262,8 @@ def judge_failure(
         case Held():
             return SendOutcome(state=DeliveryState.HELD, error=text, again=delivery.again)
         case Refused():
-            return SendOutcome(state=DeliveryState.FAILED, error=text, again=delivery.again)
+            gone = isinstance(error, TargetGone)
+            return SendOutcome(state=DeliveryState.FAILED, error=text, again=delivery.again, gone=gone)
         case NotSent():
             if now - delivery.created_at > give_up:
                 return SendOutcome(state=DeliveryState.DEAD, error=text, again=delivery.again)
@@ -315,7 +319,10 @@ def judge_orphan(
     return msgspec.structs.replace(step, not_before=later, ends=ends)
 
 
-def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: SendOutcome) -> None:
+def settle(
+    tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: SendOutcome, policy: Policy
+) -> None:
+    """Record the end of an attempt. If the chat is gone, the job that sends there is paused."""
     deliveries.finish_attempt(
         tx,
         delivery,
@@ -329,3 +336,5 @@ def settle(tx: Transaction, *, delivery: Delivery, lease: LeaseToken, step: Send
     if step.gate_until is not None:
         key = delivery.target.account_key if step.account else delivery.target.key
         platforms.close_gate(tx, key, until=step.gate_until, reason=step.error or "")
+    if step.gone:
+        jobs.pause_for_gone_target(tx, delivery, step.error or "", policy=policy)

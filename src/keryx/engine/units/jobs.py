@@ -8,7 +8,7 @@ import msgspec
 from keryx.core import ids, schedules, sessions, text
 from keryx.core import jobs as core
 from keryx.core.access import AccessRules
-from keryx.core.deliveries import Target
+from keryx.core.deliveries import Delivery, Target
 from keryx.core.errors import Conflict, Forbidden, Invalid
 from keryx.core.ids import OPERATOR, JobId
 from keryx.core.jobs import Job, JobRun, JobState, RunOutcome
@@ -21,7 +21,7 @@ from keryx.core.texts import Phrase, Texts
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, targets
 from keryx.engine.units.user_messages import UserMessage, submit
-from keryx.store import jobs, projects, viewer_state
+from keryx.store import deliveries, jobs, projects, viewer_state
 from keryx.store import sessions as sessions_store
 from keryx.store.db import Transaction
 
@@ -122,7 +122,7 @@ def render_line(job: Job, last: Sequence[JobRun], texts: Texts) -> str:
         texts.render(job.schedule.describe()),
         texts.say("job.next", time=job.schedule.format_time(job.next_at))
         if job.next_at
-        else job.why or texts.say(f"state.{job.state.value}"),
+        else texts.say(f"state.{job.state.value}") + (f": {job.why}" if job.why else ""),
         texts.say("job.to", targets=to) if to else texts.say("job.to_nowhere"),
         *(texts.say("job.last_run", status=render_status(run, texts)) for run in last[:1]),
         job.id,
@@ -161,6 +161,32 @@ def run_now(tx: Transaction, job: Job, *, policy: Policy) -> JobRun:
 def remove(tx: Transaction, job: Job) -> Job:
     jobs.remove(tx, job)
     return job
+
+
+def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, policy: Policy) -> None:
+    """Pause the job whose answer could not be delivered because its chat is gone, and send the answer to the fallback
+    target of the settings instead. Do nothing for a delivery that is not the answer of a job."""
+    if delivery.session is None or delivery.turn is None:
+        return
+    job = jobs.find_for_turn(tx, delivery.session, delivery.turn)
+    if job is None or delivery.target.key not in {target.key for target in job.targets}:
+        return
+    why = f"{delivery.target}: {reason}"
+    try:
+        fallback = _resolve_fallback(tx, job, policy)
+    except Invalid as exc:
+        fallback, why = [], f"{why}; jobs.fallback: {exc}"
+    if job.state is JobState.ACTIVE:
+        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=why)
+    text = tx.texts.speak().say("job.target_gone", name=job.name, why=why, text=delivery.text)
+    for target in fallback:
+        if target.key != delivery.target.key:
+            deliveries.enqueue(tx, target, text, of=delivery, media=delivery.media)
+
+
+def _resolve_fallback(tx: Transaction, job: Job, policy: Policy) -> list[Target]:
+    to = policy.jobs.fallback
+    return targets.resolve(tx, to, profile=job.profile, accounts=policy.reach or None) if to else []
 
 
 def _check_not_done(job: Job) -> None:

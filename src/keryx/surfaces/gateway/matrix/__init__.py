@@ -11,7 +11,7 @@ import msgspec
 
 from keryx import logs
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, Refused
+from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, TargetGone
 from keryx.core.ports.adapter import (
     Adapter,
     AdapterContext,
@@ -146,7 +146,7 @@ class MatrixAdapter:
         try:
             sent = await self._server.send(room, part.key, placed)
         except MessageGone as exc:
-            raise Refused("the thread to answer in is not there") from exc
+            raise TargetGone("the thread to answer in is not there") from exc
         if part.final:
             await self._stop_typing(room)
         return sent

@@ -19,6 +19,7 @@ from keryx.core.errors import (
     Refused,
     Retryable,
     SendError,
+    TargetGone,
     Throttled,
     Unavailable,
     Uncertain,
@@ -100,7 +101,7 @@ def translate_send_error(answer: httpx.Response) -> SendError:
     if body.status == 400 and _UNKNOWN_PARENT in body.error.lower():
         return MessageGone("the message to edit is not there")
     if body.status == 403:
-        return Refused(f"Keryx is not in this room, or may not write there: invite it again ({body})")
+        return TargetGone(f"Keryx is not in this room, or may not write there: invite it again ({body})")
     return Refused(f"the homeserver does not take this message ({body})")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
-from keryx.core.errors import MessageGone, NotSent, Refused, SendError, Throttled, Uncertain
+from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.markdown import telegram_entities
@@ -38,7 +38,7 @@ _MAX_UPLOAD_BYTES = 50_000_000
 _MAX_LABEL_LENGTH = 60
 _MAX_CALLBACK_BYTES = 64
 _GONE = ("message to edit not found", "message can't be edited", "message to delete not found")
-_REFUSAL_REASONS = (
+_GONE_TARGETS = (
     ("bot was blocked by the user", "the person has blocked the bot"),
     ("user is deactivated", "the person's account no longer exists"),
     ("bot can't initiate conversation", "the person has not written to the bot yet"),
@@ -103,8 +103,10 @@ def translate_error(error: TelegramApiError) -> SendError:
         return Uncertain(f"Telegram broke down ({error.code}) and may have taken the message")
     if any(words in text for words in _GONE):
         return MessageGone("the message is no longer there")
-    why = next((sentence for words, sentence in _REFUSAL_REASONS if words in text), error.description)
-    return Refused(f"Telegram refuses: {why}")
+    gone = next((sentence for words, sentence in _GONE_TARGETS if words in text), None)
+    if gone is not None:
+        return TargetGone(f"Telegram refuses: {gone}")
+    return Refused(f"Telegram refuses: {error.description}")
 
 
 async def _send_part(api: TelegramApi, part: OutgoingPart) -> str:
