@@ -118,6 +118,7 @@ PUBLIC_NAMES = {
         "AgentRefused",
         "SendError",
         "NotSent",
+        "TargetGone",
         "Throttled",
         "Held",
         "Refused",

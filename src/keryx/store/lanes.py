@@ -216,10 +216,10 @@ def rekey(tx: Transaction, lane: Lane, key: LaneKey) -> Lane:
         """
         insert into lanes
           (key, profile, owner, session, source, shared, suspended, mirror, created_at, active_at, expires_at,
-           target, instructions)
+           target, instructions, overheard)
         select
           :new, profile, owner, session, source, shared, suspended, mirror, created_at, active_at, expires_at,
-          target, instructions
+          target, instructions, overheard
         from lanes where key = :old
         """,
         {"old": lane.key, "new": key},

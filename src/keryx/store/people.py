@@ -306,6 +306,7 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
         jobs.change_owner(tx, job, new)
     tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
     tx.run("update messages set said_by = :new where said_by = :old", params)
+    tx.run("update overheard set said_by = :new where profile = :profile and said_by = :old", params)
     tx.run("update deliveries set owner = :new where profile = :profile and owner = :old", params)
     tx.run("update homes set set_by = :new where profile = :profile and set_by = :old", params)
     tx.run("update grants set granted_by = :new where profile = :profile and granted_by = :old", params)
@@ -314,13 +315,14 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
 
 def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
     """Remove what belongs to a person beside their sessions: lanes, jobs, projects, deliveries and homes they
-    chose, where they asked from, what was sent on of their words, and what the page keeps for them."""
+    chose, what was overheard of them, where they asked from, what was sent on of their words, and what the page keeps for them."""
     params = {"profile": profile, "owner": owner}
     tx.run("delete from lanes where profile = :profile and owner = :owner", params)
     tx.run("delete from jobs where profile = :profile and owner = :owner", params)
     tx.run("delete from projects where profile = :profile and owner = :owner", params)
     tx.run("delete from deliveries where profile = :profile and owner = :owner", params)
     tx.run("delete from homes where profile = :profile and set_by = :owner", params)
+    tx.run("delete from overheard where profile = :profile and said_by = :owner", params)
     tx.run(
         """
         update deliveries set body = '""'

@@ -420,6 +420,7 @@ async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin:
             delivery=taken[0],
             lease=taken[1],
             step=delivery_units.SendOutcome(state=DeliveryState.UNKNOWN),
+            policy=Policy(),
         )
     )
     go_on.set()

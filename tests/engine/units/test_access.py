@@ -12,6 +12,7 @@ from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound, v
 from keryx.core.access import AccessRule
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ports.adapter import InboundMessage, Receipt
+from keryx.core.sessions import SessionFilter
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnLimits, TurnState
 from keryx.engine.policy import Policy
@@ -230,10 +231,11 @@ async def test_in_a_group_what_is_not_addressed_is_left_alone(begin: Begin) -> N
 
 async def test_what_is_not_addressed_is_kept_where_that_is_set(begin: Begin) -> None:
     world = await begin(policy=rules(allow=("ann",), observe=True))
-    receipt = await world.hub.receive(in_group("chatter", addressed=False))
-    assert receipt.turn is None
-    (message,) = (await world.open(receipt.session)).messages
-    assert message.observed
+    assert await world.hub.receive(in_group("chatter", addressed=False)) == Receipt(duplicate=False)
+    assert (await world.hub.list_sessions(OPERATORS, SessionFilter()))[0] == []
+    turn = await world.settle(await world.hub.receive(in_group("bot, hello")))
+    chatter, question, _ = (await world.open(turn.session)).messages
+    assert (chatter.text, chatter.observed, question.observed) == ("chatter", True, False)
 
 
 async def test_everything_is_answered_where_no_mention_is_needed(begin: Begin) -> None:

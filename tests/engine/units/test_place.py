@@ -15,15 +15,23 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, ProfileId
 from keryx.core.messages import Message
-from keryx.core.ports.adapter import Capabilities, IdFormat, InboundMessage, PlatformIds, PlatformReach
+from keryx.core.ports.adapter import (
+    Capabilities,
+    IdFormat,
+    InboundDeletion,
+    InboundMessage,
+    PlatformIds,
+    PlatformReach,
+)
 from keryx.core.ports.agent import AgentEvent, CompactionEvent, CompactionFailedEvent, TextDelta, TurnContext
+from keryx.core.sessions import SessionFilter
 from keryx.core.source import ChatType, Profile, Source, SourceRule
 from keryx.core.turns import TurnLimits
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.units import place
 from keryx.engine.units.targets import RESTART_NOTICE
 from keryx.engine.units.turn_writes import NO_ANSWER
-from keryx.store import lanes, platforms, sessions
+from keryx.store import lanes, overheard, platforms, sessions
 from keryx.testing import RecordingAdapter
 
 NO_WAIT = TurnLimits(settle=timedelta(0))
@@ -256,6 +264,77 @@ async def test_what_was_overheard_is_given_once_with_the_next_question(begin: Be
     await world.settle(await world.hub.receive(in_thread("thanks", "ann")))
     assert agent.last == "thanks"
     assert len(agent.histories[-1]) == 3
+
+
+def in_group(text: str, user: str, **fields: Any) -> InboundMessage:
+    source = Source(platform=FAKE, chat="g", chat_type=ChatType.GROUP, user=user, user_name=user.title())
+    plain = inbound(text, user=user, source=source, reply=Target(FAKE, chat="g"), principal=None)
+    return msgspec.structs.replace(plain, **fields)
+
+
+def read_overheard(text: str) -> list[str]:
+    return [line.partition("] ")[2] for line in text.split("\n") if line.startswith("- [")]
+
+
+async def test_everybody_who_asks_in_a_group_is_given_what_was_overheard_since_they_asked(
+    begin: Begin,
+) -> None:
+    agent = Listener()
+    world = await begin(policy=policy(access={FAKE: AccessRule(allow=("*",), observe=True)}), agent=agent)
+    await world.hub.receive(in_group("lunch at one?", "bob", addressed=False))
+    await world.hub.receive(in_group("at two", "cem", addressed=False))
+    assert (await world.hub.list_sessions(OPERATORS, SessionFilter()))[0] == []
+    await world.settle(await world.hub.receive(in_group("when is lunch?", "ann")))
+    assert read_overheard(agent.last) == ['"lunch at one?"', '"at two"']
+    await world.hub.receive(in_group("no, three", "bob", addressed=False))
+    await world.hub.receive(in_thread("in another place", "bob", addressed=False))
+    await world.settle(await world.hub.receive(in_group("and now?", "ann")))
+    assert read_overheard(agent.last) == ['"no, three"']
+    await world.settle(await world.hub.receive(in_group("when do we eat?", "cem")))
+    assert read_overheard(agent.last) == ['"lunch at one?"', '"at two"', '"no, three"']
+    assert len((await world.hub.list_sessions(OPERATORS, SessionFilter()))[0]) == 2
+
+
+async def test_what_was_overheard_can_be_edited_and_deleted_before_somebody_asks(begin: Begin) -> None:
+    agent = Listener()
+    world = await begin(policy=policy(access={FAKE: AccessRule(allow=("*",), observe=True)}), agent=agent)
+    secret, wrong = (
+        in_group("the code is 1234", "bob", addressed=False),
+        in_group("at one", "bob", addressed=False),
+    )
+    wrong = msgspec.structs.replace(wrong, source=msgspec.structs.replace(wrong.source, message="m1"))
+    for said in (secret, wrong):
+        await world.hub.receive(said)
+    await world.hub.receive(InboundDeletion(event="d1", source=secret.source, message_event=secret.event))
+    await world.hub.receive(in_group("at two", "bob", addressed=False, edits="m1"))
+    await world.settle(await world.hub.receive(in_group("what was said?", "ann")))
+    assert read_overheard(agent.last) == ['"at two"']
+
+
+async def test_what_was_overheard_of_a_person_is_exported_erased_and_forgotten(begin: Begin) -> None:
+    agent = Listener()
+    world = await begin(policy=policy(access={FAKE: AccessRule(allow=("*",), observe=True)}), agent=agent)
+    await world.hub.receive(in_group("a secret", "bob", addressed=False))
+    await world.hub.receive(in_group("no secret", "cem", addressed=False))
+    bob = (await world.hub.people.find(OPERATORS, FAKE, "bob")).principal.id
+    written: list[str] = []
+    await world.hub.people.export(OPERATORS, bob, written.append)
+    assert "a secret" in "".join(written) and "no secret" not in "".join(written)
+    await world.hub.people.erase(OPERATORS, bob)
+    await world.settle(await world.hub.receive(in_group("what was said?", "ann")))
+    assert read_overheard(agent.last) == ['"no secret"']
+    assert await world.write(overheard.trim, before=world.clock.now() + timedelta(seconds=1)) == 1
+
+
+async def test_what_was_overheard_moves_with_its_chat(begin: Begin) -> None:
+    agent = Listener()
+    world = await begin(policy=policy(access={FAKE: AccessRule(allow=("*",), observe=True)}), agent=agent)
+    await world.hub.receive(in_group("lunch at one?", "bob", addressed=False))
+    await world.hub.lanes.move_chat(FAKE, "", "g", "g2")
+    question = in_group("when is lunch?", "ann")
+    there = msgspec.structs.replace(question, source=msgspec.structs.replace(question.source, chat="g2"))
+    await world.settle(await world.hub.receive(there))
+    assert read_overheard(agent.last) == ['"lunch at one?"']
 
 
 async def test_an_edit_keeps_what_the_model_is_told_before_the_words(begin: Begin) -> None:

@@ -76,7 +76,7 @@ MEANINGS = {
     "resets.platforms": "Other rules by platform, written alike.",
     "resets.places": "Other rules by platform and kind of chat, written alike.",
     "resets.busy_limit": "For how long an answer that is being written keeps its conversation from being reset.",
-    "keep.inbox": "For how long an event is known, so that its repetition is recognised.",
+    "keep.inbox": "For how long an event is known, so that its repetition is recognised, and for how long what was overheard in a group waits for a question.",
     "keep.feed": "For how long changes are kept for readers that fell behind.",
     "keep.lanes": "After how long a place that nobody uses is forgotten; its sessions stay.",
     "keep.erase": "After how long a deleted session is erased.",

@@ -18,7 +18,6 @@ from keryx.store import (
     access,
     changes,
     deliveries,
-    inbox,
     jobs,
     lanes,
     media,
@@ -121,7 +120,7 @@ class RetentionSweep:
     async def sweep(self) -> None:
         now = self._clock.now()
         keep = self._keep
-        await self._database.write("inbox.trim", lambda tx: inbox.trim(tx, before=now - keep.inbox))
+        await self._database.write("inbox.trim", partial(receive.trim_inbox, before=now - keep.inbox))
         while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
             pass
         await self._database.write("gates.trim", platforms.trim_gates)

@@ -13,7 +13,7 @@ from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.source import Source
 from keryx.engine.units import access
 from keryx.store import access as access_store
-from keryx.store import jobs, people, platforms, sessions
+from keryx.store import jobs, overheard, people, platforms, sessions
 from keryx.store import lanes as lane_store
 from keryx.store.db import Transaction
 
@@ -149,6 +149,7 @@ def move_chat(
         targets, source = tuple(map(move, job.targets)), job.source and move(job.source)
         if (targets, source) != (job.targets, job.source):
             jobs.move_chat(tx, job, targets, source)
+    overheard.move_chat(tx, platform=platform, account=account, old=old, new=new)
     for home in platforms.list_homes(tx):
         if (target := move(home.target)) != home.target:
             platforms.move_home(tx, home, target)

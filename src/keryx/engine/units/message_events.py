@@ -11,7 +11,7 @@ from keryx.core.source import Source
 from keryx.core.turns import EditPolicy, TurnState
 from keryx.engine.units import access, control, revisions, turn_writes
 from keryx.engine.units.user_messages import find_author
-from keryx.store import deliveries, inbox, messages, sessions, turns
+from keryx.store import deliveries, inbox, messages, overheard, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.db import Transaction
 
@@ -90,7 +90,9 @@ def _reopen(tx: Transaction, message: Message) -> bool:
 def apply_deletion(tx: Transaction, inbound: InboundDeletion) -> Receipt:
     """Take a deleted message from its turn while nothing of the answer is shown, or mark it. The platform has checked who
     may delete it."""
-    message = _find_received(tx, inbound.source, inbound.message_event)
+    source = inbound.source
+    overheard.remove(tx, platform=source.platform, account=source.account, event=inbound.message_event)
+    message = _find_received(tx, source, inbound.message_event)
     if message is None:
         return Receipt(duplicate=False)
     sessions.lock(tx, message.session)

@@ -9,7 +9,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.messages import Notice, Role, text_parts
 from keryx.core.sessions import Viewer
 from keryx.engine.units import control
-from keryx.store import access, jobs, lanes, media, messages, people, sessions
+from keryx.store import access, jobs, lanes, media, messages, overheard, people, sessions
 from keryx.store.admin import session_export
 from keryx.store.db import Transaction
 
@@ -19,7 +19,7 @@ ERASED = "(erased)"
 
 def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: LineWriter) -> None:
     """Write a person as lines of JSON: first their identities, then their sessions in the format of an import, then
-    their messages in sessions of others."""
+    their messages in sessions of others, and what was overheard of them."""
     person = people.get(tx, principal, profile=viewer.profile)
     handles = {(i.platform, i.person) for i in person.identities}
     about = {
@@ -41,6 +41,8 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: LineW
     for session, seq in people.list_messages_elsewhere(tx, profile=viewer.profile, person=principal):
         message = messages.get(tx, session, seq)
         write(codec.dumps({"record": "said elsewhere", "message": records.from_message(message)}) + "\n")
+    for said in overheard.list_for_person(tx, profile=viewer.profile, person=principal):
+        write(codec.dumps({"record": "overheard", "message": said}) + "\n")
 
 
 def erase(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> None:

@@ -1,5 +1,6 @@
 """Receives one inbound event: dedupe it, find the lane, apply its reset policy, append the message and queue its turn, or run its command."""
 
+from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -10,7 +11,7 @@ from keryx.core.access import CLOSED, find_rule, lacks_mention
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.lanes import Lane, LaneAddress
-from keryx.core.messages import Mark, Notice, Role, join_text
+from keryx.core.messages import Mark, Notice, Role, join_text, text_parts
 from keryx.core.ports.adapter import (
     InboundDeletion,
     InboundEvent,
@@ -23,12 +24,13 @@ from keryx.core.questions import format_confirmation
 from keryx.core.resets import ResetReason
 from keryx.core.sessions import END_SURFACE, EndReason, Session, SessionSettings, Viewer
 from keryx.core.source import ChatType, Source
+from keryx.core.text import truncate
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, control, gathering, message_events, questions, revisions
 from keryx.engine.units.user_messages import build_user_message, submit
-from keryx.store import deliveries, inbox, jobs, messages, people, sessions, turns
+from keryx.store import deliveries, inbox, jobs, messages, overheard, people, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.changes import Scope
 from keryx.store.db import Transaction
@@ -99,6 +101,8 @@ def _route(
             return Receipt(duplicate=False)
         inbound = msgspec.structs.replace(inbound, observed=True)
     person = _ensure_principal(tx, inbound)
+    if inbound.observed and not local and _overhear(tx, inbound, person):
+        return Receipt(duplicate=False)
     viewer = Viewer(inbound.source.profile, person)
     lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
@@ -112,6 +116,8 @@ def _route(
     session = _ensure_session(tx, inbound, lane, viewer, policy)
     if notice and inbound.reply:
         deliveries.enqueue(tx, inbound.reply, notice, of=session)
+    if lane is not None and inbound.source.chat_type is not ChatType.DM:
+        _append_overheard(tx, inbound, lane, session)
     default = session.settings.busy
     window = policy.limits.gather
     message = build_user_message(
@@ -123,6 +129,41 @@ def _route(
     )
     turn = gathering.find_turn(tx, session.id, inbound, person, window)
     return submit(tx, session, message) if turn is None else gathering.join(tx, session, turn, message)
+
+
+def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> bool:
+    """Keep what was said in a group for whoever asks there next. False in a direct chat, and for the edit of a message
+    that was not overheard."""
+    source, text = inbound.source, truncate(join_text(inbound.parts), prompt.LONGEST_QUOTE)
+    if source.chat_type is ChatType.DM:
+        return False
+    if inbound.edits is not None:
+        return overheard.rewrite(tx, source, inbound.edits, text)
+    if text:
+        overheard.add(tx, source, text, event=inbound.event, said_by=person, keep=_MAX_OVERHEARD)
+    return True
+
+
+def _append_overheard(tx: Transaction, inbound: InboundMessage, lane: Lane, session: Session) -> None:
+    """Append what was said in the chat since the last question of this lane."""
+    for said in overheard.take(tx, inbound.source, lane.key):
+        messages.append(
+            tx,
+            session.id,
+            Role.USER,
+            text_parts(said.text),
+            author=said.author,
+            surface=inbound.surface,
+            platform_id=said.platform_id,
+            observed=True,
+            said_by=said.said_by,
+        )
+
+
+def trim_inbox(tx: Transaction, *, before: datetime) -> None:
+    """Forget events, and what was overheard, from before a moment."""
+    inbox.trim(tx, before=before)
+    overheard.trim(tx, before=before)
 
 
 def _continues_turn(tx: Transaction, inbound: InboundMessage, policy: Policy) -> bool:

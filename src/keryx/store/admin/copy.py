@@ -64,6 +64,7 @@ TABLES = (
     TableSpec("inbox", ("platform", "account", "event")),
     TableSpec("lanes", ("key",)),
     TableSpec("lane_moves", ("id",), "id"),
+    TableSpec("overheard", ("position",), "position"),
     TableSpec("finals", ("session",)),
     TableSpec("deliveries", ("position",), "position"),
     TableSpec("buttons", ("question",)),
