@@ -375,7 +375,9 @@ def explain_wrong(environ: Mapping[str, str] | None = None) -> dict[str, Setting
     except Invalid:
         file = {}
     origins = _explain_values(Settings(home=str(home)), {}, environ)
-    written = {name: SettingOrigin(value, "keryx.toml") for name, value in _flatten(file).items()}
+    written = {
+        name: SettingOrigin(value, "keryx.toml") for name, value in _flatten(_hide_secrets(file)).items()
+    }
     given = {name: SettingOrigin(text, key) for name, (key, text) in _read_variables(environ).items()}
     return {**origins, **written, **given}
 
@@ -402,6 +404,21 @@ def _explain_values(
             name = key.removeprefix(_variable_prefix(platform)).lower()
             origins[f"{platform}.{name}"] = SettingOrigin(f"env:{key}", key)
     return origins
+
+
+def _hide_secrets(value: Any, *, secret: bool = False) -> Any:
+    """Mask what may be a secret in place of a reference, as wrong settings can hold one."""
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {
+            key: _hide_secrets(
+                v, secret=secret or key in ("env", "headers") or bool(_SECRET_NAME.search(key.lower()))
+            )
+            for key, v in items
+        }
+    if isinstance(value, list):
+        return [_hide_secrets(item, secret=secret) for item in cast(list[Any], value)]
+    return "***" if secret and not str(value).startswith(("env:", "file:")) else cast(object, value)
 
 
 class _WrongSetting(Exception):

@@ -81,6 +81,24 @@ def test_a_wrong_setting_is_told_with_its_place_and_the_settings_are_still_shown
     assert told in keryx("config", "--json").json["error"]
 
 
+def test_secrets_of_a_wrong_file_are_not_shown(keryx: Cli) -> None:
+    keryx.home.mkdir()
+    (keryx.home / "keryx.toml").write_text(
+        """
+prot = 1
+models = [{ name = "a", key = "geheim" }]
+[telegram]
+token = "geheim"
+[agents.x.env]
+NAME = "geheim"
+[agents.y]
+env = { OTHER = "geheim" }
+"""
+    )
+    for shown in (keryx("config"), keryx("config", "--json"), keryx("doctor")):
+        assert "geheim" not in shown.out + shown.err
+
+
 def test_a_wrong_variable_is_told_by_its_name(tmp_path: Path) -> None:
     told = Cli(tmp_path, KERYX_BUSY="stear")("sessions", "list").err
     assert "KERYX_BUSY: busy = 'stear' is not known" in told and "'steer'" in told

@@ -18,7 +18,6 @@ import msgspec
 
 from keryx import config as keryx_config
 from keryx import secrets
-from keryx.agents.agent_config import AgentKind
 from keryx.bootstrap import BaseApp
 from keryx.cli import output
 from keryx.cli.commands import config
@@ -140,7 +139,7 @@ def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _check_names(chosen: Settings) -> Iterator[Finding]:
     """Report agents, models, keys and platforms that the settings name and that are not there."""
-    known = {*(kind.value for kind in AgentKind), "auto", *chosen.agents}
+    known = {"auto", "echo", "llm", "local", *chosen.agents}
     if chosen.agent not in known and ":" not in chosen.agent:
         yield _problem("agent", f"There is no agent {chosen.agent!r}.", f"choose {', '.join(sorted(known))}")
     if chosen.model and chosen.named_models and chosen.model not in chosen.model_names:
