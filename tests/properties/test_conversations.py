@@ -483,11 +483,12 @@ class Conversations(RuleBasedStateMachine):
             with pytest.raises(NotFound):
                 self.do(revisions.retry, session, asker=ANN, surface="test")
             return
-        question = next(e for e in talk.log if e.turn == last[0] and e.role is Role.USER and not e.undone)
+        questions = [e for e in talk.log if e.turn == last[0] and e.role is Role.USER and not e.undone]
         receipt = self.do(revisions.retry, session, asker=ANN, surface="test")
         self.take_back(talk, last)
         assert receipt.turn and receipt.seq
-        talk.say(Role.USER, question.text, receipt.turn)
+        for question in questions:
+            talk.say(Role.USER, question.text, receipt.turn)
         talk.queue.append(Waiting(receipt.turn, BusyMode.QUEUE, receipt.seq))
 
     @rule(chat=chats)

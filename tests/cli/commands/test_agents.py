@@ -77,4 +77,5 @@ def test_an_agent_that_is_not_configured_is_refused(set_up: Cli) -> None:
 def test_a_conversation_goes_on_in_another_process(set_up: Cli, tmp_path: Path) -> None:
     first = set_up.json("send", "--wait", "remember this")
     heard = set_up("send", "--wait", "--session", first["session"], "history").out
-    assert heard.strip().endswith("remember this | history")
+    before, _, asked = heard.strip().rpartition(" | ")
+    assert before.endswith("\nremember this") and asked.endswith("\nhistory")

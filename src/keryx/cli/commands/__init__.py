@@ -61,7 +61,9 @@ for path in (
     name = module if part == "app" else part.removesuffix("_app")
     app.command(f"keryx.cli.commands.{path}", name=name)
 
-app.register_install_completion_command(help="Let the shell complete commands: bash, zsh or fish.")
+app.register_install_completion_command(  # pyright: ignore[reportUnknownMemberType]
+    help="Let the shell complete commands: bash, zsh or fish."
+)
 
 
 def run(arguments: Sequence[str]) -> int:
