@@ -26,7 +26,9 @@ class AgentRegistry:
 
     def choose(self, reading: TurnInput) -> Agent:
         """Return the agent that the policy names. Raise `AgentFailed` if it is not configured any more."""
-        name = self._policy.choose_agent(reading.session.settings, reading.place_facts.source)
+        name = self._policy.choose_agent(
+            reading.session.settings, reading.place_facts.source, profile=reading.session.profile
+        )
         if name not in self._agents:
             raise AgentFailed(f"There is no agent {name!r} any more. /agent lists those there are.")
         return self._agents[name]

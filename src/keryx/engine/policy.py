@@ -147,13 +147,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         reach = self.reach.get(platform)
         return reach is not None and reach.holds
 
-    def choose_agent(self, settings: SessionSettings, source: Source) -> str:
+    def choose_agent(self, settings: SessionSettings, source: Source, *, profile: str) -> str:
         """Return the agent that a session has chosen, or else that of the source, of the profile, or the default."""
-        profile = self.profiles.get(source.profile)
+        assigned = self.profiles.get(profile)
         return (
             settings.agent
             or sources.find_matching(source, self.agent_rules)
-            or (profile.agent if profile else "")
+            or (assigned.agent if assigned else "")
             or next(iter(self.agents), "")
         )
 

@@ -21,7 +21,7 @@ _MAX_PERSONALITY = 4000
 def set_agent(call: CommandCall) -> CommandResult:
     agents = call.policy.agents
     if not call.text:
-        name = call.policy.choose_agent(call.settings, _find_source(call))
+        name = call.policy.choose_agent(call.settings, _find_source(call), profile=call.owner.profile)
         key = "setting.agent" if call.settings.agent else "setting.agent_default"
         lines = [call.say(key, name=name or call.say("setting.default"))]
         if agents:

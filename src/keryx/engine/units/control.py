@@ -64,7 +64,8 @@ def list_models(
     tx: Transaction, policy: Policy, session: Session | None, settings: SessionSettings, source: Source
 ) -> tuple[str, ...]:
     """Return the models that the agent of a session offers, the default first; none if they are not known yet."""
-    agent = policy.choose_agent(settings, source)
+    profile = session.profile if session else source.profile
+    agent = policy.choose_agent(settings, source, profile=profile)
     if not agent or agent in policy.model_agents:
         return policy.models
     binding = sessions.list_bindings(tx, session.id).get(agent) if session else None
