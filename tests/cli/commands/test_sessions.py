@@ -1,5 +1,6 @@
 """Sessions by command: every verb changes what the next listing shows."""
 
+import time
 from typing import Any
 
 import pytest
@@ -261,10 +262,11 @@ def test_old_conversations_are_shown_archived_and_deleted(keryx: Cli) -> None:
 
 def test_the_rules_of_keep_say_what_goes(keryx: Cli) -> None:
     keryx.session("old talk")
+    time.sleep(1.1)
     keryx.home.mkdir(exist_ok=True)
-    (keryx.home / "keryx.toml").write_text('[keep.sessions]\ncli = "0s"\n[keep.archive]\n"*" = "30d"\n')
+    (keryx.home / "keryx.toml").write_text('[keep.sessions]\ncli = "1s"\n[keep.archive]\n"*" = "30d"\n')
     assert "Delete 1 conversation:" in keryx.ok("sessions", "prune", "--dry-run").out
-    (keryx.home / "keryx.toml").write_text('[keep.sessions]\nweb = "0s"\n')
+    (keryx.home / "keryx.toml").write_text('[keep.sessions]\nweb = "1s"\n')
     assert keryx.json("sessions", "prune", "--yes") == {"archived": 0, "deleted": 0}
     (keryx.home / "keryx.toml").write_text('[keep.sessions]\nweb = "soon"\n')
     done = keryx("sessions", "prune")
