@@ -105,6 +105,7 @@ def scene(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest) -> Sce
     return Scene(tmp_path, "" if engine is Engine.SQLITE else request.getfixturevalue("own_postgres"))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_at_the_commit_of_an_epoch_leaves_one_chain(scene: Scene, when: str) -> None:
     killed_while_compacting(scene, "three", f"turn.progress:{when}:1")

@@ -138,6 +138,7 @@ def check_failed_sync(library: Path, home: Path, failing: int) -> int:
     return run.code
 
 
+@pytest.mark.faults
 def test_one_failed_sync_of_each_file_ends_the_process_or_discards_the_index(
     tmp_path: Path, sync_fault: Path
 ) -> None:

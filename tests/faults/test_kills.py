@@ -20,6 +20,7 @@ def test_a_few_kills_lose_nothing_and_double_nothing_on_sqlite(tmp_path: Path) -
     assert report.said > 20
 
 
+@pytest.mark.faults
 def test_a_few_kills_lose_nothing_and_double_nothing_on_postgresql(tmp_path: Path, own_postgres: str) -> None:
     with Platform(ROUGH, seed=8) as platform, Node(platform.url, tmp_path, database=own_postgres) as node:
         report = Storm(platform, node, seed=8).run(6, between=(0.05, 0.6))
@@ -27,6 +28,7 @@ def test_a_few_kills_lose_nothing_and_double_nothing_on_postgresql(tmp_path: Pat
     assert report.said > 20
 
 
+@pytest.mark.faults
 def test_a_platform_with_its_own_keys_shows_no_repeat_at_all(tmp_path: Path) -> None:
     faults = PlatformFaults(duplicate=0.05, lost_reply=0.1)
     with Platform(faults, seed=9, idempotent=True) as platform:

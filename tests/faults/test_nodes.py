@@ -65,6 +65,7 @@ def unmarked(platform: Platform) -> list[str]:
     return [s.text for s in platform.shown if not s.text.startswith(REPEAT_MARK)]
 
 
+@pytest.mark.faults
 def test_nodes_share_the_work_and_double_nothing(tmp_path: Path, server: Server) -> None:
     texts = [f"chat {n % 10} message {n}" for n in range(100)]
     with Platform() as platform, ExitStack() as stack:
@@ -91,6 +92,7 @@ def test_another_node_takes_over_from_one_that_died(tmp_path: Path, server: Serv
     assert [s.text for s in platform.shown] == ["one two three"]
 
 
+@pytest.mark.faults
 def test_a_node_that_hangs_past_its_lease_doubles_nothing_when_it_wakes(
     tmp_path: Path, server: Server
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_node_that_hangs_past_its_lease_doubles_nothing_when_it_wakes(
         assert all(node.process.poll() is None for node in made)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("silently", [False, True], ids=["ended", "silent"])
 def test_a_node_that_loses_its_database_past_its_lease_doubles_nothing_when_it_is_back(
     tmp_path: Path, server: Server, silently: bool

@@ -41,7 +41,7 @@ from keryx.core.ports.agent import (
 from keryx.core.questions import Question
 from keryx.store import deliveries, platforms, turns
 from keryx.store.admin.verify import verify
-from keryx.store.db import Database
+from keryx.store.db import Database, Engine
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
 SECOND = timedelta(seconds=1)
@@ -624,6 +624,7 @@ async def test_a_process_that_dies_at_a_write_leaves_one_answer(
 STEP_LABELS = ("preview.begin", "preview.end", "preview.withdraw", "turn.progress", "turn.finish")
 
 
+@pytest.mark.engines(Engine.SQLITE)
 @pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", [*STEP_LABELS, "delivery.claim", "delivery.settle"])
 @pytest.mark.parametrize("nth", [1, 2])

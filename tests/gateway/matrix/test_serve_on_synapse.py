@@ -41,6 +41,7 @@ def begun(keryx: Cli, ann: Person, bot: Person) -> str:
     return room
 
 
+@pytest.mark.faults
 def test_killed_between_and_during_answers_each_message_is_answered_once_and_in_order(
     keryx: Cli, ann: Person, bot: Person
 ) -> None:
