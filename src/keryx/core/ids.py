@@ -80,6 +80,8 @@ def escape(text: str) -> str:
     """Return text as printable ASCII without `:`. Different texts stay different; ordinary ids do not change.
 
     Text that is too long for an index is cut and gets a digest of the whole."""
+    if len(text) <= _LONGEST_TEXT and _UNSAFE.search(text) is None:
+        return text
 
     def percent_encode(unsafe: re.Match[str]) -> str:
         return "".join(f"%{byte:02X}" for byte in unsafe[0].encode("utf-8", "surrogatepass"))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from keryx.core import codec, ids
 from keryx.core import source as sources
 from keryx.core.changes import ChangeKind, DraftChunk
-from keryx.core.clock import to_micros
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import SessionId, TurnId, WorkerId
@@ -139,11 +139,17 @@ class TurnGathering(NamedTuple):
     until: datetime | None  # when it stops to wait for more
 
 
-def find_newest(tx: Transaction, session: SessionId, asker: str) -> tuple[Turn, TurnGathering | None] | None:
-    """Return the newest running or waiting turn of a person in a session, and what it gathers."""
+class NewestTurn(NamedTuple):
+    id: TurnId
+    created_at: datetime
+    gathering: TurnGathering | None  # what it gathers; `None` for an ordinary turn
+
+
+def find_newest(tx: Transaction, session: SessionId, asker: str) -> NewestTurn | None:
+    """Return the newest running or waiting turn of a person in a session."""
     row = tx.row(
         """
-        select id, gathers, not_before from turns
+        select id, created_at, gathers, not_before from turns
         where position = coalesce(
           (
             select position from turns
@@ -157,8 +163,8 @@ def find_newest(tx: Transaction, session: SessionId, asker: str) -> tuple[Turn, 
     )
     if row is None:
         return None
-    gathering = None if row[1] is None else TurnGathering(row[1], maybe_moment(row[2] or None))
-    return get(tx, TurnId(row[0])), gathering
+    gathering = None if row[2] is None else TurnGathering(row[2], maybe_moment(row[3] or None))
+    return NewestTurn(TurnId(row[0]), from_micros(row[1]), gathering)
 
 
 def gather(tx: Transaction, turn: Turn, *, not_before: datetime | None) -> None:

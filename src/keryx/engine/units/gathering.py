@@ -39,22 +39,31 @@ def find_turn(
 ) -> Turn | None:
     """Return the turn of the same person that a message belongs to, if nobody has seen anything of its answer yet. Locks
     the session if it may be one."""
-    if not window or inbound.observed or turns.find_newest(tx, session, sender) is None:
+    if not window or inbound.observed:
+        return None
+    newest = turns.find_newest(tx, session, sender)
+    # What belongs together may arrive in two processes at once; only then does the lock tell what has come before.
+    if newest is None or not (inbound.group or inbound.continues or _may_join(tx, inbound, newest, window)):
         return None
     sessions.lock(tx, session)
-    found = turns.find_newest(tx, session, sender)
-    if found is None:
+    newest = turns.find_newest(tx, session, sender)
+    if newest is None or not _may_join(tx, inbound, newest, window):
         return None
-    turn, gathering = found
-    joins = inbound.continues and tx.now - turn.created_at <= window
-    if gathering is not None:
-        waits = gathering.until is not None and tx.now < gathering.until
-        same_group = inbound.group != "" and gathering.group == ids.escape(inbound.group)
-        joins = joins or same_group or (waits and inbound.addressed)
+    turn = turns.get(tx, newest.id)
     same_place = (turn.reply and turn.reply.key) == (inbound.reply and inbound.reply.key)
-    if not joins or not same_place or turn.pin != inbound.pin or turn.cancelling:
+    if not same_place or turn.pin != inbound.pin or turn.cancelling:
         return None
     return turn if turn_writes.is_unanswered(tx, turn) else None
+
+
+def _may_join(tx: Transaction, inbound: InboundMessage, turn: turns.NewestTurn, window: timedelta) -> bool:
+    if inbound.continues and tx.now - turn.created_at <= window:
+        return True
+    if turn.gathering is None:
+        return False
+    waits = turn.gathering.until is not None and tx.now < turn.gathering.until
+    same_group = inbound.group != "" and turn.gathering.group == ids.escape(inbound.group)
+    return same_group or (waits and inbound.addressed)
 
 
 def join(tx: Transaction, session: Session, turn: Turn, message: UserMessage) -> Receipt:
