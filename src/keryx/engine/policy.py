@@ -69,6 +69,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class MediaLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The size of the largest file, in bytes.
     limit: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
+    # How long fetching a file from a platform may take. Later the message says that it is missing.
+    timeout: timedelta = timedelta(minutes=2)
+    # How many files of one account are fetched at once.
+    at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
 
 
 class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -231,8 +231,15 @@ def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
 
 
 def replace_parts(tx: Transaction, message: Message, parts: Parts) -> None:
-    """Store other parts of a message of a running turn."""
-    _update(tx, message, "parts = :parts", {"parts": codec.dumps(parts)}, linked=parts)
+    """Store other parts of a message, such as a file that was fetched. The model's preamble stays."""
+    exact = edit_exact(message, parts)
+    _update(
+        tx,
+        message,
+        "parts = :parts, exact = :exact",
+        {"parts": codec.dumps(parts), "exact": None if exact is None else codec.dumps(exact)},
+        linked=parts,
+    )
 
 
 def set_mark(tx: Transaction, message: Message, mark: Mark) -> None:

@@ -185,3 +185,31 @@ async def test_an_edit_of_a_caption_keeps_the_file_and_the_last_edit_counts(ente
     await room.world.flow(room.reads("read this"), step=0.3)
     [stored, _] = await room.stored()
     assert [file.name for file in media.filter_media(stored.parts)] == ["a.pdf"]
+
+
+async def test_a_slow_file_in_one_room_holds_up_no_other(enter: Enter) -> None:
+    room = await enter(Scenes({"look": [TextDelta("I see")]}))
+    other = "!other:fake.test"
+    room.matrix.open(other)
+    room.matrix.hold("f")
+    slow = room.show_file("a.pdf", caption="look")
+    room.matrix.say(other, "hello")
+    async with asyncio.timeout(SECONDS):
+        while room.matrix.texts(other) != ["hello"]:
+            await asyncio.sleep(0.005)
+            room.world.node.check()
+    assert room.matrix.texts(ROOM) == [] and slow
+    room.matrix.release("f")
+    await room.world.flow(room.reads("I see"), step=0.3)
+
+
+async def test_a_file_that_is_deleted_while_it_is_fetched_does_not_hold_its_turn(enter: Enter) -> None:
+    room = await enter(Scenes({"look": [TextDelta("nothing there")]}))
+    room.matrix.hold("f")
+    room.matrix.say(ROOM, "look")
+    slow = room.show_file("a.pdf")
+    await room.count_inputs(2)
+    redact(room, slow)
+    await room.world.flow(room.reads("nothing there"), step=0.3)
+    assert await marks(room) == [("look", None), ("[a.pdf]", Mark.WITHDRAWN)]
+    room.matrix.release("f")

@@ -12,7 +12,7 @@ from keryx.core import ids
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.media import Attachment
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.messages import Audio, File, Image, Parts
 from keryx.core.questions import Button
 from keryx.core.sessions import SessionSettings
@@ -125,6 +125,9 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
 
     parts: Parts
     surface: str
+    # Files that are fetched after the event is stored, by an adapter that implements `SupportsDownloads`. The turn waits
+    # for them, and nothing else does.
+    files: tuple[RemoteFile, ...] = ()
     # Where the answer is sent.
     reply: Target | None = None
     # Overrides the session of the lane.
@@ -450,6 +453,18 @@ class SupportsReactions(Protocol):
     async def react(self, target: Target) -> None:
         """Show at the message `target.reply_to` that it is being answered. Called once per turn on platforms without a
         typing indicator."""
+        ...
+
+
+@runtime_checkable
+class SupportsDownloads(Protocol):
+    """An adapter whose events name files (`InboundMessage.files`) that are fetched after the event is stored."""
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        """Fetch a file of an event, perhaps after a restart. Raise `Invalid` if it has more than `limit` bytes or cannot be
+        fetched at all, with a reason that people read; `Unavailable` if another attempt may succeed.
+
+        Called while the adapter listens, for several files at once, and cancelled if it takes too long."""
         ...
 
 

@@ -9,7 +9,7 @@ from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundRea
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import EditPolicy, TurnState
-from keryx.engine.units import access, control, revisions, turn_writes
+from keryx.engine.units import access, control, downloads, revisions, turn_writes
 from keryx.engine.units.user_messages import find_author
 from keryx.store import deliveries, inbox, messages, overheard, sessions, turns
 from keryx.store import lanes as lane_store
@@ -31,14 +31,20 @@ def apply_edit(
         return Receipt(duplicate=False, session=session)
     sessions.lock(tx, session)
     text, parts = join_text(inbound.parts), inbound.parts
-    if not media.filter_media(parts):
-        # An edit of a text does not name the files of the message again.
+    edited = Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+    is_text = not inbound.files and not media.filter_media(parts)
+    is_same = text == _find_last_text(tx, original)
+    if is_text or inbound.files:
+        # An edit of a text does not name the files of the message again, and those of an answered message stay.
         parts = (*parts, *media.filter_media(original.parts))
-        if text == _find_last_text(tx, original):
-            return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+    if is_text and is_same:
+        return edited
     if _reopen(tx, original):
-        messages.rewrite(tx, original, parts)
-        return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+        messages.rewrite(tx, original, downloads.add_placeholders(inbound).parts if inbound.files else parts)
+        downloads.begin(tx, inbound, edited)
+        return edited
+    if inbound.files and is_same:
+        return edited
     if policy is EditPolicy.ANSWER:
         receipt = revisions.answer_edit(
             tx,
@@ -96,6 +102,7 @@ def apply_deletion(tx: Transaction, inbound: InboundDeletion) -> Receipt:
     if message is None:
         return Receipt(duplicate=False)
     sessions.lock(tx, message.session)
+    downloads.cancel(tx, message)
     if message.observed:
         messages.set_mark(tx, message, Mark.WITHDRAWN)
     elif _reopen(tx, message):

@@ -28,7 +28,7 @@ from keryx.core.text import truncate
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
-from keryx.engine.units import access, control, gathering, message_events, questions, revisions
+from keryx.engine.units import access, control, downloads, gathering, message_events, questions, revisions
 from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, overheard, people, sessions, turns
 from keryx.store import lanes as lane_store
@@ -76,7 +76,10 @@ def _apply(
         case InboundReaction():
             return message_events.apply_reaction(tx, inbound, policy.access, policy.sharing)
         case InboundMessage():
-            return _route(tx, inbound, policy, command, search_reply)
+            receipt = _route(tx, inbound, policy, command, search_reply)
+            if inbound.edits is None:
+                downloads.begin(tx, inbound, receipt)
+            return receipt
         case _:
             raise Invalid(f"an event of the type {type(inbound).__name__} cannot be received")
 
@@ -112,6 +115,7 @@ def _route(
     receipt = _try_answer(tx, inbound, lane, viewer)
     if receipt is not None:
         return receipt
+    inbound = downloads.add_placeholders(inbound)
     lane, notice = _reset_if_due(tx, lane, policy) if lane else (None, None)
     session = _ensure_session(tx, inbound, lane, viewer, policy)
     if notice and inbound.reply:
@@ -344,7 +348,7 @@ def _try_answer(
 ) -> Receipt | None:
     """Record a message as the answer to the open question, if it can be one."""
     session = inbound.session or (lane.session if lane else None)
-    if session is None or inbound.observed or not inbound.commands:
+    if session is None or inbound.observed or inbound.files or not inbound.commands:
         return None
     match = questions.match_message(tx, session, viewer, inbound.parts)
     if match is None:

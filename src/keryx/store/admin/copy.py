@@ -53,6 +53,7 @@ TABLES = (
     TableSpec("media_holders", ("media", "profile", "owner")),
     TableSpec("media_links", ("session", "media")),
     TableSpec("turns", ("position",), "position"),
+    TableSpec("downloads", ("position",), "position"),
     TableSpec("jobs", ("id",)),
     TableSpec("job_runs", ("job", "due_at")),
     TableSpec("pieces", ("turn", "n")),
