@@ -166,7 +166,8 @@ class RoleLookup:
             return inbound
         rule = access.find_rule(self._rules, *get_account_key(inbound.source)) or CLOSED
         addressed = inbound.addressed if isinstance(inbound, InboundMessage) else True
-        if access.lacks_mention(rule, inbound.source, addressed=addressed) and not rule.observe:
+        follows = rule.follow_threads and inbound.source.thread is not None
+        if access.lacks_mention(rule, inbound.source, addressed=addressed) and not (rule.observe or follows):
             return inbound
         return msgspec.structs.replace(inbound, source=await self.refresh_roles(inbound.source))
 

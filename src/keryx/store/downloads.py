@@ -128,9 +128,7 @@ def release_all(tx: Transaction, worker: WorkerId, *, platform: str, account: st
 
 def remove(tx: Transaction, download: Download) -> bool:
     """Remove a file that was fetched or given up. False if it was removed before."""
-    return bool(
-        tx.count("delete from downloads where position = :position", {"position": download.position})
-    )
+    return bool(tx.count("delete from downloads where position = :position", {"position": download.position}))
 
 
 def remove_for_message(tx: Transaction, session: SessionId, seq: int) -> int:

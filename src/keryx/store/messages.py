@@ -1,5 +1,6 @@
 """Messages: appended with the next number of their session, read in windows, and never rewritten except for edits, marks and redaction."""
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -330,6 +331,27 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
     if media.list_for_session(tx, source):
         for message in list_after(tx, target, after=0):
             media.copy_links(tx, source=source, target=target, parts=message.parts)
+    return copied
+
+
+def copy_turns(tx: Transaction, *, source: SessionId, target: SessionId, turns: Sequence[TurnId]) -> int:
+    """Copy the messages of these turns that are not undone into an empty session; return how many. They are numbered from
+    one, without gaps."""
+    copied = tx.count(
+        f"""
+        insert into messages
+          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
+           said_by, plain)
+        select :target, row_number() over (order by seq), role, parts, at, turn, 0, author, surface, platform_id,
+          mark, observed, undone, exact, said_by, plain
+        from messages
+        where session = :source and turn {tx.in_names} and undone = 0 and {TURN_CLOSED}
+        order by seq
+        """,
+        {"source": source, "target": target, "names": json.dumps(list(turns))},
+    )
+    for message in list_after(tx, target, after=0):
+        media.copy_links(tx, source=source, target=target, parts=message.parts)
     return copied
 
 

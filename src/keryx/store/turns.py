@@ -121,6 +121,22 @@ def list_queued(tx: Transaction, session: SessionId) -> list[Turn]:
     return _ROWS.decode_all(rows)
 
 
+def list_answered_in(tx: Transaction, session: SessionId, chat: Target, *, until: Turn) -> list[TurnId]:
+    """The turns of a session up to a given one whose answers went to this chat or to a thread of it."""
+    rows = tx.rows(
+        """
+        select id, reply from turns
+        where session = :session and reply is not null
+          and position <= (select position from turns where id = :until)
+        order by position
+        """,
+        {"session": session, "until": until.id},
+    )
+    there = (chat.platform, chat.account, chat.chat)
+    replies = [(TurnId(id_), codec.loads(reply, Target)) for id_, reply in rows]
+    return [id_ for id_, reply in replies if (reply.platform, reply.account, reply.chat) == there]
+
+
 def list_hidden(tx: Transaction, session: SessionId) -> list[TurnId]:
     """Turns of a session that the model is not to see: those that wait, and those that were parked."""
     rows = tx.rows(

@@ -113,9 +113,7 @@ async def test_a_file_that_takes_too_long_becomes_a_sentence(begin: Begin) -> No
 
 async def test_a_file_beyond_the_limit_becomes_a_sentence(begin: Begin) -> None:
     platform = Files()
-    await begin(
-        adapters=[platform], policy=msgspec.structs.replace(AT_ONCE, media=MediaLimits(limit=10))
-    )
+    await begin(adapters=[platform], policy=msgspec.structs.replace(AT_ONCE, media=MediaLimits(limit=10)))
     platform.say(with_files("look", "a"))
     await platform.wait_for(1)
     assert platform.texts[0].startswith("look\n\n[a.png could not be fetched: a.png has 40 bytes")

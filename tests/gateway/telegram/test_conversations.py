@@ -423,7 +423,9 @@ async def test_messages_behind_a_slow_file_wait_for_it_and_commands_do_not(open_
     chat.telegram.say("/queue")
     await chat.reads("1. look\n\n[photo.jpg]\n2. and now?")
     chat.telegram.release("slow")
-    await chat.shows(lambda bubbles: [b.text for b in bubbles][1:] == ["answer to look", "answer to and now?"])
+    await chat.shows(
+        lambda bubbles: [b.text for b in bubbles][1:] == ["answer to look", "answer to and now?"]
+    )
     assert chat.agent.views == [["look"], ["look", "and now?"]]
 
 
@@ -485,3 +487,47 @@ async def test_an_edited_caption_before_the_file_is_there_counts(open_chat: Open
     await chat.reads("answer to look")
     [asked] = [m for m in await chat.stored() if m.role is Role.USER]
     assert [type(part).__name__ for part in asked.parts] == ["Text", "Image"]
+
+
+async def test_a_thumb_on_a_question_allows_it(open_chat: Open) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I look?"))
+
+    chat = await open_chat({"find it": [ask, TextDelta("In the attic.")]})
+    chat.telegram.say("find it")
+    await chat.shows(lambda bubbles: bool(bubbles and bubbles[-1].buttons))
+    chat.telegram.react("👍", message=chat.telegram.bubbles[-1].id)
+    await chat.reads("May I look?\n\n→ Allow", "In the attic.")
+
+
+async def test_any_other_reaction_is_told_to_the_model_with_the_next_message(open_chat: Open) -> None:
+    chat = await open_chat({})
+    chat.telegram.say("hello")
+    await chat.reads("answer to hello")
+    chat.telegram.react("🎉", message=chat.telegram.bubbles[-1].id)
+    chat.telegram.say("and now?")
+    await chat.reads("answer to hello", "answer to and now?")
+    [exact] = [m.exact for m in await chat.stored() if m.exact]
+    assert exact == '(noted since your last answer: "Ann reacted with 🎉")\nand now?'
+
+
+async def test_what_others_say_in_a_group_is_given_to_whoever_asks_next(open_chat: Open) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), groups=("*",), observe=True)
+    chat = await open_chat({}, rule=rule)
+    chat.telegram.say("lunch at noon", chat=-5, user=8, name="Ben")
+    mention = [{"type": "mention", "offset": 0, "length": 10}]
+    chat.telegram.say("@keryx_bot when?", chat=-5, user=7, entities=mention)
+    await chat.reads("answer to when?", chat=-5)
+    asked = [m for m in await chat.stored() if m.text == "when?"]
+    assert [(m.exact or "").count('- [Ben] "lunch at noon"') for m in asked] == [1]
+    assert await chat.world.read(lambda tx: tx.rows("select count(*) from sessions")) == [(1,)]
+
+
+async def test_in_a_topic_a_mention_is_needed_each_time(open_chat: Open) -> None:
+    chat = await open_chat({}, rule=AccessRule(allow=(EVERYBODY,), groups=("*",)))
+    mention = [{"type": "mention", "offset": 0, "length": 10}]
+    topic: dict[str, Any] = {"chat": -5, "user": 7, "message_thread_id": 3, "is_topic_message": True}
+    chat.telegram.say("@keryx_bot one", entities=mention, **topic)
+    chat.telegram.say("among ourselves", **topic)
+    chat.telegram.say("@keryx_bot two", entities=mention, **topic)
+    await chat.reads("answer to one", "answer to two", chat=-5)

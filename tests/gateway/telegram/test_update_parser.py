@@ -117,9 +117,7 @@ def test_our_own_messages_are_not_heard() -> None:
 
 def test_a_forum_topic_is_a_thread_and_its_first_message_is_no_reply() -> None:
     root = {"message_id": 3, "chat": GROUP, "from": BOT, "forum_topic_created": {"name": "Plans"}}
-    event = said(
-        chat=GROUP, text="hi", message_thread_id=3, is_topic_message=True, reply_to_message=root
-    )
+    event = said(chat=GROUP, text="hi", message_thread_id=3, is_topic_message=True, reply_to_message=root)
     source = event.source
     assert (source.thread, source.chat_type, source.topic) == ("3", ChatType.THREAD, "Plans")
     assert (event.addressed, event.quote) == (False, "")

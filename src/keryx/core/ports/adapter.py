@@ -48,6 +48,8 @@ class PlatformReach(msgspec.Struct, frozen=True):
     threads: bool = True
     # Deliveries may be held until the person writes.
     holds: bool = False
+    # Threads are standing topics.
+    topics: bool = False
 
 
 def check_id(platform: str, kind: str, text: str, expected: IdFormat | None) -> None:
@@ -109,7 +111,8 @@ class InboundDeletion(InboundEvent, frozen=True, kw_only=True):
 
 
 class InboundReaction(InboundEvent, frozen=True, kw_only=True):
-    """A reaction to a message, added or removed. It is noted in the session; no turn runs."""
+    """A reaction to a message, added or removed. 👍 or 👎 on the question of an agent answers it. Any other one is noted in the
+    session for the next turn."""
 
     # The platform's id of the message.
     message: str
@@ -144,6 +147,9 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     observed: bool = False
     # The text of the message that this one replies to.
     quote: str = ""
+    # The platform's id of the message on which the thread of this one hangs, if the platform has such threads. If it is an
+    # answer of the agent, the thread begins with the conversation that led to it.
+    thread_root: str = ""
     # The platform's id of an earlier message that this one replaces.
     edits: str | None = None
     # Messages of one person with the same group, such as the pictures of an album, are answered together.
@@ -235,6 +241,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     # writes. `None` for no limit.
     reply_window: timedelta | None = None
     threads: bool = False
+    # Threads are standing topics, which hang on no message: a mention is needed there as in the chat itself.
+    topics: bool = False
     # A typing indicator can be shown.
     typing: bool = False
     # The adapter implements `SupportsReactions`.

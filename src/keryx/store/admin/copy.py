@@ -68,6 +68,7 @@ TABLES = (
     TableSpec("overheard", ("position",), "position"),
     TableSpec("finals", ("session",)),
     TableSpec("deliveries", ("position",), "position"),
+    TableSpec("receipts", ("message", "chat", "account", "platform")),
     TableSpec("buttons", ("question",)),
     TableSpec("gates", ("key",)),
     TableSpec("reads", ("profile", "principal", "session")),

@@ -146,6 +146,7 @@ def build_inbound(
             PLATFORM, me.user, room.id, thread=thread or "", reply_to="" if room.private else message
         ),
         addressed=room.private or _is_addressed(content, current, text, me, menu, related.replied),
+        thread_root=thread or "",
         quote=extract_quote(related.replied) if related.replied else _split_reply_fallback(current.body)[0],
         # Clients send several files, and the text with them, as messages of their own.
         more=current.msgtype in MEDIA_TYPES,

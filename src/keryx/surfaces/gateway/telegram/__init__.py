@@ -144,6 +144,7 @@ class TelegramAdapter:
         self.capabilities = Capabilities(
             edit=True,
             threads=True,
+            topics=True,
             typing=True,
             streaming=Streaming.EDIT,
             attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
