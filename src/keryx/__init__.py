@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         Unavailable,
         Uncertain,
     )
-    from keryx.core.media import Attachment
+    from keryx.core.media import Attachment, RemoteFile
     from keryx.core.messages import Message, Role, ToolCall, ToolResult
     from keryx.core.ports.adapter import (
         Adapter,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Receipt,
         RenderedPart,
         Streaming,
+        SupportsDownloads,
         SupportsReactions,
         SupportsReconciliation,
         SupportsRemoval,
@@ -140,6 +141,7 @@ __all__ = [
     "ReasoningDelta",
     "Receipt",
     "Refused",
+    "RemoteFile",
     "RenderedPart",
     "ReplyContext",
     "Retryable",
@@ -151,6 +153,7 @@ __all__ = [
     "StoreBroken",
     "StoreDamaged",
     "Streaming",
+    "SupportsDownloads",
     "SupportsReactions",
     "SupportsReconciliation",
     "SupportsRemoval",

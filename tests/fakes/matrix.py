@@ -316,6 +316,7 @@ class FakeMatrix(WireFake):
         return json_response({"content_uri": f"mxc://fake.test/{name}"})
 
     def _download(self, request: WireRequest, server: str, name: str) -> WireResponse:
+        self.wait_until_released(name)
         if name not in self.files:
             return _error(404, "M_NOT_FOUND", "Not found")
         return WireResponse(200, self.files[name], {"content-type": "application/octet-stream"})

@@ -349,6 +349,7 @@ class FakeTelegram(WireFake):
     def _file(self, request: WireRequest) -> WireResponse:
         found = _FILE.match(request.path)
         name = found[2].removeprefix("files/") if found else ""
+        self.wait_until_released(name)
         return WireResponse(200, self.files[name]) if name in self.files else _error(404, "Not Found")
 
 

@@ -44,6 +44,8 @@ class LaneSharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     groups_per_person: bool = True
     threads_shared: bool = True
+    # A thread that is opened on an answer begins with the conversation that led to it.
+    threads_inherit: bool = True
 
 
 class LaneAddress(msgspec.Struct, frozen=True, kw_only=True):

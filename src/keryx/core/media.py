@@ -89,3 +89,20 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     mime: str
     body: bytes
+
+
+class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an event that is still on its platform."""
+
+    # What the adapter needs to fetch it, such as an id or an address. It is stored, so it holds no secret, and it must be
+    # enough after a restart.
+    reference: str
+    name: str
+    mime: str = ""
+    # In bytes, 0 if the platform does not say it.
+    size: int = 0
+
+    @property
+    def placeholder(self) -> str:
+        """What stands in the message until the file is fetched."""
+        return f"[{clean_name(self.name) or 'file'}]"

@@ -86,13 +86,21 @@ def format_time(sent_at: datetime, zone: str) -> str:
     return f"({_WEEKDAYS[shown.weekday()]} {shown:%Y-%m-%d %H:%M}, {zone})\n"
 
 
-def format_message(said: str, *, name: str, quoted: str, overheard: Sequence[tuple[str, str]]) -> str | None:
-    """Return a message with the text it replies to and with what was overheard before it, or `None` if there is neither.
-    `name` is set in shared lanes. The result ends with `said`."""
-    if not to_single_line(quoted) and not overheard:
+def format_message(
+    said: str,
+    *,
+    name: str,
+    quoted: str,
+    overheard: Sequence[tuple[str, str]],
+    reactions: Sequence[str] = (),
+) -> str | None:
+    """Return a message with the text it replies to and with what was overheard before it and how people reacted, or `None` if
+    there is nothing of it. `name` is set in shared lanes. The result ends with `said`."""
+    if not to_single_line(quoted) and not overheard and not reactions:
         return None
     lines = [f"- {format_speaker(who)}{quote(text, most=LONGEST_QUOTE)}" for who, text in overheard]
     before = [_OBSERVED_HEADER, *lines, ""] if lines else []
+    before += [f"(noted since your last answer: {quote(text)})" for text in reactions]
     reply = f"(in reply to {quote(quoted, most=LONGEST_QUOTE)})\n" if to_single_line(quoted) else ""
     return "\n".join([*before, (format_speaker(name) if name else "") + reply + said])
 

@@ -295,6 +295,21 @@ _CONSENT_WORDS = {
 }
 
 
+_ALLOWING_REACTIONS = frozenset({"👍", "✅", "✔", "+1", "thumbsup", "thumbs_up", "white_check_mark"})
+_DENYING_REACTIONS = frozenset({"👎", "❌", "✖", "-1", "thumbsdown", "thumbs_down", "x"})
+# Skin tones, and the request for a coloured picture.
+_EMOJI_MODIFIERS = {*range(0x1F3FB, 0x1F400), 0xFE0F}
+
+
+def find_reaction_answer(reaction: str) -> str | None:
+    """Return what a reaction to a question says, `allow` or `deny`; `None` for a reaction that is no answer. It is an emoji or
+    a name of one, in any skin tone."""
+    plain = reaction.strip(":").partition("::")[0].translate(dict.fromkeys(_EMOJI_MODIFIERS))
+    if plain in _ALLOWING_REACTIONS:
+        return "allow"
+    return "deny" if plain in _DENYING_REACTIONS else None
+
+
 def _format_body(question: Question, texts: Texts) -> list[str]:
     title = texts.render(question.phrase or question.title)
     if not question.detail:

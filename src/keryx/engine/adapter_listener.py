@@ -2,22 +2,32 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import anyio
 
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
-from keryx.core.errors import Conflict, Forbidden, KeryxError, Unavailable
+from keryx.core.errors import Conflict, Forbidden, Invalid, KeryxError, Unavailable
 from keryx.core.ids import WorkerId
 from keryx.core.media import Attachment
 from keryx.core.messages import Audio, File, Image
-from keryx.core.ports.adapter import Adapter, InboundEvent, LinkState, MenuItem, Receipt, name_cursor
+from keryx.core.ports.adapter import (
+    Adapter,
+    InboundEvent,
+    InboundMessage,
+    LinkState,
+    MenuItem,
+    Receipt,
+    SupportsDownloads,
+    name_cursor,
+)
 from keryx.core.source import Source
 from keryx.core.texts import LANGUAGES, Texts
 from keryx.engine import commands, media
 from keryx.engine.hub import Hub
+from keryx.engine.loops.downloads import Downloader
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.plugins import RoleLookup
 from keryx.plugin_thread import guard_plugin, name_error
@@ -39,9 +49,12 @@ class HubAdapterContext:
         connections: PlatformStatusReporter,
         roles: RoleLookup,
         cursor: str | None,
+        on_files: Callable[[], None] | None = None,
     ) -> None:
         self._hub = hub
         self._roles = roles
+        # Called when an event with files is stored.
+        self._on_files = on_files
         self._adapter = adapter
         self._connections = connections
         self.cursor = cursor
@@ -51,10 +64,15 @@ class HubAdapterContext:
         }
 
     async def receive(self, inbound: InboundEvent) -> Receipt:
+        has_files = isinstance(inbound, InboundMessage) and bool(inbound.files)
+        if has_files and not isinstance(self._adapter, SupportsDownloads):
+            raise Invalid(f"the {self._adapter.platform} adapter names files and has no `download`")
         if self._roles.enabled:
             inbound = await self._roles.add_roles(inbound)
         receipt = await self._hub.receive(inbound)
         self._connections.count(self._adapter, "received")
+        if has_files and self._on_files is not None:
+            self._on_files()
         return receipt
 
     async def init_cursor(self, position: str) -> None:
@@ -93,10 +111,14 @@ def _build_menu(texts: Texts) -> list[MenuItem]:
 
 
 async def open_context(
-    hub: Hub, adapter: Adapter, connections: PlatformStatusReporter, roles: RoleLookup
+    hub: Hub,
+    adapter: Adapter,
+    connections: PlatformStatusReporter,
+    roles: RoleLookup,
+    on_files: Callable[[], None] | None = None,
 ) -> HubAdapterContext:
     cursor = await hub.platform_cursor(name_cursor(adapter.platform, adapter.account))
-    return HubAdapterContext(hub, adapter, connections, roles, cursor)
+    return HubAdapterContext(hub, adapter, connections, roles, cursor, on_files)
 
 
 class AdapterListener:
@@ -111,9 +133,11 @@ class AdapterListener:
         worker: WorkerId,
         connections: PlatformStatusReporter,
         roles: RoleLookup,
+        downloader: Downloader,
     ) -> None:
         self._hub = hub
         self._clock = clock
+        self._downloader = downloader
         self._adapter = adapter
         self._worker = worker
         self._connections = connections
@@ -174,16 +198,20 @@ class AdapterListener:
         adapter, report = self._adapter, self._connections.report
         report(adapter, LinkState.CONNECTING)
         try:
-            context = await open_context(self._hub, adapter, self._connections, self._roles)
+            context = await open_context(
+                self._hub, adapter, self._connections, self._roles, self._downloader.look_again
+            )
             self.active = True
             with anyio.CancelScope() as listening:
-                watch = None if self._is_shared else asyncio.create_task(self._watch_claim(listening))
+                beside = [asyncio.create_task(self._downloader.run())]
+                if not self._is_shared:
+                    beside.append(asyncio.create_task(self._watch_claim(listening)))
                 try:
                     with guard_plugin():
                         await adapter.listen(context)
                 finally:
-                    if watch is not None:
-                        watch.cancel()
+                    for task in beside:
+                        task.cancel()
                 report(adapter, LinkState.BROKEN, "the adapter stopped listening by itself")
         except Forbidden as exc:
             report(adapter, LinkState.REFUSED, str(exc))

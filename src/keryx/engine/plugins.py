@@ -16,7 +16,8 @@ from keryx.core.access import CLOSED, AccessRules, Verdict
 from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Target
-from keryx.core.errors import NotSent, Refused, SendError, Unavailable, Uncertain
+from keryx.core.errors import Invalid, NotSent, Refused, SendError, Unavailable, Uncertain
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     Adapter,
     InboundDeletion,
@@ -24,12 +25,14 @@ from keryx.core.ports.adapter import (
     InboundMessage,
     OutgoingPart,
     RenderedPart,
+    SupportsDownloads,
     SupportsReconciliation,
     SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
 )
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.engine.threaded_adapter import ThreadedAdapter
 from keryx.plugin_thread import guard_plugin, name_error
 
@@ -104,6 +107,22 @@ async def find_sent(adapter: SupportsReconciliation, part: OutgoingPart, timeout
         raise NotSent(f"the platform could not be searched for it: {name_error(exc)}") from exc
 
 
+async def download(
+    adapter: SupportsDownloads, file: RemoteFile, *, limit: int, timeout: timedelta
+) -> Attachment:
+    """Fetch a file through an adapter. Raise `Invalid` if that cannot succeed, `Unavailable` if it may later."""
+    try:
+        with anyio.fail_after(timeout.total_seconds()), guard_plugin():
+            return await adapter.download(file, limit=limit)
+    except (Invalid, Unavailable):
+        raise
+    except TimeoutError as exc:
+        raise Invalid(Phrase("file.slow")) from exc
+    except Exception as exc:
+        log.exception("the adapter failed to fetch a file")
+        raise Unavailable(f"the adapter failed ({name_error(exc)})") from exc
+
+
 async def remove_message(adapter: SupportsRemoval, target: Target, message: str, timeout: timedelta) -> None:
     """Delete a message through an adapter. Raises a `SendError` only. May be repeated."""
     try:
@@ -147,7 +166,8 @@ class RoleLookup:
             return inbound
         rule = access.find_rule(self._rules, *get_account_key(inbound.source)) or CLOSED
         addressed = inbound.addressed if isinstance(inbound, InboundMessage) else True
-        if access.lacks_mention(rule, inbound.source, addressed=addressed) and not rule.observe:
+        follows = rule.follow_threads and inbound.source.thread is not None
+        if access.lacks_mention(rule, inbound.source, addressed=addressed) and not (rule.observe or follows):
             return inbound
         return msgspec.structs.replace(inbound, source=await self.refresh_roles(inbound.source))
 

@@ -69,6 +69,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class MediaLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The size of the largest file, in bytes.
     limit: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
+    # How long fetching a file from a platform may take. Later the message says that it is missing.
+    timeout: timedelta = timedelta(minutes=2)
+    # How many files of one account are fetched at once.
+    at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
 
 
 class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,6 +151,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         reach = self.reach.get(platform)
         return reach is not None and reach.holds
 
+    def has_topics(self, platform: str) -> bool:
+        """Whether the threads of a platform are standing topics."""
+        reach = self.reach.get(platform)
+        return reach is not None and reach.topics
+
     def choose_agent(self, settings: SessionSettings, source: Source, *, profile: str) -> str:
         """Return the agent that a session has chosen, or else that of the source, of the profile, or the default."""
         assigned = self.profiles.get(profile)
@@ -167,6 +176,7 @@ def map_reach(adapters: Sequence[Adapter], names: Mapping[str, str] = {}) -> dic
             a.capabilities.ids,
             threads=a.capabilities.threads,
             holds=a.capabilities.reply_window is not None,
+            topics=a.capabilities.topics,
         )
         for a in reversed(adapters)
     }

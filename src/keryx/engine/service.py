@@ -15,6 +15,7 @@ from keryx.core.ports.agent import TranscribeSound
 from keryx.engine.adapter_listener import AdapterListener
 from keryx.engine.hub import Hub
 from keryx.engine.loops.dispatcher import Dispatcher
+from keryx.engine.loops.downloads import Downloader
 from keryx.engine.loops.driver import AgentChooser, Driver, FolderResolver, PlaceRenderer, get_session_folder
 from keryx.engine.loops.feed import Feed
 from keryx.engine.loops.leases import Leases
@@ -95,6 +96,7 @@ class Service:
                 worker=self.worker.id,
                 connections=self.platform_status,
                 roles=self.roles,
+                downloader=self._build_downloader(a),
             )
             for a in self._adapters
         }
@@ -207,6 +209,17 @@ class Service:
             policy=self._policy,
             media=self.hub.media,
             connections=self.platform_status,
+        )
+
+    def _build_downloader(self, adapter: Adapter) -> Downloader:
+        return Downloader(
+            self._database,
+            self._clock,
+            adapter,
+            worker=self.worker.id,
+            storage=self.hub.media,
+            limits=self._policy.media,
+            lease=self._policy.limits.lease,
         )
 
     def _list_active_work(self) -> ActiveWork:

@@ -14,6 +14,7 @@ from keryx.core.ports.adapter import (
     Capabilities,
     LinkState,
     OutgoingPart,
+    SupportsDownloads,
     SupportsReactions,
     SupportsReconciliation,
     SupportsRemoval,
@@ -68,6 +69,8 @@ class ThreadedAdapter:
         self.hook = self._wrap_hook(adapter.hook) if adapter.hook is not None else None
         self.typing = thread.bind(adapter.typing)
         # What an adapter does not support must not be an attribute: the protocols are checked by that.
+        if isinstance(adapter, SupportsDownloads):
+            self.download = thread.bind(adapter.download)
         if isinstance(adapter, SupportsReactions):
             self.react = thread.bind(adapter.react)
         if isinstance(adapter, SupportsReconciliation):

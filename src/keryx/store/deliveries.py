@@ -97,6 +97,51 @@ def list_for_session(tx: Transaction, session: SessionId, *, unfinished: bool = 
     return _ROWS.decode_all(rows)
 
 
+def find_by_message(tx: Transaction, chat: Target, message: str) -> Delivery | None:
+    """Return the delivery that sent a message to a chat, or to a thread of it, by the platform's id of the message. Of
+    several that have edited it, the first."""
+    row = tx.row(
+        f"""
+        {_SELECT} where d.id = (
+          select delivery from receipts
+          where message = :message and chat = :chat and account = :account and platform = :platform
+        )
+        """,
+        _encode_message(chat, message),
+    )
+    return _ROWS.decode_optional(row)
+
+
+def list_by_message(tx: Transaction, message: str, *, limit: int = 10) -> list[Delivery]:
+    """Return the deliveries that sent a message with this id of a platform, in any chat."""
+    rows = tx.rows(
+        f"{_SELECT} where d.id in (select delivery from receipts where message = :message) limit :limit",
+        {"message": ids.escape(message), "limit": limit},
+    )
+    return _ROWS.decode_all(rows)
+
+
+def _save_receipt(tx: Transaction, delivery: Delivery, receipt: str) -> None:
+    if receipt:
+        tx.run(
+            """
+            insert into receipts (message, chat, account, platform, delivery)
+            values (:message, :chat, :account, :platform, :delivery)
+            on conflict (message, chat, account, platform) do nothing
+            """,
+            {**_encode_message(delivery.target, receipt), "delivery": delivery.id},
+        )
+
+
+def _encode_message(chat: Target, message: str) -> dict[str, str]:
+    return {
+        "message": ids.escape(message),
+        "chat": ids.escape(chat.chat),
+        "account": ids.escape(chat.account),
+        "platform": ids.escape(chat.platform),
+    }
+
+
 def get_many(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
     """Those of these deliveries that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where d.id {tx.in_names}", {"names": json.dumps(list(deliveries))})
@@ -117,6 +162,7 @@ def record_part_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, 
         "parts_sent = :parts, receipts = :receipts, again = 0, send_key = '', ends = 0",
         _receipt_params(delivery, receipt),
     )
+    _save_receipt(tx, delivery, receipt)
 
 
 def save_send_key(tx: Transaction, delivery: Delivery, lease: LeaseToken, key: str) -> None:
@@ -145,6 +191,7 @@ def record_all_sent(tx: Transaction, delivery: Delivery, lease: LeaseToken, *, r
         """,
         {**_receipt_params(delivery, receipt), "now": to_micros(tx.now)},
     )
+    _save_receipt(tx, delivery, receipt)
     _note_change(tx, delivery, DeliveryState.SENT)
 
 

@@ -1,9 +1,10 @@
 """Events that platforms sent, stored once with their receipts so that repeats are recognised; and the named cursors that move in the same commit."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from keryx.core import codec, ids
-from keryx.core.clock import to_micros
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.ports.adapter import Receipt
 from keryx.store.db import Transaction
 
@@ -15,6 +16,21 @@ def find_receipt(tx: Transaction, *, platform: str, account: str, event: str) ->
         _event_key(platform, account, event),
     )
     return None if row is None else codec.loads(row[0], Receipt)
+
+
+class StoredEvent(NamedTuple):
+    platform: str
+    receipt: Receipt
+    received_at: datetime
+
+
+def list_by_event(tx: Transaction, event: str, *, limit: int = 10) -> list[StoredEvent]:
+    """Return the events with this id on any platform. Reads the whole inbox: for operators."""
+    rows = tx.rows(
+        "select platform, receipt, received_at from inbox where event = :event limit :limit",
+        {"event": ids.escape(event), "limit": limit},
+    )
+    return [StoredEvent(name, codec.loads(receipt, Receipt), from_micros(at)) for name, receipt, at in rows]
 
 
 def record(tx: Transaction, receipt: Receipt, *, platform: str, account: str, event: str) -> None:

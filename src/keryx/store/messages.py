@@ -1,5 +1,6 @@
 """Messages: appended with the next number of their session, read in windows, and never rewritten except for edits, marks and redaction."""
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -231,8 +232,15 @@ def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
 
 
 def replace_parts(tx: Transaction, message: Message, parts: Parts) -> None:
-    """Store other parts of a message of a running turn."""
-    _update(tx, message, "parts = :parts", {"parts": codec.dumps(parts)}, linked=parts)
+    """Store other parts of a message, such as a file that was fetched. The model's preamble stays."""
+    exact = edit_exact(message, parts)
+    _update(
+        tx,
+        message,
+        "parts = :parts, exact = :exact",
+        {"parts": codec.dumps(parts), "exact": None if exact is None else codec.dumps(exact)},
+        linked=parts,
+    )
 
 
 def set_mark(tx: Transaction, message: Message, mark: Mark) -> None:
@@ -323,6 +331,27 @@ def copy(tx: Transaction, *, source: SessionId, target: SessionId, through: int)
     if media.list_for_session(tx, source):
         for message in list_after(tx, target, after=0):
             media.copy_links(tx, source=source, target=target, parts=message.parts)
+    return copied
+
+
+def copy_turns(tx: Transaction, *, source: SessionId, target: SessionId, turns: Sequence[TurnId]) -> int:
+    """Copy the messages of these turns that are not undone into an empty session; return how many. They are numbered from
+    one, without gaps."""
+    copied = tx.count(
+        f"""
+        insert into messages
+          (session, seq, role, parts, at, turn, epoch, author, surface, platform_id, mark, observed, undone, exact,
+           said_by, plain)
+        select :target, row_number() over (order by seq), role, parts, at, turn, 0, author, surface, platform_id,
+          mark, observed, undone, exact, said_by, plain
+        from messages
+        where session = :source and turn {tx.in_names} and undone = 0 and {TURN_CLOSED}
+        order by seq
+        """,
+        {"source": source, "target": target, "names": json.dumps(list(turns))},
+    )
+    for message in list_after(tx, target, after=0):
+        media.copy_links(tx, source=source, target=target, parts=message.parts)
     return copied
 
 

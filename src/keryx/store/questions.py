@@ -299,6 +299,11 @@ def save_buttons(tx: Transaction, question: QuestionId, receipt: str) -> None:
     )
 
 
+def has_buttons(tx: Transaction, question: QuestionId) -> bool:
+    """Whether a question is shown with buttons."""
+    return tx.row("select 1 from buttons where question = :question", {"question": question}) is not None
+
+
 def close_buttons(tx: Transaction, asked: AskedQuestion) -> None:
     """A question is closed: a delivery that says how takes the place of its buttons, if it is shown with any."""
     if not tx.row(

@@ -17,7 +17,7 @@ from keryx.core.messages import Part, Parts, Reasoning, Text, merge_parts
 from keryx.core.sessions import Session
 from keryx.core.source import Source
 from keryx.core.turns import MOST_ATTEMPTS, MOVES, SUSPECT_ATTEMPTS, BusyMode, Turn, TurnState
-from keryx.store import changes, messages, questions, sessions
+from keryx.store import changes, downloads, messages, questions, sessions
 from keryx.store.db import Engine, Row, Transaction, maybe_moment
 from keryx.store.db.rows import RowMapper
 
@@ -119,6 +119,22 @@ def list_queued(tx: Transaction, session: SessionId) -> list[Turn]:
         {"session": session},
     )
     return _ROWS.decode_all(rows)
+
+
+def list_answered_in(tx: Transaction, session: SessionId, chat: Target, *, until: Turn) -> list[TurnId]:
+    """The turns of a session up to a given one whose answers went to this chat or to a thread of it."""
+    rows = tx.rows(
+        """
+        select id, reply from turns
+        where session = :session and reply is not null
+          and position <= (select position from turns where id = :until)
+        order by position
+        """,
+        {"session": session, "until": until.id},
+    )
+    there = (chat.platform, chat.account, chat.chat)
+    replies = [(TurnId(id_), codec.loads(reply, Target)) for id_, reply in rows]
+    return [id_ for id_, reply in replies if (reply.platform, reply.account, reply.chat) == there]
 
 
 def list_hidden(tx: Transaction, session: SessionId) -> list[TurnId]:
@@ -316,6 +332,18 @@ def requeue(
     )
 
 
+def wait_for_files(tx: Transaction, turn: TurnId) -> None:
+    """Take a waiting turn that got files to fetch out of the line of all sessions. Those behind it wait, too."""
+    tx.run("update turns set ready_at = null where id = :id and state = 'queued'", {"id": turn})
+
+
+def resume(tx: Transaction, turn: Turn) -> None:
+    """Put a waiting turn whose files were fetched back into the line."""
+    if turn.state is TurnState.QUEUED:
+        _make_next_ready(tx, turn.session)
+        _note_change(tx, turn, TurnState.QUEUED.value)
+
+
 def set_sent_seq(tx: Transaction, turn: Turn, seq: int) -> None:
     """Note that the text of a running turn up to this message is on its way to the chat that asked."""
     tx.run("update turns set sent_seq = :seq where id = :id", {"id": turn.id, "seq": seq})
@@ -393,7 +421,7 @@ def _close_questions(tx: Transaction, turn: Turn, *, left: bool) -> None:
 
 
 def _make_next_ready(tx: Transaction, session: SessionId) -> None:
-    """Put the first waiting turn of a session that has none running into the line of all sessions.
+    """Put the first waiting turn of a session that has none running into the line of all sessions, unless it waits for files.
 
     Only that turn has `ready_at`, so a claim looks at one turn per session however many wait behind it. Its place
     is the moment when it was asked or when its session was last served, whichever is later."""
@@ -407,6 +435,7 @@ def _make_next_ready(tx: Transaction, session: SessionId) -> None:
         where position = (select min(q.position) from turns q where q.session = :session and q.state = 'queued')
           and ready_at is null
           and not exists (select 1 from turns r where r.session = :session and r.state = 'running')
+          and not exists (select 1 from downloads d where d.turn = turns.id)
         """,
         {"session": session},
     )
@@ -595,6 +624,7 @@ def _merge_collected(tx: Transaction, turn: Turn) -> Turn:
             or other.asker != turn.asker
             or other.pin != turn.pin
             or (other.reply and other.reply.key) != place
+            or downloads.has_any(tx, other.id)
         ):
             break
         merge(tx, other, into=turn)

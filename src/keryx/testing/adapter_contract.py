@@ -12,10 +12,20 @@ from typing import ClassVar, TypeVar
 import msgspec
 import pytest
 
+from keryx.core import codec
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
-from keryx.core.errors import Held, MessageGone, NotSent, SendError, Throttled, Unavailable, Uncertain
+from keryx.core.errors import (
+    Held,
+    Invalid,
+    MessageGone,
+    NotSent,
+    SendError,
+    Throttled,
+    Unavailable,
+    Uncertain,
+)
 from keryx.core.ids import DeliveryId
-from keryx.core.media import Attachment
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     Adapter,
@@ -29,6 +39,7 @@ from keryx.core.ports.adapter import (
     Receipt,
     RenderedPart,
     Streaming,
+    SupportsDownloads,
     SupportsReactions,
     SupportsReconciliation,
     SupportsRemoval,
@@ -704,8 +715,11 @@ class AdapterContract:
         need(harness.attach, "attach")(harness.chats[0], "look", attachment)
         context = StoppingContext(1, harness.cursor)
         [event] = await self.receive_messages(harness, 1, context=context)
-        assert get_texts([event]) == ["look"] and len(event.parts) == 2
-        assert [(a.mime, a.body) for a in context.attachments] == [("application/pdf", b"%PDF \x00\xff")]
+        assert get_texts([event]) == ["look"] and len(event.parts) + len(event.files) == 2
+        fetched = [await get_downloads(harness).download(file, limit=1000) for file in event.files]
+        assert [(a.mime, a.body) for a in (*context.attachments, *fetched)] == [
+            ("application/pdf", b"%PDF \x00\xff")
+        ]
 
     async def test_a_file_that_cannot_be_stored_becomes_a_sentence(self, harness: AdapterHarness) -> None:
         skip_without(harness, Trait.ATTACHES)
@@ -715,8 +729,43 @@ class AdapterContract:
         [event] = await self.receive_messages(harness, 1, context=context)
         assert all(isinstance(part, Text) for part in event.parts)
         [text] = get_texts([event])
+        for file in event.files:
+            with pytest.raises(Invalid) as caught:
+                await get_downloads(harness).download(file, limit=1)
+            text += f"{file.name}: {caught.value}"
         assert "look" in text and "a.bin" in text
         check_secret(harness, ValueError(text))
+
+    async def test_a_file_is_fetched_after_a_restart_by_what_was_stored(
+        self, harness: AdapterHarness
+    ) -> None:
+        """An adapter that keeps in memory what it needs to fetch a file fails here."""
+        skip_without(harness, Trait.ATTACHES)
+        skip_unless(isinstance(harness.adapter, SupportsDownloads), "files come with their event")
+        attachment = Attachment(name="a.txt", mime="text/plain", body=b"words")
+        need(harness.attach, "attach")(harness.chats[0], "look", attachment)
+        [event] = await self.receive_messages(harness, 1)
+        [file] = [codec.loads(codec.dumps(file), RemoteFile) for file in event.files]
+        adapter = harness.restart() if harness.restart else harness.adapter
+        assert isinstance(adapter, SupportsDownloads)
+        assert (await adapter.download(file, limit=1000)).body == b"words"
+        assert not harness.secret or harness.secret not in codec.dumps(file)
+
+    async def test_a_file_that_cannot_be_fetched_now_raises_unavailable(
+        self, harness: AdapterHarness
+    ) -> None:
+        skip_without(harness, Trait.ATTACHES)
+        skip_without(harness, Trait.NETWORK)
+        skip_unless(isinstance(harness.adapter, SupportsDownloads), "files come with their event")
+        need(harness.attach, "attach")(
+            harness.chats[0], "look", Attachment(name="a.txt", mime="text/plain", body=b"words")
+        )
+        [event] = await self.receive_messages(harness, 1)
+        unreachable = need(harness.unreachable, "unreachable")
+        assert isinstance(unreachable, SupportsDownloads)
+        with pytest.raises(Unavailable) as caught:
+            await unreachable.download(event.files[0], limit=1000)
+        check_secret(harness, caught.value)
 
     async def test_no_secret_is_logged(
         self, harness: AdapterHarness, caplog: pytest.LogCaptureFixture
@@ -802,6 +851,14 @@ class StoppingContext(RecordingAdapterContext):
             self.reached.set()
             await asyncio.Event().wait()
         return receipt
+
+
+def get_downloads(harness: AdapterHarness) -> SupportsDownloads:
+    """Return the adapter as one that fetches the files that its events name."""
+    adapter = harness.adapter
+    if not isinstance(adapter, SupportsDownloads):
+        pytest.fail("events name files, so the adapter needs `download` (SupportsDownloads)")
+    return adapter
 
 
 def build_part(

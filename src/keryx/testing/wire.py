@@ -99,6 +99,7 @@ class WireFake:
         # Held while the state of the fake is read or changed; notified of changes.
         self.lock = threading.Condition()
         self._random = random.Random(self.seed)
+        self._held: set[str] = set()
         self._server = LoopbackServer(self.handle)
 
     def handle(self, request: WireRequest) -> WireResponse | None:
@@ -123,6 +124,20 @@ class WireFake:
         """Wait until a condition over the state of the fake is true. Return whether it is."""
         with self.lock:
             return bool(self.lock.wait_for(condition, seconds))
+
+    def hold(self, name: str) -> None:
+        """Let `wait_until_released` wait for `release`, as a slow download does."""
+        with self.lock:
+            self._held.add(name)
+
+    def release(self, name: str) -> None:
+        with self.lock:
+            self._held.discard(name)
+            self.lock.notify_all()
+
+    def wait_until_released(self, name: str) -> None:
+        """Return when nothing of this name, such as a file, is held."""
+        self.wait_for(lambda: name not in self._held)
 
     def roll(self, share: float) -> bool:
         """Return true in this share of the calls."""

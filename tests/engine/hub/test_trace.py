@@ -1,10 +1,17 @@
 """The trace of a message: everything that happened to it, and how it ended."""
 
-from tests.engine.conftest import Begin
-from tests.engine.world import OPERATORS, Pause, Scenes, World, viewer
+from typing import Any
 
-from keryx.core.errors import Refused
+import msgspec
+import pytest
+from tests.engine.conftest import Begin
+from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Pause, Scenes, World, inbound, viewer
+
+from keryx.core.access import AccessRule
+from keryx.core.errors import NotFound, Refused
+from keryx.core.ports.adapter import InboundMessage
 from keryx.core.ports.agent import TextDelta
+from keryx.core.source import Source
 from keryx.core.turns import BusyMode
 
 
@@ -59,3 +66,38 @@ async def test_the_trace_tells_of_interruptions_and_refusals(begin: Begin) -> No
     await world.until(lambda tx: bool(tx.rows("select 1 from deliveries where state = 'failed'")))
     told = " ".join(e.what for e in (await world.hub.trace(OPERATORS, f"{turn.session}.1")).events)
     assert "interrupted" in told and "the chat is gone" in told and "attempt 2 began" in told
+
+
+def from_platform(text: str, event: str, **fields: Any) -> InboundMessage:
+    source = Source(platform=FAKE, chat="1", user="ann", user_name="ann", message=event)
+    return inbound(text, event=event, source=source, principal=None, **fields)
+
+
+async def test_a_message_is_found_by_the_id_of_its_platform_and_by_that_of_its_answer(begin: Begin) -> None:
+    rules = {FAKE: AccessRule(allow=("ann",))}
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, access=rules))
+    receipt = await world.hub.receive(from_platform("hello", "1.77"))
+    [delivery] = await world.delivered(1)
+    for name in (f"{receipt.session}.1", "1.77", delivery.receipts[0]):
+        story = await world.hub.trace(OPERATORS, name)
+        told = [e.what for e in story.events]
+        assert story.message.text == "hello"
+        assert "came by lane agent:main:fake:dm:1" in told
+        assert "its author is allowed by `allow` of [access.fake]" in told
+
+
+async def test_an_event_that_led_to_nothing_is_told_to_operators(begin: Begin) -> None:
+    rules = {FAKE: AccessRule(allow=("bob",), pairing=False)}
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, access=rules))
+    await world.hub.receive(from_platform("hello", "1.78"))
+    with pytest.raises(NotFound, match="led to no message"):
+        await world.hub.trace(OPERATORS, "1.78")
+    with pytest.raises(NotFound, match="1.78|1"):
+        await world.hub.trace(viewer("eve"), "1.78")
+
+
+async def test_a_message_of_others_is_not_found_by_its_id_on_the_platform(begin: Begin) -> None:
+    world = await begin()
+    await world.hub.receive(from_platform("hello", "1.79"))
+    with pytest.raises(NotFound):
+        await world.hub.trace(viewer("eve"), "1.79")

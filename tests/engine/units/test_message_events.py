@@ -3,12 +3,16 @@
 from typing import Any
 
 import msgspec
+import pytest
 from tests.engine.conftest import Begin
-from tests.engine.world import FAKE, Pause, Scenes, World, inbound
+from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound
 
+from keryx.core.deliveries import Target
+from keryx.core.ids import SessionId
 from keryx.core.messages import Mark, Message, Role
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, name_cursor
-from keryx.core.ports.agent import TextDelta
+from keryx.core.ports.agent import TextDelta, TurnContext
+from keryx.core.questions import AskedQuestion, Question, QuestionState
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import TurnState
 from keryx.store import messages, turns
@@ -131,3 +135,66 @@ async def test_state_of_scopes_is_stored_with_events(world: World) -> None:
     await world.hub.set_platform_cursor(CHAT_STATE, "")
     assert await world.hub.platform_cursor(CHAT_STATE) is None
     assert await world.hub.platform_cursor(f"{FAKE}:") is None
+
+
+async def ask(context: TurnContext) -> None:
+    await context.ask(Question(key="1", title="May I look?"))
+
+
+ASKING = {"find": [ask, TextDelta("In the attic.")]}
+
+
+def by(user: str, **fields: Any) -> Source:
+    return Source(
+        platform=FAKE, chat="g", chat_type=ChatType.GROUP, thread="t", user=user, user_name=user, **fields
+    )
+
+
+async def begin_question(world: World) -> AskedQuestion:
+    """Let ann ask in a thread, so that the agent asks back."""
+    event = inbound("find it", source=by("ann"), reply=Target(FAKE, chat="g", thread="t"), principal=None)
+    await world.hub.receive(event)
+    await world.delivered(1)
+    [asked] = await world.hub.questions.list_open(OPERATORS)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("emoji", "outcome"),
+    [("👍", "Allowed once"), ("👍🏽", "Allowed once"), ("+1::skin-tone-3", "Allowed once"), ("👎", "Denied")],
+)
+async def test_a_thumb_on_a_question_answers_it(begin: Begin, emoji: str, outcome: str) -> None:
+    world = await begin(agent=Scenes(ASKING))
+    asked = await begin_question(world)
+    receipt = await world.hub.receive(reaction(by("ann"), "fake-0", reaction=emoji))
+    assert receipt.reply and receipt.reply.startswith(outcome)
+    texts = await world.sent(3)
+    assert texts[1].startswith(outcome) and texts[2] == "In the attic."
+    closed = await world.hub.questions.get(OPERATORS, asked.id)
+    assert closed.state is QuestionState.ANSWERED
+
+
+async def test_a_reaction_has_the_rights_of_the_person_who_reacted(begin: Begin) -> None:
+    world = await begin(agent=Scenes(ASKING))
+    asked = await begin_question(world)
+    # Bob is known, and may talk here.
+    await world.hub.receive(inbound("hi", source=by("bob"), reply=None, principal=None, addressed=False))
+    for emoji, removed in (("👍", False), ("🎉", False), ("👍", True)):
+        await world.hub.receive(reaction(by("bob"), "fake-0", reaction=emoji, removed=removed))
+    assert (await world.hub.questions.get(OPERATORS, asked.id)).state is QuestionState.OPEN
+    notices = [m.text for m in await latest(world, asked.session) if m.role is Role.NOTICE]
+    assert notices == ["bob reacted with 👍", "bob reacted with 🎉", "bob took back the reaction 👍"]
+
+
+async def latest(world: World, session: SessionId) -> list[Message]:
+    return await world.read(messages.list_latest, session, limit=50)
+
+
+async def test_a_reaction_to_an_answer_is_told_to_the_model_with_the_next_message(world: World) -> None:
+    turn = await world.settle(await world.hub.receive(inbound("hello")))
+    await world.delivered(1)
+    await world.hub.receive(reaction(inbound("").source, "fake-0", reaction="🎉"))
+    await world.ask("and now?")
+    await world.ask("again")
+    exact = [m.exact for m in await latest(world, turn.session) if m.role is Role.USER]
+    assert exact == [None, '(noted since your last answer: "ann reacted with 🎉")\nand now?', None]

@@ -12,7 +12,8 @@ from tests.fakes.matrix import FakeMatrix
 from keryx.core import media
 from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.messages import Mark, Message, Role
-from keryx.core.ports.agent import TextDelta
+from keryx.core.ports.agent import TextDelta, TurnContext
+from keryx.core.questions import Question
 from keryx.engine.policy import Policy
 from keryx.store import messages
 from keryx.store.db import Database, Transaction
@@ -185,3 +186,77 @@ async def test_an_edit_of_a_caption_keeps_the_file_and_the_last_edit_counts(ente
     await room.world.flow(room.reads("read this"), step=0.3)
     [stored, _] = await room.stored()
     assert [file.name for file in media.filter_media(stored.parts)] == ["a.pdf"]
+
+
+async def test_a_slow_file_in_one_room_holds_up_no_other(enter: Enter) -> None:
+    room = await enter(Scenes({"look": [TextDelta("I see")]}))
+    other = "!other:fake.test"
+    room.matrix.open(other)
+    room.matrix.hold("f")
+    slow = room.show_file("a.pdf", caption="look")
+    room.matrix.say(other, "hello")
+    async with asyncio.timeout(SECONDS):
+        while room.matrix.texts(other) != ["hello"]:
+            await asyncio.sleep(0.005)
+            room.world.node.check()
+    assert room.matrix.texts(ROOM) == [] and slow
+    room.matrix.release("f")
+    await room.world.flow(room.reads("I see"), step=0.3)
+
+
+async def test_a_file_that_is_deleted_while_it_is_fetched_does_not_hold_its_turn(enter: Enter) -> None:
+    room = await enter(Scenes({"look": [TextDelta("nothing there")]}))
+    room.matrix.hold("f")
+    room.matrix.say(ROOM, "look")
+    slow = room.show_file("a.pdf")
+    await room.count_inputs(2)
+    redact(room, slow)
+    await room.world.flow(room.reads("nothing there"), step=0.3)
+    assert await marks(room) == [("look", None), ("[a.pdf]", Mark.WITHDRAWN)]
+    room.matrix.release("f")
+
+
+def list_sent(room: Room) -> list[str]:
+    """The ids of what Keryx has sent to the room."""
+    entries = [e.event for e in room.matrix.entries if e.room == ROOM]
+    return [e["event_id"] for e in entries if e["sender"] == room.matrix.user]
+
+
+def in_thread(room: Room, root: str, text: str, *, user: str = "@ben:fake.test") -> str:
+    relation = {"rel_type": "m.thread", "event_id": root}
+    return room.matrix.push(ROOM, {"msgtype": "m.text", "body": text, "m.relates_to": relation}, user=user)
+
+
+async def test_a_thread_on_an_answer_begins_with_what_led_to_it_and_needs_no_mention(enter: Enter) -> None:
+    agent = Scenes({})
+    room = await enter(agent)
+    room.matrix.open(ROOM, "@ben:fake.test", "@cleo:fake.test")
+    room.matrix.say(ROOM, "hello", **{"m.mentions": {"user_ids": [room.matrix.user]}})
+    await room.reads("hello")
+    [answer] = list_sent(room)
+    in_thread(room, answer, "why?")
+    await room.reads("hello", "why?")
+    in_thread(room, answer, "and how?", user="@cleo:fake.test")
+    await room.reads("hello", "why?", "and how?")
+    room.matrix.say(ROOM, "among ourselves")
+    assert [m.text for m in await room.stored()] == ["hello", "hello", "why?", "why?", "and how?", "and how?"]
+    assert agent.asked == ["hello", "why?", "and how?"]
+
+
+async def test_a_thumb_on_a_question_answers_it(enter: Enter) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I look?"))
+
+    room = await enter(Scenes({"find": [ask, TextDelta("In the attic.")]}))
+    room.matrix.say(ROOM, "find it")
+    async with asyncio.timeout(SECONDS):
+        while not room.matrix.texts(ROOM):
+            await asyncio.sleep(0.005)
+    [question] = list_sent(room)
+    relation = {"rel_type": "m.annotation", "event_id": question, "key": "👎"}
+    room.matrix.push(ROOM, {"m.relates_to": relation}, kind="m.reaction")
+    async with asyncio.timeout(SECONDS):
+        while len(room.matrix.texts(ROOM)) < 3:
+            await asyncio.sleep(0.005)
+            room.world.node.check()
+    assert room.matrix.texts(ROOM)[1:] == ["Denied: May I look?", "In the attic."]

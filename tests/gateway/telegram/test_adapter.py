@@ -23,7 +23,7 @@ from keryx.core.errors import (
     Uncertain,
 )
 from keryx.core.ids import DeliveryId
-from keryx.core.media import Attachment
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     InboundEvent,
@@ -243,23 +243,23 @@ async def test_a_moved_group_is_told_of(bot: Bot) -> None:
 async def test_a_file_beyond_the_limit_is_not_even_asked_for(bot: Bot) -> None:
     bot.telegram.say(None, document={"file_id": "f", "file_name": "film.mkv", "file_size": 20_000_001})
     [event] = await bot.hear()
-    assert event.parts == (
-        Text("[film.mkv could not be fetched: it is larger than the 20 MB that Telegram gives to a bot]"),
-    )
+    with pytest.raises(Invalid, match="it is larger than the 20 MB that Telegram gives to a bot"):
+        await bot.adapter.download(event.files[0], limit=100_000_000)
 
 
-async def test_a_file_that_is_gone_becomes_a_sentence(bot: Bot) -> None:
+async def test_a_file_that_is_gone_cannot_be_fetched(bot: Bot) -> None:
     bot.telegram.say(None, caption="see", document={"file_id": "none", "file_name": "a.txt"})
     [event] = await bot.hear()
-    assert isinstance(event.parts[1], Text) and "a.txt could not be fetched" in event.parts[1].text
+    with pytest.raises(Invalid):
+        await bot.adapter.download(event.files[0], limit=1000)
 
 
-async def test_a_file_of_a_stranger_is_not_fetched(bot: Bot) -> None:
+async def test_files_are_named_and_not_fetched_before_the_event_is_stored(bot: Bot) -> None:
     bot.telegram.files["f"] = b"bytes"
     bot.telegram.say(None, document={"file_id": "f", "file_name": "a.txt"})
-    bot.context = RecordingAdapterContext(stranger=lambda source: source.user == "7")
     [event] = await bot.hear()
-    assert (event.parts, bot.context.attachments) == ((Text("[a.txt]"),), [])
+    assert (event.parts, bot.context.attachments) == ((), [])
+    assert event.files == (RemoteFile(reference="f", name="a.txt", mime="application/octet-stream"),)
 
 
 async def test_a_wrong_token_is_said_clearly() -> None:

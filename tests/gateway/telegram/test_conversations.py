@@ -392,3 +392,142 @@ async def test_an_edit_of_a_caption_asks_the_whole_album_anew(open_chat: Open) -
     photo = [{"file_id": "p", "width": 9, "height": 9}]
     chat.telegram.rewrite(None, message=1, caption="count", photo=photo, media_group_id="9")
     await chat.reads("two", "2")
+
+
+def show_slow_picture(chat: Chat, caption: str, **more: Any) -> None:
+    chat.telegram.files["slow"] = PICTURE
+    chat.telegram.hold("slow")
+    photo = [{"file_id": "slow", "width": 9, "height": 9}]
+    chat.telegram.say(None, caption=caption, photo=photo, **more)
+
+
+async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -> None:
+    chat = await open_chat({})
+    show_slow_picture(chat, "look")
+    chat.telegram.say("hello", chat=8)
+    await chat.reads("answer to hello", chat=8)
+    assert chat.telegram.texts() == []
+    chat.telegram.release("slow")
+    await chat.reads("answer to look")
+    assert chat.agent.views == [["hello"], ["look"]]
+    [asked] = [m for m in await chat.stored() if m.role is Role.USER]
+    assert [type(part).__name__ for part in asked.parts] == ["Text", "Image"]
+
+
+async def test_messages_behind_a_slow_file_wait_for_it_and_commands_do_not(open_chat: Open) -> None:
+    chat = await open_chat({})
+    show_slow_picture(chat, "look")
+    await count_inputs(chat, 1)
+    chat.telegram.say("and now?")
+    await count_inputs(chat, 2)
+    chat.telegram.say("/queue")
+    await chat.reads("1. look\n\n[photo.jpg]\n2. and now?")
+    chat.telegram.release("slow")
+    await chat.shows(
+        lambda bubbles: [b.text for b in bubbles][1:] == ["answer to look", "answer to and now?"]
+    )
+    assert chat.agent.views == [["look"], ["look", "and now?"]]
+
+
+async def test_a_stop_gets_through_while_a_file_is_fetched(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat({"work": [TextDelta("so far"), pause]})
+    chat.telegram.say("work")
+    await pause.reached()
+    show_slow_picture(chat, "look")
+    await count_inputs(chat, 2)
+    chat.telegram.say("/stop")
+    await chat.shows(lambda bubbles: any("Stopping" in b.text for b in bubbles))
+    chat.telegram.release("slow")
+    await chat.shows(lambda bubbles: bubbles[-1].text == "answer to look")
+
+
+async def test_a_file_that_cannot_be_fetched_is_told_in_the_message(open_chat: Open) -> None:
+    chat = await open_chat({})
+    photo = [{"file_id": "none", "width": 9, "height": 9}]
+    chat.telegram.say(None, caption="look", photo=photo)
+    await chat.shows(lambda bubbles: bool(bubbles))
+    [text] = chat.telegram.texts()
+    assert text.startswith("answer to look\n\n[photo.jpg could not be fetched: ")
+
+
+async def test_a_file_that_was_being_fetched_is_fetched_after_a_restart(open_chat: Open) -> None:
+    chat = await open_chat({})
+    show_slow_picture(chat, "look")
+    await count_inputs(chat, 1)
+    await chat.world.restart()
+    chat.telegram.release("slow")
+    await chat.world.flow(chat.reads("answer to look"), step=0.3)
+    [asked] = [m for m in await chat.stored() if m.role is Role.USER]
+    assert [type(part).__name__ for part in asked.parts] == ["Text", "Image"]
+
+
+async def test_files_of_strangers_are_not_fetched(open_chat: Open) -> None:
+    chat = await open_chat({}, rule=AccessRule(allow=("7",), pairing=False))
+    chat.telegram.files["p"] = PICTURE
+    photo = [{"file_id": "p", "width": 9, "height": 9}]
+    chat.telegram.say(None, photo=photo, chat=8)
+    chat.telegram.say("hello")
+    await chat.reads("answer to hello")
+    assert await chat.world.read(lambda tx: tx.rows("select 1 from downloads")) == []
+
+
+async def test_an_edited_caption_before_the_file_is_there_counts(open_chat: Open) -> None:
+    chat = await open_chat({})
+    show_slow_picture(chat, "lok")
+    await count_inputs(chat, 1)
+    photo = [{"file_id": "slow", "width": 9, "height": 9}]
+    chat.telegram.rewrite(None, message=1, caption="look", photo=photo)
+
+    def is_edited(tx: Transaction) -> bool:
+        return bool(tx.rows("select 1 from messages where mark = 'edited'"))
+
+    await chat.world.until(is_edited)
+    chat.telegram.release("slow")
+    await chat.reads("answer to look")
+    [asked] = [m for m in await chat.stored() if m.role is Role.USER]
+    assert [type(part).__name__ for part in asked.parts] == ["Text", "Image"]
+
+
+async def test_a_thumb_on_a_question_allows_it(open_chat: Open) -> None:
+    async def ask(context: TurnContext) -> None:
+        await context.ask(Question(key="1", title="May I look?"))
+
+    chat = await open_chat({"find it": [ask, TextDelta("In the attic.")]})
+    chat.telegram.say("find it")
+    await chat.shows(lambda bubbles: bool(bubbles and bubbles[-1].buttons))
+    chat.telegram.react("👍", message=chat.telegram.bubbles[-1].id)
+    await chat.reads("May I look?\n\n→ Allow", "In the attic.")
+
+
+async def test_any_other_reaction_is_told_to_the_model_with_the_next_message(open_chat: Open) -> None:
+    chat = await open_chat({})
+    chat.telegram.say("hello")
+    await chat.reads("answer to hello")
+    chat.telegram.react("🎉", message=chat.telegram.bubbles[-1].id)
+    chat.telegram.say("and now?")
+    await chat.reads("answer to hello", "answer to and now?")
+    [exact] = [m.exact for m in await chat.stored() if m.exact]
+    assert exact == '(noted since your last answer: "Ann reacted with 🎉")\nand now?'
+
+
+async def test_what_others_say_in_a_group_is_given_to_whoever_asks_next(open_chat: Open) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), groups=("*",), observe=True)
+    chat = await open_chat({}, rule=rule)
+    chat.telegram.say("lunch at noon", chat=-5, user=8, name="Ben")
+    mention = [{"type": "mention", "offset": 0, "length": 10}]
+    chat.telegram.say("@keryx_bot when?", chat=-5, user=7, entities=mention)
+    await chat.reads("answer to when?", chat=-5)
+    asked = [m for m in await chat.stored() if m.text == "when?"]
+    assert [(m.exact or "").count('- [Ben] "lunch at noon"') for m in asked] == [1]
+    assert await chat.world.read(lambda tx: tx.rows("select count(*) from sessions")) == [(1,)]
+
+
+async def test_in_a_topic_a_mention_is_needed_each_time(open_chat: Open) -> None:
+    chat = await open_chat({}, rule=AccessRule(allow=(EVERYBODY,), groups=("*",)))
+    mention = [{"type": "mention", "offset": 0, "length": 10}]
+    topic: dict[str, Any] = {"chat": -5, "user": 7, "message_thread_id": 3, "is_topic_message": True}
+    chat.telegram.say("@keryx_bot one", entities=mention, **topic)
+    chat.telegram.say("among ourselves", **topic)
+    chat.telegram.say("@keryx_bot two", entities=mention, **topic)
+    await chat.reads("answer to one", "answer to two", chat=-5)

@@ -7,15 +7,15 @@ import pytest
 
 from keryx.core.access import AccessRule, Verdict, judge
 from keryx.core.deliveries import Target
+from keryx.core.media import RemoteFile
 from keryx.core.messages import Text, text_parts
+from keryx.core.ports.adapter import InboundMessage
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode
 from keryx.surfaces.gateway.telegram.types import TelegramUpdate
 from keryx.surfaces.gateway.telegram.update_parser import (
     BotIdentity,
     ChatMigration,
-    ParsedMessage,
-    RemoteFile,
     parse_update,
 )
 
@@ -26,19 +26,19 @@ DM: dict[str, Any] = {"id": 7, "type": "private", "first_name": "Ann"}
 GROUP: dict[str, Any] = {"id": -100, "type": "supergroup", "title": "Friends"}
 
 
-def read(kind: str = "message", *, sender: Any = ANN, **fields: Any) -> ParsedMessage | ChatMigration | None:
+def read(kind: str = "message", *, sender: Any = ANN, **fields: Any) -> InboundMessage | ChatMigration | None:
     message = {"message_id": 5, "date": 1_700_000_000, "chat": DM, "from": sender, **fields}
     return parse_update(msgspec.convert({"update_id": 1, kind: message}, TelegramUpdate), ME)
 
 
-def said(kind: str = "message", **fields: Any) -> ParsedMessage:
+def said(kind: str = "message", **fields: Any) -> InboundMessage:
     found = read(kind, **fields)
-    assert isinstance(found, ParsedMessage)
+    assert isinstance(found, InboundMessage)
     return found
 
 
-def text(parsed: ParsedMessage) -> str:
-    return "".join(p.text for p in parsed.inbound.parts if isinstance(p, Text))
+def text(parsed: InboundMessage) -> str:
+    return "".join(p.text for p in parsed.parts if isinstance(p, Text))
 
 
 def marks(kind: str, offset: int, length: int, **more: Any) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def marks(kind: str, offset: int, length: int, **more: Any) -> list[dict[str, An
 
 
 def test_a_direct_message() -> None:
-    event = said(text="hello").inbound
+    event = said(text="hello")
     assert (event.event, event.parts, event.addressed) == ("7.5", text_parts("hello"), True)
     assert event.reply == Target("telegram", "42", chat="7", reply_to="5")
     source = event.source
@@ -79,7 +79,7 @@ def test_a_direct_message() -> None:
     ],
 )
 def test_who_is_meant_in_a_group(fields: dict[str, Any], addressed: bool) -> None:
-    event = said(chat=GROUP, **fields).inbound
+    event = said(chat=GROUP, **fields)
     assert event.addressed is addressed
     assert event.source.chat_type is ChatType.GROUP and event.source.chat_name == "Friends"
 
@@ -117,9 +117,7 @@ def test_our_own_messages_are_not_heard() -> None:
 
 def test_a_forum_topic_is_a_thread_and_its_first_message_is_no_reply() -> None:
     root = {"message_id": 3, "chat": GROUP, "from": BOT, "forum_topic_created": {"name": "Plans"}}
-    event = said(
-        chat=GROUP, text="hi", message_thread_id=3, is_topic_message=True, reply_to_message=root
-    ).inbound
+    event = said(chat=GROUP, text="hi", message_thread_id=3, is_topic_message=True, reply_to_message=root)
     source = event.source
     assert (source.thread, source.chat_type, source.topic) == ("3", ChatType.THREAD, "Plans")
     assert (event.addressed, event.quote) == (False, "")
@@ -127,7 +125,7 @@ def test_a_forum_topic_is_a_thread_and_its_first_message_is_no_reply() -> None:
 
 
 def test_a_thread_of_replies_is_no_topic() -> None:
-    assert said(chat=GROUP, text="hi", message_thread_id=3).inbound.source.thread is None
+    assert said(chat=GROUP, text="hi", message_thread_id=3).source.thread is None
 
 
 @pytest.mark.parametrize(
@@ -146,17 +144,17 @@ def test_a_thread_of_replies_is_no_topic() -> None:
     ],
 )
 def test_a_reply_carries_what_it_replies_to(fields: dict[str, Any], quote: str) -> None:
-    assert said(text="yes", **fields).inbound.quote == quote
+    assert said(text="yes", **fields).quote == quote
 
 
 def test_an_edit_is_an_event_of_its_own_and_names_the_message() -> None:
-    edit = said("edited_message", text="hello", edit_date=1_700_000_009).inbound
+    edit = said("edited_message", text="hello", edit_date=1_700_000_009)
     assert (edit.event, edit.edits) == ("7.5.1700000009.1", "5")
 
 
 def test_a_channel_speaks_for_itself() -> None:
     channel = {"id": -200, "type": "channel", "title": "News"}
-    event = said("channel_post", chat=channel, sender=None, text="read this", sender_chat=channel).inbound
+    event = said("channel_post", chat=channel, sender=None, text="read this", sender_chat=channel)
     assert (event.source.chat_type, event.source.user, event.source.user_name) == (
         ChatType.CHANNEL,
         "-200",
@@ -169,7 +167,7 @@ def test_an_anonymous_administrator_speaks_as_the_group() -> None:
     anonymous = {"id": 1087968824, "is_bot": True, "first_name": "Group"}
     source = said(
         chat=GROUP, sender=anonymous, sender_chat=GROUP, author_signature="the boss", text="hello"
-    ).inbound.source
+    ).source
     assert (source.user, source.user_name, source.bot) == ("-100", "Friends", False)
 
 
@@ -177,7 +175,7 @@ def test_an_anonymous_administrator_speaks_as_the_group() -> None:
 def test_who_posts_as_a_channel_is_a_person(account: int, bot: bool) -> None:
     fake = {"id": account, "is_bot": bot, "first_name": "Channel", "language_code": "en"}
     channel = {"id": -200, "type": "channel", "title": "News"}
-    source = said(chat=GROUP, sender=fake, sender_chat=channel, text="hello").inbound.source
+    source = said(chat=GROUP, sender=fake, sender_chat=channel, text="hello").source
     assert (source.user, source.user_name, source.bot, source.language) == ("-200", "News", False, None)
     closed, listed = AccessRule(), AccessRule(allow=("-200",))
     assert judge(listed, source, granted=False) is Verdict.ALLOWED
@@ -188,7 +186,7 @@ def test_who_posts_as_a_channel_is_a_person(account: int, bot: bool) -> None:
 
 def test_a_bot_is_told_from_a_person() -> None:
     other = {"id": 99, "is_bot": True, "first_name": "Other"}
-    assert said(chat=GROUP, sender=other, text="beep").inbound.source.bot
+    assert said(chat=GROUP, sender=other, text="beep").source.bot
 
 
 def test_the_largest_photo_is_taken() -> None:
@@ -198,7 +196,7 @@ def test_the_largest_photo_is_taken() -> None:
         {"file_id": "middle", "width": 320, "height": 320},
     ]
     found = said(photo=sizes, caption="look")
-    assert found.files == (RemoteFile(file_id="large", name="photo.jpg", mime="image/jpeg", size=70_000),)
+    assert found.files == (RemoteFile(reference="large", name="photo.jpg", mime="image/jpeg", size=70_000),)
     assert text(found) == "look"
 
 
@@ -215,10 +213,10 @@ def test_the_largest_photo_is_taken() -> None:
 def test_files_have_a_name_and_a_kind(kind: str, name: str, mime: str) -> None:
     least: dict[str, Any] = {kind: {"file_id": "f"}}
     bare = said(**least)
-    assert (bare.files, bare.inbound.parts) == ((RemoteFile(file_id="f", name=name, mime=mime),), ())
+    assert (bare.files, bare.parts) == ((RemoteFile(reference="f", name=name, mime=mime),), ())
     most: dict[str, Any] = {kind: {"file_id": "f", "file_name": "n.x", "mime_type": "a/b", "file_size": 3}}
     full = said(**most)
-    assert full.files == (RemoteFile(file_id="f", name="n.x", mime="a/b", size=3),)
+    assert full.files == (RemoteFile(reference="f", name="n.x", mime="a/b", size=3),)
 
 
 @pytest.mark.parametrize(
@@ -264,14 +262,14 @@ def test_a_forwarded_message_names_its_origin_and_gives_no_command(origin: dict[
 
 
 def test_a_forward_belongs_to_the_comment_before_it_and_a_long_text_to_the_next_part() -> None:
-    forwarded = said(text="x", forward_origin={"type": "hidden_user", "sender_user_name": "Bo"}).inbound
+    forwarded = said(text="x", forward_origin={"type": "hidden_user", "sender_user_name": "Bo"})
     assert (forwarded.more, forwarded.continues) == (True, True)
-    long, short = said(text="x" * 4096).inbound, said(text="x" * 100).inbound
+    long, short = said(text="x" * 4096), said(text="x" * 100)
     assert (long.more, long.continues, short.more) == (True, False, False)
 
 
 def test_the_pictures_of_an_album_wait_for_one_another() -> None:
-    one = said(photo=[{"file_id": "p"}], media_group_id="9").inbound
+    one = said(photo=[{"file_id": "p"}], media_group_id="9")
     assert one.busy is BusyMode.COLLECT
     assert (one.group, one.continues) == ("album.9", False)
 

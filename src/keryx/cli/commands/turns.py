@@ -43,18 +43,24 @@ async def turns(*, json: Json = False) -> None:
 
 async def why(
     message: Annotated[
-        str, Parameter(help="The id of a message: session and number, such as 01jd0abcdefghjkmnp.3")
+        str,
+        Parameter(
+            help="The id of a message: session and number, such as 01jd0abcdefghjkmnp.3, or the id that its platform gave to it or to its answer"
+        ),
     ],
     /,
     *,
     json: Json = False,
 ) -> None:
-    """Tell the whole story of one message: received, routed, queued, answered,
-    delivered, with times and errors.
+    """Tell the whole story of one message: received, by which lane and rule,
+    queued, answered, delivered, with times and errors.
 
-    The number stands beside each message in `keryx sessions show`.
+    The number stands beside each message in `keryx sessions show`. On Telegram a
+    message of a person has the ids of its chat and its own, an answer its own.
 
         keryx why 01jd0abcdefghjkmnp.3
+        keryx why 123456789.42
+        keryx why '$abc'
     """
     async with open_hub() as access:
         trace = await access.hub.trace(access.viewer, message)

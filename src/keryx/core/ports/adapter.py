@@ -12,7 +12,7 @@ from keryx.core import ids
 from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.media import Attachment
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.messages import Audio, File, Image, Parts
 from keryx.core.questions import Button
 from keryx.core.sessions import SessionSettings
@@ -48,6 +48,8 @@ class PlatformReach(msgspec.Struct, frozen=True):
     threads: bool = True
     # Deliveries may be held until the person writes.
     holds: bool = False
+    # Threads are standing topics.
+    topics: bool = False
 
 
 def check_id(platform: str, kind: str, text: str, expected: IdFormat | None) -> None:
@@ -109,7 +111,8 @@ class InboundDeletion(InboundEvent, frozen=True, kw_only=True):
 
 
 class InboundReaction(InboundEvent, frozen=True, kw_only=True):
-    """A reaction to a message, added or removed. It is noted in the session; no turn runs."""
+    """A reaction to a message, added or removed. 👍 or 👎 on the question of an agent answers it. Any other one is noted in the
+    session for the next turn."""
 
     # The platform's id of the message.
     message: str
@@ -125,6 +128,9 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
 
     parts: Parts
     surface: str
+    # Files that are fetched after the event is stored, by an adapter that implements `SupportsDownloads`. The turn waits
+    # for them, and nothing else does.
+    files: tuple[RemoteFile, ...] = ()
     # Where the answer is sent.
     reply: Target | None = None
     # Overrides the session of the lane.
@@ -141,6 +147,9 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     observed: bool = False
     # The text of the message that this one replies to.
     quote: str = ""
+    # The platform's id of the message on which the thread of this one hangs, if the platform has such threads. If it is an
+    # answer of the agent, the thread begins with the conversation that led to it.
+    thread_root: str = ""
     # The platform's id of an earlier message that this one replaces.
     edits: str | None = None
     # Messages of one person with the same group, such as the pictures of an album, are answered together.
@@ -232,6 +241,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     # writes. `None` for no limit.
     reply_window: timedelta | None = None
     threads: bool = False
+    # Threads are standing topics, which hang on no message: a mention is needed there as in the chat itself.
+    topics: bool = False
     # A typing indicator can be shown.
     typing: bool = False
     # The adapter implements `SupportsReactions`.
@@ -450,6 +461,18 @@ class SupportsReactions(Protocol):
     async def react(self, target: Target) -> None:
         """Show at the message `target.reply_to` that it is being answered. Called once per turn on platforms without a
         typing indicator."""
+        ...
+
+
+@runtime_checkable
+class SupportsDownloads(Protocol):
+    """An adapter whose events name files (`InboundMessage.files`) that are fetched after the event is stored."""
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        """Fetch a file of an event, perhaps after a restart. Raise `Invalid` if it has more than `limit` bytes or cannot be
+        fetched at all, with a reason that people read; `Unavailable` if another attempt may succeed.
+
+        Called while the adapter listens, for several files at once, and cancelled if it takes too long."""
         ...
 
 

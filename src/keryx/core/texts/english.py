@@ -391,4 +391,9 @@ TEXTS = {
     "job.too_many": "there {count:is 1 job|are # jobs} already: remove one first",
     "job.time_passed": "the time of “{name}” has passed: run it now, or add a new job",
     "job.over": "“{name}” has ended: add a new job",
+    # What stands in a message instead of a file.
+    "file.missing": "[{name} could not be fetched: {reason}]",
+    "file.slow": "it took too long",
+    "file.not_in_time": "it was not fetched within a day",
+    "file.deadly": "every attempt ended the process",
 }

@@ -391,4 +391,9 @@ TEXTS = {
     "job.too_many": "es gibt schon {count:1 Auftrag|# Aufträge}: entferne zuerst einen",
     "job.time_passed": "die Zeit von „{name}“ ist vorbei: lass ihn jetzt laufen, oder lege einen neuen an",
     "job.over": "„{name}“ ist beendet: lege einen neuen an",
+    # What stands in a message instead of a file.
+    "file.missing": "[{name} konnte nicht geholt werden: {reason}]",
+    "file.slow": "es dauerte zu lange",
+    "file.not_in_time": "es wurde innerhalb eines Tages nicht geholt",
+    "file.deadly": "jeder Versuch beendete den Prozess",
 }

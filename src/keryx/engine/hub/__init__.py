@@ -406,8 +406,8 @@ class Hub(HubPart):
 
     @read_unit("why")
     def trace(self, tx: Transaction, viewer: Viewer, message: str) -> MessageTrace:
-        session, seq = parse_id(message)
-        return trace.build(tx, sessions.get(tx, session, viewer=viewer), seq)
+        """Tell what happened to a message. It is named by its id, or by the id that its platform gave to it or to an answer."""
+        return trace.build(tx, *trace.find_message(tx, viewer, message), policy=self._policy)
 
     @read_unit("nodes")
     def list_nodes(self, tx: Transaction) -> list[Worker]:

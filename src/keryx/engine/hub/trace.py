@@ -1,14 +1,19 @@
 """Everything that happened to one message, in order, with times and errors."""
 
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
+from keryx.core import lanes as lane_keys
+from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import TurnId
-from keryx.core.messages import Message, Role
-from keryx.core.sessions import Session
+from keryx.core.messages import Message, Role, parse_id
+from keryx.core.sessions import Session, Viewer
 from keryx.core.turns import Turn, TurnState
-from keryx.store import deliveries, lanes, messages, questions, turns
+from keryx.engine.policy import Policy
+from keryx.engine.units import access
+from keryx.store import deliveries, inbox, lanes, messages, questions, sessions, turns
 from keryx.store.db import Transaction
 
 
@@ -24,7 +29,40 @@ class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
     events: list[TraceEvent]
 
 
-def build(tx: Transaction, session: Session, seq: int) -> MessageTrace:
+def find_message(tx: Transaction, viewer: Viewer, text: str) -> tuple[Session, int]:
+    """Return the session and number of a message, by its id or by the id that its platform gave to it or to an answer.
+
+    Raise `NotFound` for a message that the viewer may not see or that led to nothing, `Ambiguous` if there are several."""
+    try:
+        id_, seq = parse_id(text)
+        return sessions.get(tx, id_, viewer=viewer), seq
+    except (Invalid, NotFound) as exc:
+        unknown = exc
+    events = inbox.list_by_event(tx, text)
+    found = {(e.receipt.session, e.receipt.seq) for e in events if e.receipt.session and e.receipt.seq}
+    for delivery in deliveries.list_by_message(tx, text):
+        turn = turns.find(tx, delivery.turn) if delivery.turn else None
+        if turn is not None:
+            found.add((turn.session, turn.input_seq))
+    visible: list[tuple[Session, int]] = []
+    for id_, seq in sorted(found):
+        with suppress(NotFound):
+            visible.append((sessions.get(tx, id_, viewer=viewer), seq))
+    if len(visible) > 1:
+        choice = ", ".join(f"{session.id}.{seq}" for session, seq in visible)
+        raise Ambiguous(f"{text[:80]!r} is several messages: choose one of {choice}")
+    if visible:
+        return visible[0]
+    if events and viewer.owner is None:
+        event = events[0]
+        raise NotFound(
+            f"{text[:80]!r} of {event.platform} came at {event.received_at:%Y-%m-%d %H:%M:%S} UTC and led to no message: "
+            "it was a command, nobody addressed the agent, or its author may not talk"
+        )
+    raise unknown
+
+
+def build(tx: Transaction, session: Session, seq: int, *, policy: Policy) -> MessageTrace:
     message = messages.get(tx, session.id, seq)
     turn = turns.find(tx, message.turn) if message.turn else None
     verb = "received" if message.role is Role.USER else f"written as {message.role.value}"
@@ -36,10 +74,25 @@ def build(tx: Transaction, session: Session, seq: int) -> MessageTrace:
         if move:
             events.append(TraceEvent(move.at, f"lane {lane.key} led here: {move.why}"))
     if turn:
+        events += _list_routing_events(tx, session, turn, policy)
         events += [*_list_turn_events(tx, turn), *_list_delivery_events(tx, turn.id)]
     return MessageTrace(
         message=message, outcome=_describe_outcome(message, turn), events=sorted(events, key=lambda e: e.at)
     )
+
+
+def _list_routing_events(tx: Transaction, session: Session, turn: Turn, policy: Policy) -> list[TraceEvent]:
+    """Return by which lane a message of a platform came, which rule let its author talk, and which agent it was given to."""
+    source = turns.get_author(tx, turn.id)
+    if source is None:
+        return []
+    address = lane_keys.build_address(source, sharing=policy.sharing, aliases=access.find_aliases(tx, source))
+    agent = policy.choose_agent(session.settings, source, profile=session.profile)
+    return [
+        TraceEvent(turn.created_at, f"came by lane {address.key}"),
+        TraceEvent(turn.created_at, f"its author is {access.explain(tx, source, policy.access)}"),
+        *([TraceEvent(turn.created_at, f"its agent is {agent}")] if agent else []),
+    ]
 
 
 def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:

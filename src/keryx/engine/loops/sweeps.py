@@ -13,7 +13,7 @@ from keryx.core.errors import KeryxError
 from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
 from keryx.engine.units import access as access_units
-from keryx.engine.units import control, receive, user_messages
+from keryx.engine.units import control, downloads, receive, user_messages
 from keryx.store import (
     access,
     changes,
@@ -122,6 +122,8 @@ class RetentionSweep:
         keep = self._keep
         await self._database.write("inbox.trim", partial(receive.trim_inbox, before=now - keep.inbox))
         while await self._database.write("feed.trim", lambda tx: changes.trim(tx, before=now - keep.feed)):
+            pass
+        while await self._database.write("downloads.give_up", downloads.give_up_old):
             pass
         await self._database.write("gates.trim", platforms.trim_gates)
         await self._database.write(

@@ -50,6 +50,23 @@ def judge(tx: Transaction, source: Source, rules: AccessRules) -> Verdict:
     return access.judge(rule, source, granted=True)
 
 
+def explain(tx: Transaction, source: Source, rules: AccessRules) -> str:
+    """Return which part of the rules lets the author of a message talk, for an operator."""
+    rule, others = _find_rule(tx, source, rules), _find_other_ids(tx, source)
+    parts = {
+        "operators": AccessRule(operators=rule.operators, bots=rule.bots),
+        "allow": AccessRule(allow=rule.allow, bots=rule.bots),
+        "groups": AccessRule(groups=rule.groups, bots=rule.bots),
+        "roles": AccessRule(roles=rule.roles, bots=rule.bots),
+    }
+    for name, part in parts.items():
+        if access.judge(part, source, granted=False, others=others) is Verdict.ALLOWED:
+            return f"allowed by `{name}` of [access.{source.platform}]"
+    if judge(tx, source, rules) is Verdict.ALLOWED:
+        return "allowed because an operator let them in"
+    return f"not allowed any more by [access.{source.platform}]"
+
+
 def is_operator(tx: Transaction, source: Source, rules: AccessRules) -> bool:
     """Whether the author of a message has the rights of an operator."""
     grant = _find_grant(tx, source)

@@ -1,21 +1,25 @@
 """What people do to messages that were received before: edits, deletions and reactions."""
 
-from keryx.core import ids, lanes, media
+from keryx.core import ids, media
 from keryx.core.access import AccessRules, Verdict
-from keryx.core.errors import NotFound
-from keryx.core.lanes import Lane, LaneSharing
+from keryx.core.deliveries import Delivery, Target
+from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
+from keryx.core.ids import PrincipalId, QuestionId
+from keryx.core.lanes import Lane
 from keryx.core.messages import Mark, Message, Notice, Role, join_text
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, Receipt
+from keryx.core.questions import find_reaction_answer, format_confirmation
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import EditPolicy, TurnState
-from keryx.engine.units import access, control, revisions, turn_writes
+from keryx.engine.units import access, control, downloads, questions, revisions, turn_writes
 from keryx.engine.units.user_messages import find_author
 from keryx.store import deliveries, inbox, messages, overheard, sessions, turns
-from keryx.store import lanes as lane_store
+from keryx.store import questions as question_store
+from keryx.store.changes import Scope
 from keryx.store.db import Transaction
 
-_MAX_DELIVERIES_SEARCHED = 200
+_REACTION = "reaction"
 _MAX_MESSAGES_SEARCHED = 100
 
 
@@ -31,14 +35,20 @@ def apply_edit(
         return Receipt(duplicate=False, session=session)
     sessions.lock(tx, session)
     text, parts = join_text(inbound.parts), inbound.parts
-    if not media.filter_media(parts):
-        # An edit of a text does not name the files of the message again.
+    edited = Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+    is_text = not inbound.files and not media.filter_media(parts)
+    is_same = text == _find_last_text(tx, original)
+    if is_text or inbound.files:
+        # An edit of a text does not name the files of the message again, and those of an answered message stay.
         parts = (*parts, *media.filter_media(original.parts))
-        if text == _find_last_text(tx, original):
-            return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+    if is_text and is_same:
+        return edited
     if _reopen(tx, original):
-        messages.rewrite(tx, original, parts)
-        return Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
+        messages.rewrite(tx, original, downloads.add_placeholders(inbound).parts if inbound.files else parts)
+        downloads.begin(tx, inbound, edited)
+        return edited
+    if inbound.files and is_same:
+        return edited
     if policy is EditPolicy.ANSWER:
         receipt = revisions.answer_edit(
             tx,
@@ -96,6 +106,7 @@ def apply_deletion(tx: Transaction, inbound: InboundDeletion) -> Receipt:
     if message is None:
         return Receipt(duplicate=False)
     sessions.lock(tx, message.session)
+    downloads.cancel(tx, message)
     if message.observed:
         messages.set_mark(tx, message, Mark.WITHDRAWN)
     elif _reopen(tx, message):
@@ -106,31 +117,66 @@ def apply_deletion(tx: Transaction, inbound: InboundDeletion) -> Receipt:
 
 
 def apply_reaction(
-    tx: Transaction, inbound: InboundReaction, rules: AccessRules, sharing: LaneSharing
+    tx: Transaction, inbound: InboundReaction, rules: AccessRules, person: PrincipalId | None
 ) -> Receipt:
-    """Append a notice about a reaction of a person who may talk, if the message is known."""
+    """Answer the question of an agent by a reaction of a person who may do so, or append a notice about any other reaction
+    to a message that is known."""
     source = inbound.source
     if access.judge(tx, source, rules) is not Verdict.ALLOWED:
         return Receipt(duplicate=False)
-    session, seq = None, 0
     message = _find_received(tx, source, inbound.message_event) if inbound.message_event else None
-    if message is not None:
-        session, seq = message.session, message.seq
-    else:
-        address = lanes.build_address(source, sharing=sharing, aliases=access.find_aliases(tx, source))
-        lane = lane_store.find_locked(tx, address.key)
-        if lane is not None and lane.session is not None:
-            sent = deliveries.list_for_session(tx, lane.session)[-_MAX_DELIVERIES_SEARCHED:]
-            if any(inbound.message in delivery.receipts for delivery in sent):
-                session = lane.session
+    sent = _find_sent(tx, inbound) if message is None else None
+    session = message.session if message else sent.session if sent else None
     if session is None:
         return Receipt(duplicate=False)
+    if sent is not None and person is not None and not inbound.removed:
+        viewer = Viewer(source.profile, person)
+        answered = _answer_by_reaction(tx, sent, viewer, inbound.reaction, source.language)
+        if answered is not None:
+            return Receipt(duplicate=False, session=session, reply=answered)
     key = "person.unreacted" if inbound.removed else "person.reacted"
     texts = tx.texts.speak(source.language)
     text = texts.say(key, name=source.user_name or texts.say("person.somebody"), reaction=inbound.reaction)
-    kind = f"reaction to {seq}" if seq else "reaction"
-    seq = messages.append(tx, session, Role.NOTICE, (Notice(text, kind=kind),), surface="gateway")
+    kind = f"{_REACTION} to {message.seq}" if message else _REACTION
+    seq = messages.append(
+        tx, session, Role.NOTICE, (Notice(text, kind=kind),), surface="gateway", said_by=person
+    )
     return Receipt(duplicate=False, session=session, seq=seq)
+
+
+def list_reactions(message: Message) -> list[str]:
+    """Return the reactions that a notice tells of."""
+    return [p.text for p in message.parts if isinstance(p, Notice) and p.kind.partition(" ")[0] == _REACTION]
+
+
+def _find_sent(tx: Transaction, inbound: InboundReaction) -> Delivery | None:
+    """Return the delivery of the message that somebody reacted to."""
+    source = inbound.source
+    chat = Target(source.platform, source.account, source.chat or "")
+    delivery = deliveries.find_by_message(tx, chat, inbound.message)
+    return delivery if delivery and delivery.profile == source.profile else None
+
+
+def _answer_by_reaction(
+    tx: Transaction, sent: Delivery, viewer: Viewer, reaction: str, language: str | None
+) -> str | None:
+    """Answer the question that a message asks, with the rights of the person who reacted. Return the confirmation, or `None`
+    if it is no open question, the reaction is no answer to it, or the person may not answer."""
+    word = find_reaction_answer(reaction)
+    asked = question_store.find_by_id(tx, QuestionId(sent.id)) if word and sent.turn else None
+    if asked is None or word is None:
+        return None
+    try:
+        closed = questions.record_answer(tx, asked, viewer, word)
+    except (Forbidden, Conflict, Invalid):
+        return None
+    reply = format_confirmation(closed, tx.texts.speak(language))
+    # A question with buttons is edited and shows its answer.
+    if not question_store.has_buttons(tx, asked.id):
+        deliveries.enqueue(
+            tx, sent.target.without_reply, reply, of=Scope(sent.profile, sent.owner, sent.session)
+        )
+    return reply
 
 
 def _find_received(tx: Transaction, source: Source, event: str) -> Message | None:

@@ -7,7 +7,8 @@ import msgspec
 
 from keryx.core import ids, lanes, prompt, resets
 from keryx.core import source as sources
-from keryx.core.access import CLOSED, find_rule, lacks_mention
+from keryx.core.access import CLOSED, AccessRule, find_rule, lacks_mention
+from keryx.core.deliveries import Delivery, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.lanes import Lane, LaneAddress
@@ -28,7 +29,7 @@ from keryx.core.text import truncate
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
-from keryx.engine.units import access, control, gathering, message_events, questions, revisions
+from keryx.engine.units import access, control, downloads, gathering, message_events, questions, revisions
 from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, overheard, people, sessions, turns
 from keryx.store import lanes as lane_store
@@ -74,9 +75,12 @@ def _apply(
         case InboundDeletion():
             return message_events.apply_deletion(tx, inbound)
         case InboundReaction():
-            return message_events.apply_reaction(tx, inbound, policy.access, policy.sharing)
+            return message_events.apply_reaction(tx, inbound, policy.access, _find_person(tx, inbound.source))
         case InboundMessage():
-            return _route(tx, inbound, policy, command, search_reply)
+            receipt = _route(tx, inbound, policy, command, search_reply)
+            if inbound.edits is None:
+                downloads.begin(tx, inbound, receipt)
+            return receipt
         case _:
             raise Invalid(f"an event of the type {type(inbound).__name__} cannot be received")
 
@@ -94,7 +98,9 @@ def _route(
     local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
         deliveries.release_held(tx, inbound.reply)
-    if not inbound.addressed and _continues_turn(tx, inbound, policy):
+    if not inbound.addressed and (
+        _continues_turn(tx, inbound, policy) or _takes_part(tx, inbound, rule, policy)
+    ):
         inbound = msgspec.structs.replace(inbound, addressed=True)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):
         if not local and not rule.observe:
@@ -112,6 +118,7 @@ def _route(
     receipt = _try_answer(tx, inbound, lane, viewer)
     if receipt is not None:
         return receipt
+    inbound = downloads.add_placeholders(inbound)
     lane, notice = _reset_if_due(tx, lane, policy) if lane else (None, None)
     session = _ensure_session(tx, inbound, lane, viewer, policy)
     if notice and inbound.reply:
@@ -176,11 +183,30 @@ def _continues_turn(tx: Transaction, inbound: InboundMessage, policy: Policy) ->
     )
 
 
+def _takes_part(tx: Transaction, inbound: InboundMessage, rule: AccessRule, policy: Policy) -> bool:
+    """Whether a message is in a thread in which the agent was addressed before, or which hangs on an answer of it."""
+    source = inbound.source
+    if not rule.follow_threads or not source.thread or policy.has_topics(source.platform):
+        return False
+    aliases = access.find_aliases(tx, source)
+    address = lanes.build_address(source, sharing=policy.sharing, aliases=aliases)
+    return lane_store.find_locked(tx, address.key) is not None or _find_root(tx, inbound) is not None
+
+
+def _find_root(tx: Transaction, inbound: InboundMessage) -> Delivery | None:
+    """Return the answer on which the thread of a message hangs."""
+    source, root = inbound.source, inbound.thread_root
+    chat = Target(source.platform, source.account, source.chat or "")
+    return deliveries.find_by_message(tx, chat, root) if root else None
+
+
 def find_sender(tx: Transaction, inbound: InboundMessage) -> PrincipalId | None:
     """Return who sent an event, or `None` for a person who has never sent one before."""
-    if inbound.principal is not None:
-        return inbound.principal
-    source, person = inbound.source, _resolve_person(tx, inbound.source)
+    return inbound.principal or _find_person(tx, inbound.source)
+
+
+def _find_person(tx: Transaction, source: Source) -> PrincipalId | None:
+    person = _resolve_person(tx, source)
     return (
         people.find(tx, profile=source.profile, platform=source.platform, person=person) if person else None
     )
@@ -230,13 +256,37 @@ def _ensure_session(
         if thread and lane.owner == viewer.principal and not lane_store.list_moves(tx, lane.key, limit=1):
             # A new thread under the answer of a scheduled run continues the session of that run.
             run = jobs.find_session_for_delivery(tx, viewer, lane.target, receipt=thread)
-        current = run or _create_session(tx, inbound, Viewer(lane.profile, lane.owner))
-        why = "a thread of a scheduled run" if run else "first message"
+        copy = None if run or not policy.sharing.threads_inherit else _copy_for_thread(tx, inbound, lane)
+        current = run or copy or _create_session(tx, inbound, Viewer(lane.profile, lane.owner))
+        why = "a thread of a scheduled run" if run else "a thread on an answer" if copy else "first message"
         lane_store.move(tx, lane, current, why=why)
     if not inbound.observed:
         expires = resets.find_next_due(_find_reset_policy(lane, policy), last_active=tx.now)
         lane_store.touch(tx, lane, expires_at=expires)
     return sessions.get(tx, current)
+
+
+def _copy_for_thread(tx: Transaction, inbound: InboundMessage, lane: Lane) -> SessionId | None:
+    """Copy the conversation that led to the answer on which a new thread hangs. What others read in the thread is only what
+    was said in the same chat."""
+    if lane_store.list_moves(tx, lane.key, limit=1):
+        return None
+    answer = _find_root(tx, inbound)
+    if answer is None or answer.session is None or answer.turn is None or answer.profile != lane.profile:
+        return None
+    session = sessions.get(tx, answer.session, deleted=True)
+    if session.deleted_at is not None:
+        return None
+    alone = not lane.shared and lane.owner == session.owner
+    return revisions.fork_for_thread(
+        tx,
+        session,
+        answer.turn,
+        owner=Viewer(lane.profile, lane.owner),
+        surface=inbound.surface,
+        origin=inbound.source,
+        chat=None if alone else answer.target,
+    )
 
 
 def _find_named_session(tx: Transaction, inbound: InboundMessage, viewer: Viewer) -> Session | None:
@@ -323,19 +373,22 @@ def _render_for_model(
     """Return the text of a message for the model if it differs from the text of its parts."""
     if inbound.observed:
         return None
-    # What was said in a group since the last message to the agent.
+    # What was said in a group since the last message to the agent, and how people reacted.
     overheard: list[tuple[str, str]] = []
-    if inbound.source.chat_type is not ChatType.DM:
+    reactions: list[str] = []
+    if lane is not None:
         for message in reversed(messages.list_latest(tx, session.id, limit=_MAX_OVERHEARD)):
             if message.role is Role.USER and not message.observed:
                 break
             if message.observed and message.text and message.mark is not Mark.WITHDRAWN:
                 overheard.append((message.author, message.text))
+            reactions += message_events.list_reactions(message)
     return prompt.format_message(
         join_text(inbound.parts),
         name=inbound.source.user_name or "someone" if lane and lane.shared else "",
         quoted=inbound.quote,
         overheard=overheard[::-1],
+        reactions=reactions[::-1],
     )
 
 
@@ -344,7 +397,7 @@ def _try_answer(
 ) -> Receipt | None:
     """Record a message as the answer to the open question, if it can be one."""
     session = inbound.session or (lane.session if lane else None)
-    if session is None or inbound.observed or not inbound.commands:
+    if session is None or inbound.observed or inbound.files or not inbound.commands:
         return None
     match = questions.match_message(tx, session, viewer, inbound.parts)
     if match is None:

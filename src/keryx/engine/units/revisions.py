@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Message, Parts, Role, edit_exact, is_active
 from keryx.core.ports.adapter import Receipt
-from keryx.core.sessions import Session, TitleBy
+from keryx.core.sessions import Session, SessionSettings, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.engine.units.user_messages import UserMessage, append_input, submit
@@ -181,6 +182,51 @@ def fork(
     elif session.title:
         sessions.rename(tx, copy, sessions.next_title(tx, copy, session.title), by=TitleBy.RULE)
     return sessions.get(tx, child)
+
+
+def fork_for_thread(
+    tx: Transaction,
+    session: Session,
+    turn: TurnId,
+    *,
+    owner: Viewer,
+    surface: str,
+    origin: Source,
+    chat: Target | None,
+) -> SessionId | None:
+    """Copy what led to an answer into a session for the thread that hangs on it. With `chat`, only what was answered in that
+    chat, because others read the thread. Return `None` if there is nothing to copy."""
+    sessions.lock(tx, session.id)
+    asked = turns.find(tx, turn)
+    if asked is None or asked.session != session.id:
+        return None
+    last = messages.list_for_turn(tx, session.id, turn, first=asked.input_seq)[-1].seq
+    own = owner == Viewer(session.profile, session.owner)
+    child = sessions.create(
+        tx,
+        profile=owner.profile,
+        owner=owner.principal,
+        surface=surface,
+        origin=origin,
+        parent=session.id if own else None,
+        parent_seq=last if own else None,
+        cwd=session.cwd if own else "",
+        settings=session.settings if own else SessionSettings(),
+    )
+    if chat is None:
+        copied = messages.copy(tx, source=session.id, target=child, through=last)
+        epochs.copy(tx, source=session.id, target=child, through=last)
+    else:
+        there = turns.list_answered_in(tx, session.id, chat, until=asked)
+        copied = messages.copy_turns(tx, source=session.id, target=child, turns=there)
+    if not copied:
+        sessions.erase(tx, sessions.get(tx, child))
+        return None
+    sessions.copy_counters(tx, source=session.id, target=child)
+    if own and session.title:
+        copy = sessions.get(tx, child)
+        sessions.rename(tx, copy, sessions.next_title(tx, copy, session.title), by=TitleBy.RULE)
+    return child
 
 
 def refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:

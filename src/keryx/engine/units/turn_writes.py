@@ -36,7 +36,7 @@ from keryx.core.usage import Budgets, Usage
 from keryx.engine.units import access, answers, compaction, place, questions
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units.place import PlaceFacts
-from keryx.store import epochs, lanes, messages, usage, viewer_state
+from keryx.store import downloads, epochs, lanes, messages, usage, viewer_state
 from keryx.store import questions as questions_store
 from keryx.store import sessions as sessions_store
 from keryx.store import turns as turns_store
@@ -261,7 +261,7 @@ def steer(
     turns_store.lock(tx, turn)
     steering: list[Message] = []
     for other in turns_store.list_queued(tx, turn.session):
-        if other.mode is not BusyMode.STEER:
+        if other.mode is not BusyMode.STEER or downloads.has_any(tx, other.id):
             break
         try:
             access.recheck(tx, authors.get(other.id) or turns_store.get_author(tx, other.id), rules)

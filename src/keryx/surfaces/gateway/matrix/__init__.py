@@ -12,6 +12,7 @@ import msgspec
 from keryx import logs
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Invalid, KeryxError, MessageGone, NotSent, TargetGone
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     Adapter,
     AdapterContext,
@@ -113,9 +114,7 @@ class MatrixAdapter:
             await self._server.close()
 
     async def listen(self, context: AdapterContext) -> None:
-        listener = SyncLoop(
-            self._server, self.account, context, limit=self._max_download_bytes, sleep=self._sleep
-        )
+        listener = SyncLoop(self._server, self.account, context, sleep=self._sleep)
         try:
             await listener.run()
         except asyncio.CancelledError:
@@ -150,6 +149,13 @@ class MatrixAdapter:
         if part.final:
             await self._stop_typing(room)
         return sent
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        most = min(limit, self._max_download_bytes)
+        if file.size > most:
+            raise Invalid(f"it is larger than {most} bytes")
+        body = await self._server.download(file.reference, limit=most)
+        return Attachment(name=file.name, mime=file.mime, body=body)
 
     async def remove(self, target: Target, message: str) -> None:
         await self._check_exists(target.chat, message)

@@ -244,7 +244,8 @@ class Homeserver:
         await self._request("PUT", f"{_build_room_path(room)}/typing/{_quote_segment(user)}", body=body)
 
     async def download(self, mxc: str, *, limit: int) -> bytes:
-        """Return the bytes of a file. Raise `Invalid` for more than `limit` bytes and for an invalid address."""
+        """Return the bytes of a file. Raise `Invalid` for more than `limit` bytes, for an invalid address, and for a file
+        that is not there."""
         server, _, name = mxc.removeprefix("mxc://").partition("/")
         if not mxc.startswith("mxc://") or not server or not name or "/" in name:
             raise Invalid("its address is not one of Matrix")
@@ -257,7 +258,10 @@ class Homeserver:
             ):
                 if answer.status_code != 200:
                     await answer.aread()
-                    raise Unavailable(f"the homeserver does not give it out ({parse_error_body(answer)})")
+                    gone = answer.status_code in (400, 403, 404, 410)
+                    raise (Invalid if gone else Unavailable)(
+                        f"the homeserver does not give it out ({parse_error_body(answer)})"
+                    )
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:

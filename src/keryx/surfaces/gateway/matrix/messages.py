@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from keryx.core.deliveries import Target
-from keryx.core.media import Attachment
-from keryx.core.messages import Part, Parts, Text
+from keryx.core.media import Attachment, RemoteFile
+from keryx.core.messages import Part, Text
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
 from keryx.markdown.matrix_html import MatrixText
@@ -88,7 +88,6 @@ class RelatedEvents:
     edited: MatrixEvent | None = None
     # The event that it replies to.
     replied: MatrixEvent | None = None
-    files: Parts = ()
 
 
 NO_RELATED_EVENTS = RelatedEvents()
@@ -135,22 +134,36 @@ def build_inbound(
     thread = relation.event_id or None if relation.rel_type == THREAD else None
     parts: list[Part] = [Text(text)] if text else []
     message = edited or event.id
+    files = () if edited else _find_files(current)
     return InboundMessage(
         event=event.id,
         source=_build_source(event, room, me, thread=thread, message=message, bot=current.msgtype == NOTICE),
-        parts=(*parts, *related.files) or (Text(current.body),),
+        parts=tuple(parts) or (() if files else (Text(current.body),)),
+        files=files,
         surface="gateway",
         at=_parse_timestamp(event.at),
         reply=Target(
             PLATFORM, me.user, room.id, thread=thread or "", reply_to="" if room.private else message
         ),
         addressed=room.private or _is_addressed(content, current, text, me, menu, related.replied),
+        thread_root=thread or "",
         quote=extract_quote(related.replied) if related.replied else _split_reply_fallback(current.body)[0],
         # Clients send several files, and the text with them, as messages of their own.
         more=current.msgtype in MEDIA_TYPES,
         continues=current.msgtype in MEDIA_TYPES,
         edits=edited or None,
         cursor=cursor,
+    )
+
+
+def _find_files(content: MatrixContent) -> tuple[RemoteFile, ...]:
+    if content.msgtype not in MEDIA_TYPES:
+        return ()
+    name = content.filename or content.body or "file"
+    return (
+        RemoteFile(
+            reference=content.url, name=name, mime=content.info.mimetype, size=max(0, content.info.size)
+        ),
     )
 
 

@@ -10,8 +10,6 @@ import msgspec
 from keryx import logs
 from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailable
-from keryx.core.media import Attachment
-from keryx.core.messages import Part, Text
 from keryx.core.ports.adapter import AdapterContext, LinkState
 from keryx.surfaces.gateway.matrix import messages
 from keryx.surfaces.gateway.matrix.event_types import (
@@ -74,14 +72,11 @@ _GAP_FILTER = msgspec.json.encode(_TIMELINE_FILTER).decode()
 
 
 class SyncLoop:
-    """Receives the events of one account. `limit` is the largest file that is fetched, in bytes."""
+    """Receives the events of one account."""
 
-    def __init__(
-        self, server: Homeserver, user: str, context: AdapterContext, *, limit: int, sleep: Sleep
-    ) -> None:
+    def __init__(self, server: Homeserver, user: str, context: AdapterContext, *, sleep: Sleep) -> None:
         self._server = server
         self._context = context
-        self._max_file_bytes = limit
         self._sleep = sleep
         self._account = MatrixAccount(user)
         self._rooms = RoomCache(server, self._account)
@@ -246,26 +241,7 @@ class SyncLoop:
             first = await self._server.find_event(room, edited)
             return RelatedEvents(edited=first) if first and first.sender == event.sender else None
         replied = messages.find_replied_id(content)
-        return RelatedEvents(
-            replied=await self._server.find_event(room, replied) if replied else None,
-            files=await self._fetch_files(content) if content.msgtype in messages.MEDIA_TYPES else (),
-        )
-
-    async def _fetch_files(self, content: MatrixContent) -> tuple[Part, ...]:
-        """Return the file of a message, or a sentence that says why it is missing."""
-        name = content.filename or content.body or "file"
-        try:
-            if content.info.size > self._max_file_bytes:
-                raise Invalid(f"it is larger than {self._max_file_bytes} bytes")
-            body = await self._server.download(content.url, limit=self._max_file_bytes)
-            return (
-                await self._context.store_attachment(
-                    Attachment(name=name, mime=content.info.mimetype, body=body)
-                ),
-            )
-        except (Invalid, Unavailable) as exc:
-            log.info("a file of Matrix could not be fetched: %s", exc)
-            return (Text(f"(A file came with this message, {name!r}, but could not be fetched: {exc}.)"),)
+        return RelatedEvents(replied=await self._server.find_event(room, replied) if replied else None)
 
     async def _report_encrypted(self, room: str, event: MatrixEvent) -> None:
         """Say once in a room that encrypted messages are not read. The data of the account records that it was said."""

@@ -15,6 +15,7 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.errors import Forbidden, Invalid, Throttled, Unavailable
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     AdapterContext,
     AttachmentLimits,
@@ -36,6 +37,7 @@ from keryx.surfaces.gateway.telegram import sender
 from keryx.surfaces.gateway.telegram.bot_api import (
     BAD_TOKEN,
     DEFAULT_URL,
+    MAX_FILE_BYTES,
     WEBHOOK_IN_USE,
     FloodDetector,
     RetryingApi,
@@ -142,6 +144,7 @@ class TelegramAdapter:
         self.capabilities = Capabilities(
             edit=True,
             threads=True,
+            topics=True,
             typing=True,
             streaming=Streaming.EDIT,
             attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
@@ -191,6 +194,17 @@ class TelegramAdapter:
             return await sender.send(self._api, part)
         except Throttled as exc:
             raise self._flood_detector.classify(exc, part.target.chat) from None
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        if file.size > MAX_FILE_BYTES:
+            raise Invalid("it is larger than the 20 MB that Telegram gives to a bot")
+        try:
+            body = await self._api.fetch_file(file.reference, limit=limit)
+        except TelegramApiError as exc:
+            raise (Unavailable if exc.code == 429 or exc.code >= 500 else Invalid)(str(exc)) from None
+        except (TelegramUnreachable, TelegramNoResponse) as exc:
+            raise Unavailable(str(exc)) from None
+        return Attachment(name=file.name, mime=file.mime, body=body)
 
     async def remove(self, target: Target, message: str) -> None:
         await sender.remove(self._api, target, message)

@@ -89,18 +89,19 @@ class TelegramApi:
         files = {field: (attachment.name, attachment.body, attachment.mime)}
         return await self._post(method, _FILE_TIMEOUT_SECONDS, data=data, files=files)
 
-    async def fetch_file(self, file_id: str) -> bytes:
-        """Return the bytes of a file that a person sent. Raise `TelegramApiError` for one larger than a bot may fetch."""
+    async def fetch_file(self, file_id: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
+        """Return the bytes of a file that a person sent. Raise `TelegramApiError` for one larger than `limit` or than a
+        bot may fetch."""
         found = await self.call("getFile", file_id=file_id)
         path = str(found.get("file_path") or "") if isinstance(found, dict) else ""  # pyright: ignore
         if not path:
             raise TelegramApiError(404, "the file is no longer there")
-        return await self._download(path)
+        return await self._download(path, min(limit, MAX_FILE_BYTES))
 
     async def close(self) -> None:
         await self._clients.close()
 
-    async def _download(self, path: str) -> bytes:
+    async def _download(self, path: str, limit: int) -> bytes:
         body = bytearray()
         try:
             url = f"{self._base}/file/bot{self._token}/{path}"
@@ -112,7 +113,7 @@ class TelegramApi:
                     raise TelegramApiError(answer.status_code, "the file cannot be fetched")
                 async for chunk in answer.aiter_bytes():
                     body += chunk
-                    if len(body) > MAX_FILE_BYTES:
+                    if len(body) > limit:
                         raise TelegramApiError(413, "file is too big")
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise TelegramNoResponse(f"the file could not be fetched ({_name_error(exc)})") from None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from keryx.core.deliveries import Target
+from keryx.core.media import RemoteFile
 from keryx.core.messages import Parts, Text
 from keryx.core.ports.adapter import IdFormat, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
@@ -60,21 +61,6 @@ class _BotCommand(NamedTuple):
     rest: str
 
 
-class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a message that is not fetched yet."""
-
-    file_id: str
-    name: str
-    mime: str
-    size: int = 0
-
-
-class ParsedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    inbound: InboundMessage
-    # To be added to the parts of `inbound`.
-    files: tuple[RemoteFile, ...] = ()
-
-
 class ChatMigration(msgspec.Struct, frozen=True, kw_only=True):
     """A group became a supergroup, which has another id."""
 
@@ -82,7 +68,7 @@ class ChatMigration(msgspec.Struct, frozen=True, kw_only=True):
     new: str
 
 
-def parse_update(update: TelegramUpdate, me: BotIdentity) -> ParsedMessage | ChatMigration | None:
+def parse_update(update: TelegramUpdate, me: BotIdentity) -> InboundMessage | ChatMigration | None:
     """Return what an update says, without a cursor, or `None` for one that says nothing to this bot."""
     message = update.any_message
     if message is None or (message.sender and message.sender.id == me.id):
@@ -101,7 +87,7 @@ def parse_update(update: TelegramUpdate, me: BotIdentity) -> ParsedMessage | Cha
     else:
         replied = _find_replied(message)
         quote = "" if replied is None else replied.text_or_caption or _describe_content(replied)
-    inbound = InboundMessage(
+    return InboundMessage(
         # Two edits may have the same date, which counts seconds.
         event=f"{message.chat.id}.{message.message_id}"
         + (f".{message.edit_date}.{update.update_id}" if edited else ""),
@@ -124,8 +110,8 @@ def parse_update(update: TelegramUpdate, me: BotIdentity) -> ParsedMessage | Cha
         # A forward comes after its comment, as a message of its own.
         continues=message.forward_origin is not None,
         edits=str(message.message_id) if edited else None,
+        files=files,
     )
-    return ParsedMessage(inbound=inbound, files=files)
 
 
 def parse_callback(press: CallbackQuery, me: BotIdentity) -> InboundMessage | None:
@@ -287,7 +273,7 @@ def _describe_content(message: TelegramMessage) -> str:
 def _find_files(message: TelegramMessage) -> tuple[RemoteFile, ...]:
     if message.photo:
         best = max(message.photo, key=lambda size: (size.width * size.height, size.file_size))
-        return (RemoteFile(file_id=best.file_id, name="photo.jpg", mime="image/jpeg", size=best.file_size),)
+        return (RemoteFile(reference=best.file_id, name="photo.jpg", mime="image/jpeg", size=best.file_size),)
     kinds = (
         (message.voice, "voice.ogg", "audio/ogg"),
         (message.audio, "audio.mp3", "audio/mpeg"),
@@ -297,7 +283,7 @@ def _find_files(message: TelegramMessage) -> tuple[RemoteFile, ...]:
     )
     return tuple(
         RemoteFile(
-            file_id=file.file_id,
+            reference=file.file_id,
             name=file.file_name or name,
             mime=file.mime_type or mime,
             size=file.file_size,

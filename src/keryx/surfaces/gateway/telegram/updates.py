@@ -1,6 +1,5 @@
-"""Receives Bot API updates one by one: parses them, fetches their files and hands them to the engine. Unreadable updates are counted and skipped."""
+"""Receives Bot API updates one by one: parses them and hands them to the engine. Unreadable updates are counted and skipped."""
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,12 +7,9 @@ from itertools import pairwise
 import msgspec
 
 from keryx.core.errors import Invalid
-from keryx.core.media import Attachment
-from keryx.core.messages import Part, Text
 from keryx.core.ports.adapter import AdapterContext, InboundMessage, InboundReaction, Receipt
 from keryx.core.source import Source
 from keryx.surfaces.gateway.telegram.bot_api import (
-    MAX_FILE_BYTES,
     TelegramApi,
     TelegramApiError,
     TelegramNoResponse,
@@ -23,8 +19,6 @@ from keryx.surfaces.gateway.telegram.types import TelegramUpdate
 from keryx.surfaces.gateway.telegram.update_parser import (
     BotIdentity,
     ChatMigration,
-    ParsedMessage,
-    RemoteFile,
     parse_callback,
     parse_reactions,
     parse_update,
@@ -32,8 +26,6 @@ from keryx.surfaces.gateway.telegram.update_parser import (
 
 log = logging.getLogger(__name__)
 
-_MAX_FETCHES = 4
-_FETCH_TIMEOUT_SECONDS = 120.0
 _MAX_TOAST_LENGTH = 200
 _TOAST_TIMEOUT_SECONDS = 5.0
 
@@ -48,8 +40,6 @@ class _PendingUpdate(msgspec.Struct, frozen=True):
     inbound: InboundMessage | None = None
     # The press of a button, to be acknowledged.
     callback_id: str = ""
-    # Still to be fetched.
-    files: tuple[RemoteFile, ...] = ()
     migration: ChatMigration | None = None
     reactions: tuple[InboundReaction, ...] = ()
 
@@ -59,7 +49,6 @@ class UpdateReceiver:
         self._api = api
         self._context = context
         self._bot = bot
-        self._fetches = asyncio.Semaphore(_MAX_FETCHES)
         # The number of updates that could not be read or were refused as invalid.
         self.skipped = 0
 
@@ -70,14 +59,13 @@ class UpdateReceiver:
         again after a restart."""
         updates = self._sort_batch(batch)
         ready = _mark_comments([self._parse(update) for update in updates.values()])
-        for number, event in zip(updates, await self._fetch_files(ready), strict=True):
+        for number, event in zip(updates, ready, strict=True):
             await self._receive(event, cursor=str(number + 1))
         return max(updates) + 1 if updates else None
 
     async def receive_one(self, update: object) -> None:
         """Receive an update that was posted to us. Return only after it is stored."""
-        [event] = await self._fetch_files([self._parse(update)])
-        await self._receive(event)
+        await self._receive(self._parse(update))
 
     def _sort_batch(self, batch: object) -> dict[int, object]:
         updates: list[object] = batch if isinstance(batch, list) else []  # pyright: ignore[reportUnknownVariableType]
@@ -88,12 +76,6 @@ class UpdateReceiver:
             except msgspec.ValidationError:
                 self._skip("it has no number")
         return dict(sorted(by_number.items()))
-
-    async def _fetch_files(self, events: Sequence[_PendingUpdate]) -> Sequence[_PendingUpdate]:
-        """Return the events with their files, which are fetched concurrently."""
-        if not any(event.files for event in events):
-            return events
-        return await asyncio.gather(*(self._add_files(event) for event in events))
 
     def _parse(self, raw: object) -> _PendingUpdate:
         try:
@@ -110,35 +92,10 @@ class UpdateReceiver:
         match parse_update(update, self._bot):
             case ChatMigration() as moved:
                 return _PendingUpdate(migration=moved)
-            case ParsedMessage(inbound=inbound, files=files):
-                return _PendingUpdate(inbound, files=files)
+            case InboundMessage() as inbound:
+                return _PendingUpdate(inbound)
             case None:
                 return _PendingUpdate()
-
-    async def _add_files(self, event: _PendingUpdate) -> _PendingUpdate:
-        """Return the event with its files. Those of a user without access are named and not fetched."""
-        if event.inbound is None or not event.files:
-            return event
-        if not await self._context.is_allowed(event.inbound.source):
-            parts: list[Part] = [Text(f"[{file.name}]") for file in event.files]
-        else:
-            parts = [await self._fetch_part(file) for file in event.files]
-        return _PendingUpdate(msgspec.structs.replace(event.inbound, parts=(*event.inbound.parts, *parts)))
-
-    async def _fetch_part(self, file: RemoteFile) -> Part:
-        """Return the file as a part of the message, or a sentence that says why it is missing."""
-        try:
-            if file.size > MAX_FILE_BYTES:
-                raise Invalid("it is larger than the 20 MB that Telegram gives to a bot")
-            async with self._fetches, asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
-                body = await self._api.fetch_file(file.file_id)
-                return await self._context.store_attachment(
-                    Attachment(name=file.name, mime=file.mime, body=body)
-                )
-        except (TelegramApiError, TelegramUnreachable, TelegramNoResponse, Invalid) as exc:
-            return Text(f"[{file.name} could not be fetched: {exc}]")
-        except TimeoutError:
-            return Text(f"[{file.name} could not be fetched: it took too long]")
 
     async def _receive(self, event: _PendingUpdate, *, cursor: str | None = None) -> None:
         receipt = None

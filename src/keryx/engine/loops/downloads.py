@@ -1,0 +1,138 @@
+"""Fetches the files of stored messages from a platform, a few at once, while its adapter listens."""
+
+import logging
+from datetime import datetime, timedelta
+from functools import partial
+
+import anyio
+
+from keryx.core.clock import Clock
+from keryx.core.durations import Backoff
+from keryx.core.errors import Conflict, Invalid, KeryxError, Unavailable
+from keryx.core.ids import WorkerId
+from keryx.core.ports.adapter import Adapter, SupportsDownloads
+from keryx.core.texts import Phrase
+from keryx.engine import media, plugins
+from keryx.engine.media import MediaStorage
+from keryx.engine.policy import MediaLimits
+from keryx.engine.units import downloads
+from keryx.store import downloads as store
+from keryx.store.db import Database, Work
+from keryx.store.downloads import Download
+from keryx.timing import WakeSignal, wait_until
+
+log = logging.getLogger(__name__)
+
+_MAX_ATTEMPTS = 3
+_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=5))
+# What a process leaves behind that ends on another machine is noticed by looking.
+_LOOK_AGAIN = timedelta(seconds=30)
+
+
+class Downloader:
+    """Fetches for one adapter. A file is claimed by a worker, so that several nodes fetch it once, and the claim of a
+    process that has ended is void."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        adapter: Adapter,
+        *,
+        worker: WorkerId,
+        storage: MediaStorage,
+        limits: MediaLimits,
+        lease: timedelta,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._adapter = adapter
+        self._worker = worker
+        self._storage = storage
+        self._limits = limits
+        self._lease = lease
+        self._active = 0
+        self._work = WakeSignal()
+
+    def look_again(self) -> None:
+        """Check for files to fetch: a message with some was stored."""
+        self._work.signal()
+
+    async def run(self) -> None:
+        """Fetch until cancelled. Does nothing for an adapter that has no `download`."""
+        adapter = self._adapter
+        if not isinstance(adapter, SupportsDownloads):
+            return
+        self._active = 0
+        await self._release_own()
+        async with anyio.create_task_group() as group:
+            while True:
+                seen = self._work.count
+                claimed: list[Download] = []
+                at: datetime | None = None
+                if free := self._limits.at_once - self._active:
+                    try:
+                        claimed, at = await self._claim(free)
+                    except KeryxError as exc:
+                        log.warning("cannot look for files to fetch now: %s", exc)
+                for download in claimed:
+                    self._active += 1
+                    group.start_soon(self._fetch, adapter, download)
+                latest = self._clock.now() + _LOOK_AGAIN
+                await wait_until(self._work, seen, self._clock, min(at or latest, latest))
+
+    async def _release_own(self) -> None:
+        """Give back what this process claimed before its adapter failed."""
+        release = partial(
+            store.release_all,
+            worker=self._worker,
+            platform=self._adapter.platform,
+            account=self._adapter.account,
+        )
+        try:
+            await self._database.write("downloads.release", release)
+        except KeryxError as exc:
+            log.warning("cannot give back files that were to be fetched: %s", exc)
+
+    async def _claim(self, most: int) -> tuple[list[Download], datetime | None]:
+        """Take files to fetch, and return when to look again for those that wait for another attempt."""
+        adapter = self._adapter
+        work = partial(
+            downloads.claim,
+            worker=self._worker,
+            platform=adapter.platform,
+            account=adapter.account,
+            most=most,
+            lease=self._lease,
+        )
+        return await self._database.write("downloads.claim", work)
+
+    async def _fetch(self, adapter: SupportsDownloads, download: Download) -> None:
+        """Fetch a file and put it, or what became of it, into its message. If that cannot be recorded, it is fetched again."""
+        try:
+            work = await self._try_fetch(adapter, download)
+            await self._database.write("downloads.settle", work)
+        except KeryxError as exc:
+            log.warning("cannot record what became of a file: %s", exc)
+            await self._release_own()
+        finally:
+            self._active -= 1
+            self._work.signal()
+
+    async def _try_fetch(self, adapter: SupportsDownloads, download: Download) -> Work[None]:
+        """Return the unit of work that records the outcome of one attempt."""
+        if download.attempts > _MAX_ATTEMPTS:
+            return partial(downloads.give_up, download=download, reason=Phrase("file.deadly"))
+        file, limits = download.file, self._limits
+        try:
+            fetched = await plugins.download(adapter, file, limit=limits.limit, timeout=limits.timeout)
+            owner = media.build_adapter_viewer(self._adapter.platform, self._adapter.account)
+            part = await self._storage.save(owner, fetched)
+        except (Invalid, Conflict) as exc:
+            return partial(downloads.give_up, download=download, reason=exc.text)
+        except Unavailable as exc:
+            if download.attempts >= _MAX_ATTEMPTS:
+                return partial(downloads.give_up, download=download, reason=exc.text)
+            later = self._clock.now() + timedelta(seconds=_BACKOFF.seconds(download.attempts))
+            return partial(store.release, download=download, not_before=later)
+        return partial(downloads.complete, download=download, part=part)
