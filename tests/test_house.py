@@ -31,6 +31,7 @@ NOUNS = {
     "questions",
     "search",
     "sessions",
+    "setup",
     "sign_ins",
     "tools",
     "turns",
@@ -104,6 +105,10 @@ PUBLIC_NAMES = {
         "SupportsRemoval",
         "SupportsRoles",
         "SupportsSendKeys",
+        "PlatformSetup",
+        "SetupDialog",
+        "SetupField",
+        "SetupOutcome",
     ],
     "errors": [
         "KeryxError",

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         TurnContext,
         UsageEvent,
     )
+    from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
     from keryx.core.questions import Button, Question
     from keryx.core.source import ChatType, Source
     from keryx.core.usage import Usage
@@ -136,6 +137,7 @@ __all__ = [
     "NoticeEvent",
     "OutgoingPart",
     "PlatformIds",
+    "PlatformSetup",
     "Question",
     "ReasoningDelta",
     "Receipt",
@@ -147,6 +149,9 @@ __all__ = [
     "Secret",
     "SendError",
     "Settings",
+    "SetupDialog",
+    "SetupField",
+    "SetupOutcome",
     "Source",
     "StoreBroken",
     "StoreDamaged",
@@ -187,6 +192,7 @@ _MODULES = (
     "keryx.core.questions",
     "keryx.core.ports.agent",
     "keryx.core.ports.adapter",
+    "keryx.core.ports.setup",
     "keryx.secrets",
     "keryx.surfaces.gateway.adapter_settings",
     "keryx.config",
