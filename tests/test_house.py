@@ -32,6 +32,7 @@ NOUNS = {
     "questions",
     "search",
     "sessions",
+    "setup",
     "sign_ins",
     "tools",
     "turns",
@@ -107,6 +108,10 @@ PUBLIC_NAMES = {
         "SupportsRemoval",
         "SupportsRoles",
         "SupportsSendKeys",
+        "PlatformSetup",
+        "SetupDialog",
+        "SetupField",
+        "SetupOutcome",
     ],
     "errors": [
         "KeryxError",

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         TurnContext,
         UsageEvent,
     )
+    from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
     from keryx.core.questions import Button, Question
     from keryx.core.source import ChatType, Source
     from keryx.core.usage import Usage
@@ -137,6 +138,7 @@ __all__ = [
     "NoticeEvent",
     "OutgoingPart",
     "PlatformIds",
+    "PlatformSetup",
     "Question",
     "ReasoningDelta",
     "Receipt",
@@ -149,6 +151,9 @@ __all__ = [
     "Secret",
     "SendError",
     "Settings",
+    "SetupDialog",
+    "SetupField",
+    "SetupOutcome",
     "Source",
     "StoreBroken",
     "StoreDamaged",
@@ -190,6 +195,7 @@ _MODULES = (
     "keryx.core.questions",
     "keryx.core.ports.agent",
     "keryx.core.ports.adapter",
+    "keryx.core.ports.setup",
     "keryx.secrets",
     "keryx.surfaces.gateway.adapter_settings",
     "keryx.config",

@@ -9,9 +9,6 @@ import pytest
 from tests.cli.driver import Cli
 from tests.fakes.matrix import FakeMatrix
 
-from keryx.cli import settings_file
-from keryx.core.errors import Invalid
-
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "matrix.md"
 
@@ -111,26 +108,3 @@ def test_a_token_of_another_account_is_refused(keryx: Cli, matrix: FakeMatrix, t
     given = ("--homeserver", matrix.url, "--token-file", str(tmp_path / "token"), "--user", "@eve:fake.test")
     done = keryx("gateway", "setup", "matrix", *given)
     assert done.code == 1 and matrix.user in done.err
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("", '[a.b]\nx = "1"\n'),
-        ("# note\nport = 1\n", '# note\nport = 1\n\n[a.b]\nx = "1"\n'),
-        (
-            '[a.b] # mine\n# kept\nx = "0"\ny = 2\n\n[c]\nx = 3\n',
-            '[a.b] # mine\n# kept\nx = "1"\ny = 2\n\n[c]\nx = 3\n',
-        ),
-        ("[a.b]\ny = 2\n[c]\n", '[a.b]\nx = "1"\ny = 2\n[c]\n'),
-    ],
-    ids=["new", "appended", "replaced", "added"],
-)
-def test_the_rest_of_the_settings_file_stays_as_it_is(old: str, new: str) -> None:
-    assert settings_file.update_text(old, "a.b", {"x": "1"}) == new
-
-
-@pytest.mark.parametrize("old", ["a = { b = { y = 2 } }\n", '[a.b]\nx = [\n  "0",\n]\n', "[a\n"])
-def test_a_file_that_cannot_be_changed_safely_is_left_alone(old: str) -> None:
-    with pytest.raises(Invalid):
-        settings_file.update_text(old, "a.b", {"x": "1"})

@@ -81,7 +81,7 @@ def test_json_and_a_variable_are_for_scripts(keryx: Cli) -> None:
     [
         ("424242:another-token", 1, "Telegram does not know this token"),
         ("hunter2", 2, "does not look like a Telegram token"),
-        ("", 2, "does not look like a Telegram token"),
+        ("", 2, "/token is empty"),
     ],
 )
 def test_a_wrong_token_is_one_sentence(keryx: Cli, token: str, code: int, words: str) -> None:

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from keryx import config as keryx_config
-from keryx import secrets
+from keryx import platform_setups, secrets
 from keryx.bootstrap import BaseApp
 from keryx.cli import output
 from keryx.cli.commands import config
@@ -117,8 +117,10 @@ async def examine() -> list[Finding]:
     except Invalid as exc:
         return [*found, _problem("settings", str(exc), "`keryx config` shows what is written")]
     found += _check_variables(os.environ)
+    incomplete = list(_check_setups(chosen))
+    found += incomplete
     try:
-        _ = BaseApp(chosen).all_adapters
+        _ = [] if incomplete else BaseApp(chosen).all_adapters
     except KeryxError as exc:
         remedy = "mend keryx.toml or the variables; `keryx serve` says no as well"
         found.append(_problem("platforms", str(exc), remedy))
@@ -135,6 +137,26 @@ def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield _warning("settings", text, "it changes nothing: correct or remove it")
     if not unknown:
         yield _ok("settings", "all settings are known")
+
+
+def _check_setups(chosen: Settings) -> Iterator[Finding]:
+    """Report accounts of platforms that lack what their setup asks for."""
+    known = platform_setups.list_platforms()
+    for account in keryx_config.list_setups(chosen):
+        if account.platform not in known:
+            continue
+        command = f"keryx gateway setup {account.platform}" + (
+            f" --name {account.name}" if account.name else ""
+        )
+        try:
+            setup = platform_setups.load(account.platform)
+        except KeryxError as exc:
+            yield _problem("platforms", str(exc), "install its package again, or remove it")
+            continue
+        values = platform_setups.read_configured(chosen.folder, account.label, os.environ)
+        if account.table or any(field.name in values for field in setup.fields):
+            for field in platform_setups.find_missing(setup, values):
+                yield _problem("platforms", f"[{account.label}] lacks {field.name}", f"run `{command}`")
 
 
 def _check_names(chosen: Settings) -> Iterator[Finding]:

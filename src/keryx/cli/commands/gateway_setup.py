@@ -1,264 +1,286 @@
-"""`keryx gateway setup`: ask for the credentials of a platform, check them, and write the settings."""
+"""`keryx gateway setup`: one command for each platform with a setup, built from its fields. Each setup is imported when its command is used."""
 
 import getpass
+import inspect
 import os
-import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+import textwrap
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, cast
 
-import msgspec
 from cyclopts import App, Parameter
 
-from keryx import config
-from keryx.cli import output, settings_file
-from keryx.cli.options import FLAG, Json
-from keryx.core.errors import Conflict, Forbidden, Invalid, Unavailable
-from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
-from keryx.surfaces.gateway.telegram import TelegramSettings, check_token, check_url
-from keryx.surfaces.gateway.telegram.bot_api import (
-    BAD_TOKEN,
-    DEFAULT_URL,
-    TelegramApi,
-    TelegramApiError,
-    TelegramNoResponse,
-    TelegramUnreachable,
-)
-from keryx.surfaces.gateway.telegram.update_parser import PLATFORM
+from keryx import config, platform_setups
+from keryx.cli import output
+from keryx.cli.options import FLAG, Json, load_settings
+from keryx.core.errors import Invalid, Unavailable
+from keryx.core.ports.setup import PlatformSetup, SetupField
+from keryx.platform_setups import YES, SetupSession, WrittenSetup
+from keryx.settings_file import format_variable
 
-TELEGRAM_VARIABLE = "KERYX_TELEGRAM_TOKEN"
-_BOTFATHER_STEPS = """\
-Keryx needs a bot of its own:
-  1. in Telegram, open a chat with @BotFather and send /newbot
-  2. give the bot a name, and a user name that ends in "bot"
-  3. copy the token that BotFather answers with
-"""
-_PRIVACY_ON = """\
-In a group the bot hears commands, replies and messages that mention it. To let it hear everything that is said
-there, send /setprivacy to @BotFather, choose Disable, and add the bot to the group again."""
-_PRIVACY_OFF = "In a group the bot hears everything that is said; it answers what is meant for it."
-MATRIX_VARIABLE = "KERYX_MATRIX_TOKEN"
-DEVICE_NAME = "Keryx"
-AccountName = Annotated[
-    str, Parameter(show_default=False, help="A name for the account, such as work, if it is one of several.")
-]
-_ACCOUNT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
-ClientT = TypeVar("ClientT", TelegramApi, Homeserver)
-_WHO_MAY_TALK = "Who may talk to it? (such as @you:example.org; empty for nobody yet): "
+Command = Callable[..., Awaitable[None]]
+
+_HELP_WIDTH = 76
+_HOW_IT_ENDS = """\
+The answers are checked with {title}. Secrets are kept in files that you alone
+can read; keryx.toml refers to them, and everything else there stays as it is."""
+_NAME_HELP = "A name for the account, such as work, if it is one of several."
 
 app = App(name="setup", help="Connect a chat platform.")
-app.command("keryx.cli.commands.gateway_setup:telegram")
-app.command("keryx.cli.commands.gateway_setup:matrix")
+for _platform in platform_setups.list_platforms():
+    app.command(f"{__name__}:{_platform}", name=_platform)
 
 
-class BotInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The bot as Telegram describes it."""
+def __getattr__(name: str) -> Command:
+    """Build the command of a platform, which cyclopts looks up here by its name."""
+    if name not in platform_setups.list_platforms():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return build_command(platform_setups.load(name))
+    except Unavailable as exc:
+        return _build_broken_command(name, exc)
 
-    id: int
-    first_name: str
-    username: str = ""
-    can_read_all_group_messages: bool = False
+
+def build_command(setup: PlatformSetup) -> Command:
+    """Return the command of a setup, with an option for each of its fields."""
+    options = {_name_option(field): _build_option(setup, field) for field in setup.fields}
+    which = f"such as {setup.allow_example}" if setup.allow_example else "by their ids on the platform"
+    people = Parameter(negative="", help=f"Who may talk to Keryx, {which}; may be repeated.")
+    options["allow"] = (Annotated[list[str] | None, people], None)
+    options["name"] = (Annotated[str, Parameter(show_default=False, help=_NAME_HELP)], "")
+    options["json"] = (Json, False)
+
+    async def command(**given: Any) -> None:
+        await _run(setup, given)
+
+    _describe(command, setup.platform, _build_help(setup), options)
+    return command
 
 
-async def telegram(
-    *,
-    token_file: Annotated[
-        Path | None,
-        Parameter(help=f"A file with the token; without it {TELEGRAM_VARIABLE}, or you are asked."),
-    ] = None,
-    take_over: Annotated[
-        bool, FLAG, Parameter(help="Remove a webhook that another program has set for the bot.")
-    ] = False,
-    name: AccountName = "",
-    json: Json = False,
-) -> None:
-    """Connect a bot on Telegram.
+def _build_broken_command(platform: str, error: Unavailable) -> Command:
+    """Return a command that says why there is none, so that the others can be listed and used."""
 
-    The token is checked with Telegram, kept in a file that you alone can read, and
-    named in keryx.toml; everything else there stays as it is.
+    async def command(**_: Any) -> None:
+        raise error
 
-        keryx gateway setup telegram
-        keryx gateway setup telegram --token-file token
-        keryx gateway setup telegram --name work
-    """
-    settings, label = config.read(), _build_label(PLATFORM, name)
-    token = _read_bot_token(token_file)
-    check_token(token)
-    setups = {setup.label: setup for setup in config.list_setups(settings)}
-    configured = setups[label].read(TelegramSettings) if label in setups else None
-    base_url = check_url("base_url", configured.base_url if configured else DEFAULT_URL)
-    async with _closing(TelegramApi(token, base_url)) as api:
-        bot = await _check_bot(api, take_over=take_over)
-    reference = settings_file.write_secret(settings.folder, f"{label.replace('.', '-')}-token", token)
-    path = settings_file.update(settings.folder, label, {"token": reference})
-    if json:
-        output.write_json(
-            {"id": bot.id, "username": bot.username, "name": bot.first_name, "settings": str(path)}
-        )
-        return
-    output.write(output.sanitize(f"The bot is @{bot.username} ({bot.first_name}).", one_line=True))
-    output.write(f"Its token is in {reference.removeprefix('file:')}; {path} refers to it.")
-    _print_next_steps(
+    text = f"This setup cannot be used.\n\n    keryx gateway setup {platform}"
+    _describe(command, platform, text, {"json": (Json, False)})
+    return command
+
+
+def _describe(command: Command, name: str, text: str, options: Mapping[str, tuple[Any, object]]) -> None:
+    """Give a command its name, its help and its options, each with a type and a default."""
+    function = cast(Any, command)
+    function.__name__, function.__doc__ = name, text
+    function.__annotations__ = {option: kind for option, (kind, _) in options.items()}
+    function.__signature__ = inspect.Signature(
         [
-            "start Keryx, or start it again: keryx serve",
-            f"write to the bot: https://t.me/{output.sanitize(bot.username, one_line=True)}",
-            "it answers with a code; let yourself in: keryx pairing approve telegram CODE --operator",
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for option, (kind, default) in options.items()
         ]
     )
-    output.write(f"\n{_PRIVACY_OFF if bot.can_read_all_group_messages else _PRIVACY_ON}")
 
 
-def _read_bot_token(file: Path | None) -> str:
-    if file is not None:
-        return _read_secret_file(file, required=False)
-    if token := os.environ.get(TELEGRAM_VARIABLE, "").strip():
-        return token
-    if not sys.stdin.isatty():
-        raise Invalid(f"nobody can be asked here: give --token-file, or set {TELEGRAM_VARIABLE}")
-    output.write(_BOTFATHER_STEPS)
-    return getpass.getpass("Token (not shown): ").strip()
+def _name_option(field: SetupField) -> str:
+    return f"{field.name}_file" if field.secret else field.name
 
 
-async def _check_bot(api: TelegramApi, *, take_over: bool) -> BotInfo:
-    """Return the bot of the token. Raise `Conflict` if it has a webhook, or remove that with `take_over`."""
-    try:
-        bot = msgspec.convert(await api.call("getMe"), BotInfo)
-        webhook = msgspec.convert(await api.call("getWebhookInfo"), dict[str, object]).get("url")
-        if webhook and not take_over:
-            raise Conflict(
-                f"another program gets the messages of @{bot.username} by a webhook: --take-over removes that"
-            )
-        if webhook:
-            await api.call("deleteWebhook", drop_pending_updates=False)
-    except TelegramApiError as exc:
-        if exc.code in (401, 404):
-            raise Forbidden(BAD_TOKEN) from None
-        raise Unavailable(str(exc)) from None
-    except (TelegramUnreachable, TelegramNoResponse, msgspec.ValidationError) as exc:
-        raise Unavailable(f"the token could not be checked: {exc}. Try again later") from None
-    return bot
+def _build_option(setup: PlatformSetup, field: SetupField) -> tuple[Any, object]:
+    """Return the type and the default of the option for a field."""
+    variable = format_variable(setup.platform, field.name)
+    if field.flag:
+        return Annotated[bool, FLAG, Parameter(help=field.help or field.label)], False
+    if field.secret:
+        asked = "" if field.optional and not field.ask else ", or you are asked"
+        text = f"A file with the {_lower_first(field.label)}; without it {variable}{asked}."
+        return Annotated[Path | None, Parameter(help=f"{text} {field.help}".strip())], None
+    text = field.help or f"The {_lower_first(field.label)}."
+    if field.default:
+        text += f" {field.default} without it."
+    kind: Any = Literal[field.choices] if field.choices else str
+    return Annotated[kind | None, Parameter(show_default=False, help=text)], None
 
 
-def _build_label(platform: str, name: str) -> str:
-    """Return the name of the table of an account. Raise `Invalid` for a name that cannot be written there."""
-    if name and not _ACCOUNT_NAME.match(name):
-        raise Invalid(f"{name[:80]!r} is no name for an account: use lower case letters, digits, _ and -")
-    return f"{platform}.{name}" if name else platform
+def _build_help(setup: PlatformSetup) -> str:
+    start = f"keryx gateway setup {setup.platform}"
+    needed = [_format_example(field) for field in platform_setups.find_missing(setup, {})]
+    examples = [start, *([_wrap_example(start, needed)] if needed else []), f"{start} --name work"]
+    how = _HOW_IT_ENDS.format(title=setup.title)
+    shown = textwrap.indent("\n".join(examples), "    ")
+    summary = setup.summary or f"Connect {setup.title}."
+    return "\n\n".join([summary, setup.intro.strip(), how, shown])
 
 
-def _print_next_steps(steps: Sequence[str]) -> None:
-    output.write("\nNext:")
-    for number, step in enumerate(steps, 1):
-        output.write(f"  {number}. {step}")
+def _wrap_example(start: str, options: Sequence[str]) -> str:
+    """Return a command with its options, in lines as a shell accepts them."""
+    lines = [start]
+    for option in options:
+        if len(lines[-1]) + len(option) < _HELP_WIDTH - 2:
+            lines[-1] += f" {option}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"    {option}")
+    return "\n".join(lines)
 
 
-async def matrix(
-    *,
-    homeserver: Annotated[
-        str, Parameter(show_default=False, help="Its address, or the domain of the account.")
-    ] = "",
-    user: Annotated[str, Parameter(show_default=False, help="The account that Keryx speaks as.")] = "",
-    password_file: Annotated[
-        Path | None, Parameter(help="A file with the account's password; without it, you are asked.")
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        Parameter(help=f"A file with an access token, instead of a password; or {MATRIX_VARIABLE}."),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="Who may talk to Keryx, such as @you:example.org; may be repeated."),
-    ] = None,
-    name: AccountName = "",
-    json: Json = False,
-) -> None:
-    """Connect an account on Matrix.
+def _format_example(field: SetupField) -> str:
+    option = f"--{_name_option(field).replace('_', '-')}"
+    value = field.name if field.secret else field.example or (field.choices or (field.name.upper(),))[0]
+    return f"{option} {value}"
 
-    Make an account for Keryx first, as for any person. Its password is used once,
-    to get an access token, and is not kept.
 
-        keryx gateway setup matrix
-        keryx gateway setup matrix --homeserver example.org --user @keryx:example.org
-        keryx gateway setup matrix --homeserver example.org --token-file token
-    """
-    home, label = config.read().folder, _build_label("matrix", name)
-    address = await discover_url(homeserver or _ask("Homeserver (such as example.org): "))
-    token = _read_secret_file(token_file) if token_file else os.environ.get(MATRIX_VARIABLE, "")
-    async with _closing(Homeserver(address, "")) as server:
-        account, token = await _find_account(server, address, token, user, password_file)
-    people = allow or []
-    if allow is None and sys.stdin.isatty():
-        people = _ask(_WHO_MAY_TALK, empty=True).replace(",", " ").split()
-    reference = settings_file.write_secret(home, f"{label.replace('.', '-')}-token", token)
-    path = settings_file.update(home, label, {"homeserver": address, "user": account, "token": reference})
-    if people:
-        settings_file.update(home, f"access.{label}", {"allow": people})
-    if json:
-        output.write_json({"user": account, "homeserver": address, "settings": str(path), "allow": people})
-        return
-    output.write(f"Keryx speaks as {account}.")
-    output.write(f"The access token is in {reference.removeprefix('file:')}; {path} refers to it.")
-    steps = [
-        "start Keryx, or start it again: keryx serve",
-        f"in your Matrix client, begin a chat with {account}, without encryption, and write to it",
-    ]
-    if people:
-        output.write(f"{', '.join(people)} may talk to it, and invite it into rooms.")
-    else:
-        steps.insert(
-            0, f'say who may talk to it: in keryx.toml, [access.{label}] allow = ["@you:example.org"]'
+async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
+    # A setup can be what mends wrong settings.
+    with suppress(Invalid):
+        load_settings()
+    label = platform_setups.build_label(setup.platform, given["name"])
+    home = config.find_home(os.environ)
+    terminal = SetupTerminal(json=given["json"])
+    answers = _collect_answers(setup, label, given, terminal)
+    configured = platform_setups.read_configured(home, label, os.environ)
+    outcome = await platform_setups.check(setup, answers, SetupSession(label, configured, terminal.show))
+    people: list[str] = given["allow"] or []
+    if given["allow"] is None and not outcome.allow and setup.allow_example and terminal.interactive:
+        question = f"Who may talk to it? (such as {setup.allow_example}; empty for nobody yet): "
+        people = terminal.ask(question).replace(",", " ").split()
+    written = platform_setups.write(home, label, outcome, people)
+    if given["json"]:
+        output.write_json(
+            {
+                **outcome.details,
+                "summary": outcome.summary,
+                "settings": str(written.settings),
+                "allow": written.allow,
+                "steps": outcome.steps,
+            }
         )
-    _print_next_steps(steps)
+        return
+    _print_outcome(setup, label, outcome.summary, written)
+    steps = [*outcome.steps]
+    if setup.allow_example and not written.allow:
+        rule = f'[access.{label}] allow = ["{setup.allow_example}"]'
+        steps.insert(0, f"say who may talk to it: in keryx.toml, {rule}")
+    _print_steps(steps)
+    if outcome.note:
+        output.write(f"\n{output.sanitize(outcome.note)}")
 
 
-async def _find_account(
-    server: Homeserver, address: str, token: str, user: str, password_file: Path | None
-) -> tuple[str, str]:
-    """Return the full name of the account and its access token, checked with the homeserver."""
-    if not token and password_file is None:
-        user = user or _ask("Account (such as @keryx:example.org): ")
-        password = _ask("Password (not shown and not kept; empty to give an access token): ", hidden=True)
-        token = "" if password else _ask("Access token (not shown): ", hidden=True)
-    else:
-        password = _read_secret_file(password_file) if password_file and not token else ""
-    if password:
-        if not user:
-            raise Invalid("a password needs --user, the account that it belongs to")
-        login = await server.login(user, password, device=DEVICE_NAME)
-        return login.user_id, login.access_token
-    async with _closing(Homeserver(address, token)) as signed_in:
-        account = await signed_in.whoami()
-    if user and account.removeprefix("@").partition(":")[0] != user.removeprefix("@").partition(":")[0]:
-        raise Forbidden(f"the access token belongs to {account}, not to {user}")
-    return account, token
+def _collect_answers(
+    setup: PlatformSetup, label: str, given: Mapping[str, Any], terminal: "SetupTerminal"
+) -> dict[str, str]:
+    """Return the answers of the options and the variables, then of the person. Raise `Invalid` if one is missing and
+    nobody can be asked."""
+    answers: dict[str, str] = {}
+    for field in setup.fields:
+        value = given[_name_option(field)]
+        if field.secret and value is not None:
+            answers[field.name] = _read_secret_file(value)
+        elif field.flag:
+            answers[field.name] = YES if value else ""
+        else:
+            answers[field.name] = value or platform_setups.find_variable(field, label, os.environ)
+    missing = platform_setups.find_missing(setup, answers)
+    if missing and not terminal.interactive:
+        needed = " and ".join(
+            f"--{_name_option(field).replace('_', '-')}, or set {format_variable(label, field.name)}"
+            for field in missing
+        )
+        raise Invalid(f"nobody can be asked here: give {needed}")
+    introduced = False
+    for field in setup.fields if terminal.interactive else ():
+        if (
+            answers[field.name]
+            or field.flag
+            or (not field.ask and field not in missing)
+            or any(answers[name] for name in field.unless)
+        ):
+            continue
+        if not introduced:
+            terminal.show(setup.intro.strip() + "\n")
+            introduced = True
+        answers[field.name] = _ask_field(field, terminal)
+    return answers
 
 
-def _ask(question: str, *, hidden: bool = False, empty: bool = False) -> str:
-    """Ask the user for a line. Raise `Invalid` without a terminal, or if the line is empty."""
-    if not sys.stdin.isatty():
-        raise Invalid("nobody can be asked here: give what is needed as options, as `--help` shows")
-    ask: Callable[[str], str] = getpass.getpass if hidden else input
-    line = ask(question).strip()
-    if not line and not empty and not hidden:
-        raise Invalid("nothing was said: start again when you have it")
-    return line
+def _ask_field(field: SetupField, terminal: "SetupTerminal") -> str:
+    """Ask until there is an answer that the field accepts."""
+    hints = [
+        f"such as {field.example}" if field.example and not field.choices else "",
+        ", ".join(field.choices),
+        "not shown" if field.secret else "",
+        f"empty for {field.default}" if field.default else "may be empty" if field.optional else "",
+    ]
+    hint = "; ".join(filter(None, hints))
+    if field.help:
+        terminal.show(field.help)
+    while True:
+        answer = terminal.ask(
+            f"{field.label} ({hint}): " if hint else f"{field.label}: ", hidden=field.secret
+        )
+        if not answer and not field.optional and not field.default:
+            terminal.show("This is needed. Ctrl-C ends the setup without a change.")
+        elif answer and field.choices and answer not in field.choices:
+            terminal.show(f"Choose {', '.join(field.choices)}.")
+        else:
+            return answer
 
 
-def _read_secret_file(path: Path, *, required: bool = True) -> str:
+class SetupTerminal:
+    """Shows and asks in the terminal. With JSON on stdout both go to stderr."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.interactive = sys.stdin.isatty()
+        self._stream = sys.stderr if json else sys.stdout
+
+    def show(self, text: str) -> None:
+        self._stream.write(output.sanitize(text) + "\n")
+        self._stream.flush()
+
+    def ask(self, question: str, *, hidden: bool = False) -> str:
+        """Return what the person types. Raise `Invalid` at the end of the input."""
+        try:
+            if hidden:
+                return getpass.getpass(question).strip()
+            self._stream.write(question)
+            self._stream.flush()
+            line = sys.stdin.readline()
+        except EOFError:
+            line = ""
+        if not line:
+            raise Invalid("nothing was said: start again when you have it")
+        return line.strip()
+
+
+def _print_outcome(setup: PlatformSetup, label: str, summary: str, written: WrittenSetup) -> None:
+    output.write(output.sanitize(summary, one_line=True))
+    labels = {field.name: _lower_first(field.label) for field in setup.fields}
+    for name, path in written.secrets.items():
+        output.write(f"The {labels.get(name, name)} is in {path}; {written.settings} refers to it.")
+    if not written.secrets:
+        output.write(f"The settings are in {written.settings}, under [{label}].")
+    if written.allow:
+        output.write(output.sanitize(f"{', '.join(written.allow)} may talk to it.", one_line=True))
+
+
+def _print_steps(steps: Sequence[str]) -> None:
+    if steps:
+        output.write("\nNext:")
+    for number, step in enumerate(steps, 1):
+        output.write(f"  {number}. {output.sanitize(step, one_line=True)}")
+
+
+def _read_secret_file(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as exc:
         raise Invalid(f"{path} cannot be read: {exc}") from exc
-    if required and not text:
+    if not text:
         raise Invalid(f"{path} is empty")
     return text
 
 
-@asynccontextmanager
-async def _closing(client: ClientT) -> AsyncGenerator[ClientT]:
-    try:
-        yield client
-    finally:
-        await client.close()
+def _lower_first(text: str) -> str:
+    """Return a label as it stands within a sentence, with words like API unchanged."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -56,6 +56,7 @@ def build_web_app(
     installation = Installation(
         version=version("keryx"),
         agent=settings.active_agent,
+        home=settings.folder,
         accounts=app.reachable_platforms,
         models=tuple(
             schema.ModelSchema(

@@ -21,7 +21,11 @@ class SetupField(msgspec.Struct, frozen=True, kw_only=True):
     # An empty answer is accepted. The terminal does not ask for it unless `ask` is set.
     optional: bool = False
     ask: bool = True
+    # Fields of which any answer makes this one needless: a password is not asked for if there is a token.
+    unless: tuple[str, ...] = ()
     default: str = ""
+    # An answer as it may look, for help texts: `example.org`.
+    example: str = ""
     # The only answers that are accepted.
     choices: tuple[str, ...] = ()
     # "yes" or empty; an option without a value.
@@ -72,9 +76,14 @@ class PlatformSetup(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     # As people write it: "Discord".
     title: str
-    # How to get the answers, step by step. Shown before the first question.
+    # How to get the answers, step by step. Shown before the first question, and by `--help`.
     intro: str
     fields: tuple[SetupField, ...]
+    # One sentence for lists: "Connect a bot on Telegram." By default "Connect <title>."
+    summary: str = ""
+    # How the platform writes the id of a person, such as `@you:example.org`. With it the setup asks who may talk; without
+    # it people let themselves in by pairing.
+    allow_example: str = ""
     # Ask the platform whether the answers are right. Raise `Invalid`, `Forbidden` or `Unavailable` with a sentence that
     # says what to do.
     check: Callable[[Mapping[str, str], SetupDialog], Awaitable[SetupOutcome]]

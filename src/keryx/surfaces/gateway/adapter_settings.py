@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
+from keryx import settings_file
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, NotSent, Unavailable
 from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart, RenderedPart
@@ -66,7 +67,7 @@ class AdapterSetup:
 
     def variable_name(self, name: str) -> str:
         """Return the variable of a setting: KERYX_TELEGRAM_BASE_URL for `base_url` of telegram."""
-        return f"KERYX_{self.label}_{name}".upper().replace("-", "_").replace(".", "_")
+        return settings_file.format_variable(self.label, name)
 
     def _read_variables(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         hints = get_type_hints(kind)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -36,6 +37,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     models: tuple[schema.ModelSchema, ...] = ()
     settings: tuple[schema.Setting, ...] = ()
+    # The folder of keryx.toml, without which no platform can be set up.
+    home: Path | None = None
     # The connected platforms, each with the accounts that can send there.
     accounts: Mapping[str, PlatformReach] | None = None
 
@@ -52,6 +55,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     broadcast: Broadcast
     installation: Installation
     secure_cookies: bool
+    # Held while a platform is set up, because each setup changes the same file.
+    setup_lock: anyio.Lock
     # For the threads that render texts: few, so that they leave processor time to everything else.
     renders: anyio.CapacityLimiter
 

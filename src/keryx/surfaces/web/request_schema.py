@@ -15,6 +15,7 @@ from keryx.core.sessions import Activity, SettingsChange
 from keryx.core.turns import BusyMode
 
 MAX_TEXT_CHARS = 1_000_000
+MAX_ANSWER_CHARS = 10_000
 
 Limit = Annotated[int, Meta(ge=1, le=200)]
 Seq = Annotated[int, Meta(ge=0, le=1 << 53)]
@@ -228,6 +229,17 @@ class AnswerForm(RequestForm, frozen=True, kw_only=True):
 class ApproveForm(RequestForm, frozen=True, kw_only=True):
     platform: Name
     code: Annotated[str, Meta(min_length=1, max_length=32)]
+
+
+class SetupForm(RequestForm, frozen=True, kw_only=True):
+    """`answers` by the names of the fields. `name` is for one of several accounts, `allow` for the people who may talk, by their ids on
+    the platform."""
+
+    answers: Annotated[
+        dict[Name, Annotated[str, Meta(max_length=MAX_ANSWER_CHARS)]], Meta(max_length=100)
+    ] = {}
+    name: Annotated[str, Meta(max_length=32)] = ""
+    allow: Annotated[list[Name], Meta(max_length=1000)] = []
 
 
 class SignInForm(RequestForm, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ the core class that it shows.
 """
 
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -583,6 +583,54 @@ class Connection(Schema, frozen=True, kw_only=True):
 
 class Connections(Schema, frozen=True, kw_only=True):
     connections: list[Connection]
+
+
+class SetupFieldSchema(Schema, frozen=True, kw_only=True):
+    """One answer that a setup needs. `secret` is not to be shown while it is typed; `flag` takes "yes" or nothing. `unless` names fields
+    of which any answer makes this one needless."""
+
+    name: str
+    label: str
+    help: str = ""
+    example: str = ""
+    default: str = ""
+    choices: list[str] = []
+    unless: list[str] = []
+    secret: bool = False
+    optional: bool = False
+    flag: bool = False
+
+
+class PlatformSetupSchema(Schema, frozen=True, kw_only=True):
+    """How a platform is connected. `intro` tells how to get the answers, `accounts` are the tables that keryx.toml has for it,
+    `allow_example` is the id of a person as the platform writes it. With `error` it cannot be set up now."""
+
+    platform: str
+    title: str
+    summary: str = ""
+    intro: str = ""
+    fields: list[SetupFieldSchema] = []
+    allow_example: str = ""
+    accounts: list[str] = []
+    error: str = ""
+
+
+class PlatformSetups(Schema, frozen=True, kw_only=True):
+    setups: list[PlatformSetupSchema]
+
+
+class SetupResult(Schema, frozen=True, kw_only=True):
+    """What a setup has found and written: `table` in the file `settings`, and the people who may talk. It takes effect when Keryx is
+    started again. `shown` is what the setup had to say meanwhile, `details` what the platform told."""
+
+    table: str
+    settings: str
+    summary: str
+    allow: list[str] = []
+    steps: list[str] = []
+    note: str = ""
+    shown: list[str] = []
+    details: dict[str, Any] = {}
 
 
 class Start(Schema, frozen=True, kw_only=True):

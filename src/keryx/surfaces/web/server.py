@@ -68,6 +68,7 @@ class WebApp:
             broadcast=self._broadcast,
             installation=installation,
             secure_cookies=secure,
+            setup_lock=anyio.Lock(),
             renders=renders,
         )
         self._hosts = hosts

@@ -64,7 +64,7 @@ def make(setup: AdapterSetup) -> Adapter | None:
         return None
     if not settings.homeserver:
         raise Invalid(
-            f"{setup.label}.homeserver is missing: write its address, or set {setup.variable_name('homeserver')}"
+            f"{setup.label}.homeserver is missing: run `keryx gateway setup matrix`, or set {setup.variable_name('homeserver')}"
         )
     if not settings.user.startswith("@") or ":" not in settings.user:
         raise Invalid(
@@ -72,7 +72,7 @@ def make(setup: AdapterSetup) -> Adapter | None:
         )
     if not settings.token:
         raise Invalid(
-            f"{setup.label}.token is missing: write env:NAME or file:PATH, or set {setup.variable_name('token')}"
+            f"{setup.label}.token is missing: run `keryx gateway setup matrix`, or set {setup.variable_name('token')}"
         )
     server = Homeserver(settings.homeserver, settings.token.reveal(setup.environ))
     return MatrixAdapter(server, settings.user, download=settings.download)

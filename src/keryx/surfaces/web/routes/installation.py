@@ -1,11 +1,19 @@
-"""Routes of the installation: the first load of the page, models, settings, connections and usage."""
+"""Routes of the installation: the first load of the page, models, settings, connections, setups of platforms and usage."""
 
+import os
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
-from keryx.core.errors import NotFound
+import anyio
+import anyio.to_thread
+
+from keryx import platform_setups
+from keryx.core.errors import KeryxError, NotFound, Unavailable
 from keryx.core.ids import OPERATOR, SessionId
+from keryx.core.ports.setup import PlatformSetup
 from keryx.engine.commands import list_commands
+from keryx.platform_setups import SetupSession
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
@@ -13,6 +21,9 @@ from keryx.surfaces.web.routes import people, sign_ins
 from keryx.surfaces.web.routes.sessions import present_composer, read_snapshot
 
 router = ApiRouter()
+
+_LOAD_SECONDS = 10.0
+_CHECK_SECONDS = 120.0
 
 
 @router.get("/api/start", summary="All that the page needs to begin, and a conversation to begin with.")
@@ -76,6 +87,94 @@ async def settings(request: ApiRequest) -> schema.AllSettings:
 @router.get("/api/connections", summary="How accounts stand with their platforms.")
 async def connections(request: ApiRequest) -> schema.Connections:
     return schema.Connections(connections=await _list_connections(request))
+
+
+@router.get(
+    "/api/platforms/setups",
+    summary="What each platform needs to be connected.",
+    role=RequiredRole.OPERATOR,
+)
+async def setups(request: ApiRequest) -> schema.PlatformSetups:
+    home = _find_home(request)
+    platforms = await anyio.to_thread.run_sync(platform_setups.list_platforms)
+    return schema.PlatformSetups(setups=[await _present_setup(platform, home) for platform in platforms])
+
+
+@router.post(
+    "/api/platforms/setups/{platform}",
+    summary="Connect an account of a platform: check the answers there, then write settings and secrets.",
+    status=201,
+    role=RequiredRole.OPERATOR,
+)
+async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.SetupResult:
+    home = _find_home(request)
+    setup = await _load_setup(request.path_param("platform"))
+    label = platform_setups.build_label(setup.platform, body.name)
+    shown: list[str] = []
+    async with request.services.setup_lock:
+        configured = await anyio.to_thread.run_sync(
+            platform_setups.read_configured, home, label, dict(os.environ)
+        )
+        session = SetupSession(label, configured, shown.append)
+        outcome = await platform_setups.check(setup, body.answers, session, seconds=_CHECK_SECONDS)
+        written = await anyio.to_thread.run_sync(platform_setups.write, home, label, outcome, body.allow)
+    return schema.SetupResult(
+        table=label,
+        settings=str(written.settings),
+        summary=outcome.summary,
+        allow=list(written.allow),
+        steps=list(outcome.steps),
+        note=outcome.note,
+        shown=shown,
+        details=dict(outcome.details),
+    )
+
+
+def _find_home(request: ApiRequest) -> Path:
+    home = request.services.installation.home
+    if home is None:
+        raise Unavailable("this process has no folder for settings: use `keryx gateway setup` instead")
+    return home
+
+
+async def _load_setup(platform: str) -> PlatformSetup:
+    """Import the setup of a platform in a thread, as it can be code of another package."""
+    try:
+        with anyio.fail_after(_LOAD_SECONDS):
+            return await anyio.to_thread.run_sync(platform_setups.load, platform, abandon_on_cancel=True)
+    except TimeoutError:
+        raise Unavailable(f"the setup of {platform} cannot be loaded: its package does not respond") from None
+
+
+async def _present_setup(platform: str, home: Path) -> schema.PlatformSetupSchema:
+    try:
+        setup = await _load_setup(platform)
+        accounts = await anyio.to_thread.run_sync(platform_setups.list_accounts, home, platform)
+    except KeryxError as exc:
+        return schema.PlatformSetupSchema(platform=platform, title=platform, error=str(exc))
+    return schema.PlatformSetupSchema(
+        platform=platform,
+        title=setup.title,
+        summary=setup.summary,
+        intro=setup.intro,
+        fields=[
+            schema.SetupFieldSchema(
+                name=field.name,
+                label=field.label,
+                help=field.help,
+                example=field.example,
+                default=field.default,
+                choices=list(field.choices),
+                unless=list(field.unless),
+                secret=field.secret,
+                optional=field.optional,
+                flag=field.flag,
+            )
+            for field in setup.fields
+        ],
+        allow_example=setup.allow_example,
+        accounts=accounts,
+    )
 
 
 async def _list_connections(request: ApiRequest) -> list[schema.Connection]:

@@ -1,11 +1,11 @@
-"""Changes to keryx.toml in place: one table gets values, everything else stays as it is written."""
+"""keryx.toml and the files of its secrets: names, values of single tables, and changes in place that leave everything else as it is written."""
 
 import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -15,28 +15,44 @@ Value: TypeAlias = str | list[str]
 _TABLE_HEADER = re.compile(r"\s*\[")
 
 
-def update(home: Path, table: str, values: Mapping[str, Value]) -> Path:
-    """Set values of `[table]` in keryx.toml and return its path. Raise `Invalid`, without a change, if the format of
-    the file does not allow it."""
+def format_variable(table: str, name: str) -> str:
+    """Return the variable of a setting: KERYX_TELEGRAM_BASE_URL for `base_url` of `[telegram]`."""
+    return f"KERYX_{table}_{name}".upper().replace("-", "_").replace(".", "_")
+
+
+def read_table(home: Path, table: str) -> Mapping[str, Any]:
+    """Return `[table]` of keryx.toml, which is empty if there is none. Raise `Invalid` for a file that cannot be read."""
+    found: object = _parse(_read(home / "keryx.toml"))
+    for name in table.split("."):
+        found = cast(dict[str, Any], found).get(name) if isinstance(found, dict) else None
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+def write(
+    home: Path, tables: Mapping[str, Mapping[str, Value]], secrets: Mapping[str, str] | None = None
+) -> Path:
+    """Set values of tables in keryx.toml and return its path, after the secrets were written to the files that they are
+    the contents of. Raise `Invalid`, without a change, if the format of keryx.toml does not allow it."""
     path = home / "keryx.toml"
-    try:
-        old = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        old = ""
-    except (OSError, ValueError) as exc:
-        raise Invalid(f"{path} cannot be read: {exc}") from exc
-    new = update_text(old, table, values)
+    text = _read(path)
+    for table, values in tables.items():
+        text = update_text(text, table, values)
+    _make_folder(home)
+    for name, value in (secrets or {}).items():
+        _write_atomically(find_secret(home, name), f"{value}\n".encode(), mode=0o600)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    _write_atomically(path.resolve(), new.encode(), mode=mode)
+    _write_atomically(path.resolve(), text.encode(), mode=mode)
     return path
+
+
+def find_secret(home: Path, name: str) -> Path:
+    """Return the file of a secret, which only its owner can read."""
+    return (home / "secrets" / name).absolute()
 
 
 def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
     """Return the text of a settings file with these values set in the table."""
-    try:
-        wanted = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        raise Invalid(f"keryx.toml cannot be read: {exc}. Mend it first") from exc
+    wanted = _parse(text)
     inner = wanted
     for name in table.split("."):
         inner = inner.setdefault(name, {})
@@ -52,13 +68,20 @@ def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
     return new
 
 
-def write_secret(home: Path, name: str, value: str) -> str:
-    """Write a secret to a file that only its owner can read, and return the reference to it."""
-    folder = home / "secrets"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / name
-    _write_atomically(path, f"{value}\n".encode(), mode=0o600)
-    return f"file:{path.absolute()}"
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as exc:
+        raise Invalid(f"{path} cannot be read: {exc}") from exc
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise Invalid(f"keryx.toml cannot be read: {exc}. Mend it first") from exc
 
 
 def _edit_lines(lines: list[str], table: str, values: Mapping[str, Value]) -> str:
@@ -85,10 +108,18 @@ def _format_value(value: Value) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder that only its owner can look into, if there is none."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise Invalid(f"cannot make {folder}: {exc.strerror}") from exc
+
+
 def _write_atomically(path: Path, body: bytes, *, mode: int) -> None:
     """Write the whole file or nothing. The file has its mode from the start."""
+    _make_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

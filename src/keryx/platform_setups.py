@@ -1,0 +1,199 @@
+"""The setups of platforms: finds them by their entry points, checks the answers of a person, and writes what comes out of it."""
+
+import asyncio
+import logging
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from keryx import settings_file
+from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
+from keryx.core.ports.setup import (
+    ENTRY_POINT_GROUP,
+    PlatformSetup,
+    SetupDialog,
+    SetupField,
+    SetupOutcome,
+)
+from keryx.plugin_thread import PluginThread, guard_plugin, name_error
+
+log = logging.getLogger(__name__)
+
+# The answer to a field that is a flag.
+YES = "yes"
+_ACCOUNT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
+_SECRET_NAME = re.compile(r"token|secret|password|key\Z")
+_OWN_PACKAGE = "keryx"
+_MAX_ANSWER_CHARS = 10_000
+_MAX_ERROR_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class SetupSession:
+    """The account that is set up, as its check sees it."""
+
+    label: str
+    configured: Mapping[str, object]
+    show: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSetup:
+    """Where the outcome of a setup was written."""
+
+    settings: Path
+    # The file of each secret, by its setting.
+    secrets: Mapping[str, Path]
+    # The people that were added to the access rule.
+    allow: tuple[str, ...]
+
+
+def list_platforms() -> list[str]:
+    """Return the platforms that have a setup, without importing one."""
+    return sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+
+
+def load(platform: str) -> PlatformSetup:
+    """Import the setup of a platform. Raise `NotFound` if there is none, `Unavailable` if it cannot be used. Blocks."""
+    entry = _find_entry(platform)
+    try:
+        with guard_plugin():
+            setup: object = entry.load()
+    except Exception as exc:
+        why = f"{name_error(exc)}: {exc}"[:_MAX_ERROR_CHARS]
+        raise Unavailable(f"the setup of {platform}, {entry.value}, cannot be used ({why})") from exc
+    if not isinstance(setup, PlatformSetup) or setup.platform != platform:
+        raise Unavailable(f"{entry.value} is no setup of {platform}: its package is wrong")
+    return setup
+
+
+def build_label(platform: str, name: str) -> str:
+    """Return the name of the table of an account. Raise `Invalid` for a name that cannot be written there."""
+    if name and not _ACCOUNT_NAME.match(name):
+        raise Invalid(f"{name[:80]!r} is no name for an account: use lower case letters, digits, _ and -")
+    return f"{platform}.{name}" if name else platform
+
+
+def find_variable(field: SetupField, label: str, environ: Mapping[str, str]) -> str:
+    """Return the answer that a variable of the account, or of its platform, has to a field."""
+    names = (label, label.partition(".")[0])
+    values = (environ.get(settings_file.format_variable(name, field.name), "").strip() for name in names)
+    return next((value for value in values if value), "")
+
+
+def read_configured(home: Path, label: str, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings of an account as they are, with the variables, which take precedence. A secret from a variable is
+    the reference to it."""
+    table = settings_file.read_table(home, label)
+    found: dict[str, object] = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    prefix = settings_file.format_variable(label, "")
+    for variable, value in environ.items():
+        if variable.startswith(prefix) and value.strip():
+            name = variable.removeprefix(prefix).lower()
+            found[name] = f"env:{variable}" if _SECRET_NAME.search(name) else value.strip()
+    return found
+
+
+def list_accounts(home: Path, platform: str) -> list[str]:
+    """Return the tables that keryx.toml has for a platform: `telegram`, `telegram.work`."""
+    table = settings_file.read_table(home, platform)
+    accounts = sorted(name for name, value in table.items() if isinstance(value, dict))
+    plain = [platform] if len(accounts) < len(table) else []
+    return [*plain, *(f"{platform}.{name}" for name in accounts)]
+
+
+def find_missing(setup: PlatformSetup, answers: Mapping[str, object]) -> list[SetupField]:
+    """Return the fields that need an answer and have none."""
+    return [
+        field
+        for field in setup.fields
+        if not (field.optional or field.flag or field.default or answers.get(field.name))
+        and not any(answers.get(name) for name in field.unless)
+    ]
+
+
+async def check(
+    setup: PlatformSetup, answers: Mapping[str, str], session: SetupDialog, *, seconds: float | None = None
+) -> SetupOutcome:
+    """Ask the platform whether the answers are right. Raise `Invalid` for an answer that is unknown or missing, what the
+    setup raises, and `Unavailable` if it fails otherwise or takes longer. Nothing of the answers is logged."""
+    complete = complete_answers(setup, answers)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _run_check(setup, complete, session)
+    except KeryxError:
+        raise
+    except TimeoutError:
+        raise Unavailable(f"{setup.title} did not answer in time: try again later") from None
+    except Exception as exc:  # noqa: BLE001 the code can be of another package
+        # Without its text, which can contain an answer.
+        stack = "".join(traceback.format_tb(exc.__traceback__))
+        log.info("the setup of %s failed: %s\n%s", setup.platform, name_error(exc), stack)
+        raise Unavailable(
+            f"the setup of {setup.title} failed ({name_error(exc)}): with log_level = info the log has the details"
+        ) from None
+
+
+def complete_answers(setup: PlatformSetup, answers: Mapping[str, str]) -> dict[str, str]:
+    """Return the answer to each field, stripped, with defaults. Raise `Invalid` for an answer that is unknown, missing or
+    not among the choices."""
+    fields = {field.name: field for field in setup.fields}
+    if unknown := next((name for name in answers if name not in fields), None):
+        known = ", ".join(fields)
+        raise Invalid(f"{setup.title} does not ask for {unknown[:80]!r}: it asks for {known}")
+    given = {name: answers.get(name, "").strip() for name in fields}
+    if missing := find_missing(setup, given):
+        raise Invalid(f"{setup.title} needs {', '.join(field.name for field in missing)}")
+    for name, field in fields.items():
+        allowed = (YES,) if field.flag else field.choices
+        if allowed and given[name] and given[name] not in allowed:
+            raise Invalid(f"{name}: choose {' or '.join(allowed)}")
+        # A secret can have several lines, as private keys do.
+        if len(given[name]) > _MAX_ANSWER_CHARS or not given[name].replace("\n", "").isprintable():
+            raise Invalid(f"{name}: this is too long, or has characters that cannot be printed")
+    return {name: given[name] or field.default for name, field in fields.items()}
+
+
+def write(home: Path, label: str, outcome: SetupOutcome, allow: Sequence[str] = ()) -> WrittenSetup:
+    """Write the settings and secrets of a setup. People are added to those who may talk already. Raise `Invalid`, without
+    a change, if keryx.toml cannot be changed. Blocks."""
+    files = {name: f"{label}-{name}".replace(".", "-").replace("_", "-") for name in outcome.secrets}
+    paths = {name: settings_file.find_secret(home, file) for name, file in files.items()}
+    tables: dict[str, Mapping[str, settings_file.Value]] = {
+        label: {**outcome.settings, **{name: f"file:{path}" for name, path in paths.items()}}
+    }
+    access = f"access.{label}"
+    known = [str(person) for person in _list_allowed(settings_file.read_table(home, access))]
+    people = tuple(dict.fromkeys((*outcome.allow, *allow)))
+    if added := [person for person in people if person not in known]:
+        tables[access] = {"allow": [*known, *added]}
+    secrets = {file: outcome.secrets[name] for name, file in files.items()}
+    return WrittenSetup(settings_file.write(home, tables, secrets), paths, people)
+
+
+def _list_allowed(rule: Mapping[str, Any]) -> list[Any]:
+    allowed = rule.get("allow", [])
+    return allowed if isinstance(allowed, list) else []
+
+
+def _find_entry(platform: str) -> EntryPoint:
+    entries = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    if platform not in entries:
+        known = ", ".join(sorted(entries))
+        raise NotFound(f"there is no setup of {platform[:80]!r}: there are {known}")
+    return entries[platform]
+
+
+async def _run_check(setup: PlatformSetup, answers: Mapping[str, str], session: SetupDialog) -> SetupOutcome:
+    """Run the check, that of another package in a thread of its own."""
+    if _find_entry(setup.platform).module.partition(".")[0] == _OWN_PACKAGE:
+        return await setup.check(answers, session)
+    thread = PluginThread(f"the setup of {setup.platform}")
+    try:
+        return await thread.run(lambda: setup.check(answers, session))
+    finally:
+        thread.request_stop()

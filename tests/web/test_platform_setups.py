@@ -1,0 +1,98 @@
+"""The setups of platforms over HTTP."""
+
+import logging
+import tomllib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.engine.world import World
+from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.web.site import INSTALLATION, Site, open_site
+from tests.web.site import TOKEN as WEB_TOKEN
+
+from keryx.core.ids import DEFAULT_PROFILE, PrincipalId
+from keryx.core.sessions import Viewer
+from keryx.store.db import Engine
+
+SETUPS = "/api/platforms/setups"
+pytestmark = pytest.mark.engines(Engine.SQLITE)
+
+
+@pytest.fixture
+def telegram(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTelegram]:
+    with FakeTelegram() as fake:
+        monkeypatch.setenv("KERYX_TELEGRAM_BASE_URL", fake.url)
+        yield fake
+
+
+@pytest.fixture
+async def site(world: World, tmp_path: Path) -> AsyncIterator[Site]:
+    installation = msgspec.structs.replace(INSTALLATION, home=tmp_path)
+    async with open_site(world.hub, world.clock, installation=installation) as made:
+        yield made
+
+
+async def test_each_platform_tells_what_it_needs(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "keryx.toml").write_text('[telegram]\nper_second = 1\n[telegram.work]\ntoken = "env:X"\n')
+    found = {s["platform"]: s for s in (await site.get(SETUPS))["setups"]}
+    assert found["telegram"]["title"] == "Telegram" and "@BotFather" in found["telegram"]["intro"]
+    assert found["telegram"]["accounts"] == ["telegram", "telegram.work"]
+    assert [f["name"] for f in found["telegram"]["fields"]] == ["token", "take_over"]
+    assert found["telegram"]["fields"][0]["secret"] and found["telegram"]["fields"][1]["flag"]
+    assert found["matrix"]["allow_example"] == "@you:example.org"
+    assert found["matrix"]["fields"][1]["unless"] == ["token"]
+
+
+async def test_answers_are_checked_and_written_and_not_logged(
+    site: Site, tmp_path: Path, telegram: FakeTelegram, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    body = {"answers": {"token": TOKEN}, "name": "work", "allow": ["7"]}
+    done = await site.post(f"{SETUPS}/telegram", body)
+    assert done["table"] == "telegram.work" and done["details"]["username"] == "keryx_bot"
+    assert done["summary"] == "The bot is @keryx_bot (Keryx)." and done["allow"] == ["7"] and done["steps"]
+    secret = tmp_path / "secrets" / "telegram-work-token"
+    written = tomllib.loads((tmp_path / "keryx.toml").read_text())
+    assert written == {
+        "telegram": {"work": {"token": f"file:{secret}"}},
+        "access": {"telegram": {"work": {"allow": ["7"]}}},
+    }
+    assert secret.read_text() == f"{TOKEN}\n"
+    assert TOKEN not in caplog.text and TOKEN not in str(done)
+
+
+async def test_wrong_answers_are_problems_and_nothing_is_written(
+    site: Site, tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    telegram.webhook = {"url": "https://other.example/bot"}
+    cases: list[tuple[int, str, dict[str, object], str]] = [
+        (404, "pigeon", {}, "there is no setup of 'pigeon'"),
+        (400, "telegram", {}, "Telegram needs token"),
+        (400, "telegram", {"answers": {"token": "hunter2"}}, "does not look like a Telegram token"),
+        (400, "telegram", {"answers": {"token": TOKEN, "colour": "red"}}, "does not ask for 'colour'"),
+        (400, "telegram", {"answers": {"token": TOKEN, "take_over": "no"}}, "choose yes"),
+        (400, "telegram", {"answers": {"token": TOKEN}, "name": "Über"}, "no name for an account"),
+        (400, "telegram", {"answers": {"token": f"{TOKEN}\x00"}}, "cannot be printed"),
+        (403, "telegram", {"answers": {"token": "424242:another-token"}}, "does not know this token"),
+        (409, "telegram", {"answers": {"token": TOKEN}}, "by a webhook"),
+    ]
+    for status, platform, body, words in cases:
+        told = await site.problem(status, "POST", f"{SETUPS}/{platform}", json=body)
+        assert words in told
+    (tmp_path / "keryx.toml").write_text("telegram = { per_second = 1 }\n")
+    answers = {"token": TOKEN, "take_over": "yes"}
+    told = await site.problem(400, "POST", f"{SETUPS}/telegram", json={"answers": answers})
+    assert "write in it, under [telegram]" in told
+    assert not (tmp_path / "secrets").exists()
+
+
+async def test_only_the_operator_of_a_process_with_settings_may_do_it(world: World, site: Site) -> None:
+    guest = Viewer(DEFAULT_PROFILE, PrincipalId("ann"))
+    async with open_site(world.hub, world.clock, operator=guest, token=WEB_TOKEN) as other:
+        other.client.headers["Authorization"] = f"Bearer {WEB_TOKEN}"
+        assert "only the operator" in await other.problem(403, "GET", SETUPS)
+        assert "only the operator" in await other.problem(403, "POST", f"{SETUPS}/telegram", json={})
+    async with open_site(world.hub, world.clock) as bare:
+        assert "keryx gateway setup" in await bare.problem(503, "GET", SETUPS)
