@@ -1,5 +1,9 @@
-# make serve   install what is needed into .venv and start Keryx on http://127.0.0.1:7337
-# make test    lint, types, layers and the whole test suite
+## make serve   install what is needed into .venv and start Keryx on http://127.0.0.1:7337
+## make test    lint, types, layers and the whole test suite
+## make check   lint, formatting, types and layers only
+## make faults  kill -9, full disks, broken syncs, dead nodes: about two hours
+## make bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour
+
 # how many tests run at once: two for each core, since tests wait for processes that they start
 WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 8 ? 8 : n)))
 # pytest keeps its compiled tests, which halves the time to collect them
@@ -8,8 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help serve test check format faults bench lock docs clean
 
 help:
-	@sed -n 's/^# //p' Makefile
-	@printf 'make check   lint, formatting, types and layers only\nmake faults  kill -9, full disks, broken syncs, dead nodes: some minutes\nmake bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour\n'
+	@sed -n 's/^## //p' Makefile
 
 serve: .venv/.serve
 	.venv/bin/keryx serve
