@@ -241,7 +241,8 @@ async def test_a_thread_on_an_answer_begins_with_what_led_to_it_and_needs_no_men
     agent = Scenes({})
     room = await enter(agent)
     room.matrix.open(ROOM, "@ben:fake.test", "@cleo:fake.test")
-    room.matrix.say(ROOM, "hello", **{"m.mentions": {"user_ids": [room.matrix.user]}})
+    mention = {"user_ids": [room.matrix.user]}
+    room.matrix.push(ROOM, {"msgtype": "m.text", "body": "hello", "m.mentions": mention})
     await room.reads("hello")
     await room.recorded(1)
     [answer] = list_sent(room)
