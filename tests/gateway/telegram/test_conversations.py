@@ -446,6 +446,19 @@ async def test_a_stop_gets_through_while_a_file_is_fetched(open_chat: Open) -> N
     await chat.shows(lambda bubbles: bubbles[-1].text == "answer to look")
 
 
+async def test_a_stop_ends_a_message_that_waits_for_its_file(open_chat: Open) -> None:
+    chat = await open_chat({})
+    show_slow_picture(chat, "look")
+    chat.telegram.say("and now?")
+    await count_inputs(chat, 2)
+    chat.telegram.say("/stop")
+    await chat.shows(lambda bubbles: len(bubbles) == 2)
+    said, answer = chat.telegram.texts()
+    assert said.startswith("Stopping") and answer == "answer to and now?"
+    assert chat.agent.views == [["and now?"]]
+    chat.telegram.release("slow")
+
+
 async def test_a_file_that_cannot_be_fetched_is_told_in_the_message(open_chat: Open) -> None:
     chat = await open_chat({})
     photo = [{"file_id": "none", "width": 9, "height": 9}]
