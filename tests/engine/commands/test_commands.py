@@ -21,6 +21,7 @@ from keryx.core.sessions import (
     TitleBy,
 )
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import LANGUAGES, NO_CHANGES
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
 from keryx.engine.commands import COMMANDS
@@ -429,3 +430,12 @@ async def test_odd_arguments_are_answered_with_a_sentence(world: World, text: st
         receipt = await world.say(f"/{command} {text}", user="ann")
         assert receipt.reply or receipt.turn
     assert (await world.ask("still here", principal=PrincipalId("ann"))).state is TurnState.DONE
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+async def test_the_first_words_of_keryx_are_few(world: World, language: str) -> None:
+    source = Source(platform=FAKE, chat="1", user="ann", user_name="ann", language=language)
+    greeting = await world.command("/start", source=source)
+    assert len(greeting.splitlines()) == 3
+    code = NO_CHANGES.speak(language).say("person.pairing", platform=FAKE, code="AAAA", minutes=60)
+    assert len(code.splitlines()) <= 12

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -58,7 +59,7 @@ class Files(RecordingAdapter):
         return Attachment(name=file.name, mime=file.mime, body=body)
 
 
-def with_files(text: str, *names: str, **fields: object) -> InboundMessage:
+def with_files(text: str, *names: str, **fields: Any) -> InboundMessage:
     files = tuple(RemoteFile(reference=name, name=f"{name}.png", mime="image/png") for name in names)
     return inbound(text, files=files, **fields)
 

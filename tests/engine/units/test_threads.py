@@ -67,8 +67,7 @@ async def test_a_thread_on_an_answer_begins_with_what_led_to_it(begin: Begin) ->
 async def test_in_a_thread_of_others_nothing_is_told_that_was_said_elsewhere(begin: Begin) -> None:
     world = await begin(policy=POLICY)
     private = await ask(world, said("my secret", chat="ann", direct=True))
-    title = (await world.hub.session(OPERATORS, private.session or "")).id
-    await world.hub.receive(said(f"/resume {title}"))
+    await world.hub.receive(said(f"/resume {private.session}"))
     await ask(world, said("in public"))
     sent = await world.delivered(3)
     thread = await ask(world, said("what did ann say?", user="bob", root=sent[-1].receipts[0]))
@@ -86,7 +85,8 @@ async def test_a_thread_in_a_direct_chat_has_the_whole_conversation(begin: Begin
     await world.delivered(1)
     thread = await ask(world, said("aside", chat="ann", direct=True, root="fake-0"))
     assert (await world.transcript(thread.session))[:2] == ["user: one", "assistant: one"]
-    assert (await world.hub.session(OPERATORS, thread.session or "")).parent == first.session
+    assert thread.session and first.session
+    assert (await world.hub.session(OPERATORS, thread.session)).parent == first.session
 
 
 async def test_a_thread_on_a_message_of_a_person_begins_empty(begin: Begin) -> None:

@@ -41,6 +41,15 @@ class Room:
         except TimeoutError:
             raise AssertionError(f"the room shows {self.matrix.texts(ROOM)}, not {texts}") from None
 
+    async def shows(self, count: int) -> list[str]:
+        """Wait until the room shows this many messages of Keryx, and return them."""
+        await self.world.eventually(lambda: len(self.matrix.texts(ROOM)) >= count)
+        return self.matrix.texts(ROOM)
+
+    async def recorded(self, count: int) -> None:
+        """Wait until this many messages of Keryx are known to have arrived."""
+        await self.world.until(lambda tx: tx.rows("select count(*) from receipts") == [(count,)])
+
     def show_file(self, name: str, *, caption: str = "") -> str:
         self.matrix.files["f"] = b"%PDF"
         content = {"msgtype": "m.file", "filename": name, "url": "mxc://fake.test/f", "info": {"size": 4}}
@@ -166,6 +175,7 @@ async def test_of_files_that_belong_together_one_can_be_deleted(enter: Enter) ->
     first = room.show_file("a.pdf", caption="first")
     room.show_file("b.pdf", caption="second")
     await room.count_inputs(2)
+    await room.world.until(lambda tx: not tx.rows("select 1 from downloads"))
     redact(room, first)
     await room.world.until(lambda tx: bool(tx.row("select 1 from messages where mark = 'withdrawn'")))
     await room.world.flow(room.reads("second"), step=0.3)
@@ -193,15 +203,13 @@ async def test_a_slow_file_in_one_room_holds_up_no_other(enter: Enter) -> None:
     other = "!other:fake.test"
     room.matrix.open(other)
     room.matrix.hold("f")
-    slow = room.show_file("a.pdf", caption="look")
+    room.show_file("a.pdf", caption="look")
     room.matrix.say(other, "hello")
-    async with asyncio.timeout(SECONDS):
-        while room.matrix.texts(other) != ["hello"]:
-            await asyncio.sleep(0.005)
-            room.world.node.check()
-    assert room.matrix.texts(ROOM) == [] and slow
+    await room.world.eventually(lambda: room.matrix.texts(other) == ["hello"])
+    assert room.matrix.texts(ROOM) == []
     room.matrix.release("f")
-    await room.world.flow(room.reads("I see"), step=0.3)
+    room.world.advance(2)
+    await room.reads("I see")
 
 
 async def test_a_file_that_is_deleted_while_it_is_fetched_does_not_hold_its_turn(enter: Enter) -> None:
@@ -211,7 +219,9 @@ async def test_a_file_that_is_deleted_while_it_is_fetched_does_not_hold_its_turn
     slow = room.show_file("a.pdf")
     await room.count_inputs(2)
     redact(room, slow)
-    await room.world.flow(room.reads("nothing there"), step=0.3)
+    await room.world.until(lambda tx: bool(tx.row("select 1 from messages where mark = 'withdrawn'")))
+    room.world.advance(2)
+    await room.reads("nothing there")
     assert await marks(room) == [("look", None), ("[a.pdf]", Mark.WITHDRAWN)]
     room.matrix.release("f")
 
@@ -231,15 +241,27 @@ async def test_a_thread_on_an_answer_begins_with_what_led_to_it_and_needs_no_men
     agent = Scenes({})
     room = await enter(agent)
     room.matrix.open(ROOM, "@ben:fake.test", "@cleo:fake.test")
-    room.matrix.say(ROOM, "hello", **{"m.mentions": {"user_ids": [room.matrix.user]}})
+    mention = {"user_ids": [room.matrix.user]}
+    room.matrix.push(ROOM, {"msgtype": "m.text", "body": "hello", "m.mentions": mention})
     await room.reads("hello")
+    await room.recorded(1)
     [answer] = list_sent(room)
     in_thread(room, answer, "why?")
     await room.reads("hello", "why?")
     in_thread(room, answer, "and how?", user="@cleo:fake.test")
     await room.reads("hello", "why?", "and how?")
     room.matrix.say(ROOM, "among ourselves")
-    assert [m.text for m in await room.stored()] == ["hello", "hello", "why?", "why?", "and how?", "and how?"]
+    [longest] = await room.world.read(
+        lambda tx: tx.rows("select session from messages group by session order by count(*) desc limit 1")
+    )
+    assert await room.world.transcript(longest[0]) == [
+        "user: hello",
+        "assistant: hello",
+        "user: why?",
+        "assistant: why?",
+        "user: and how?",
+        "assistant: and how?",
+    ]
     assert agent.asked == ["hello", "why?", "and how?"]
 
 
@@ -249,14 +271,9 @@ async def test_a_thumb_on_a_question_answers_it(enter: Enter) -> None:
 
     room = await enter(Scenes({"find": [ask, TextDelta("In the attic.")]}))
     room.matrix.say(ROOM, "find it")
-    async with asyncio.timeout(SECONDS):
-        while not room.matrix.texts(ROOM):
-            await asyncio.sleep(0.005)
+    await room.shows(1)
+    await room.recorded(1)
     [question] = list_sent(room)
     relation = {"rel_type": "m.annotation", "event_id": question, "key": "👎"}
     room.matrix.push(ROOM, {"m.relates_to": relation}, kind="m.reaction")
-    async with asyncio.timeout(SECONDS):
-        while len(room.matrix.texts(ROOM)) < 3:
-            await asyncio.sleep(0.005)
-            room.world.node.check()
-    assert room.matrix.texts(ROOM)[1:] == ["Denied: May I look?", "In the attic."]
+    assert (await room.shows(3))[1:] == ["Denied: May I look?", "In the attic."]

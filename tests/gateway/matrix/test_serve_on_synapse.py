@@ -112,6 +112,41 @@ def test_a_room_of_several_its_threads_and_a_direct_room_are_answered_each_in_it
     }
 
 
+def test_a_thread_on_an_answer_knows_what_led_to_it_and_needs_no_mention(
+    keryx: Cli, ann: Person, bob: Person, bot: Person
+) -> None:
+    with killed(keryx):
+        room = ann.room(bob, bot)
+        bob.join(room)
+        ann.wait_for(lambda: bot.user in ann.members(room))
+        ann.say(room, "the question", mention=bot.user)
+        ann.wait_for(lambda: ann.answers(room, by=bot) == ["the question"])
+        [answer] = [seen.id for seen in ann.sees(room) if seen.sender == bot.user]
+        bob.say(room, "and why?", thread=answer)
+        ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 2)
+        bob.say(room, "among ourselves")
+        ann.say(room, "in the thread again", thread=answer)
+        ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 3)
+        told = keryx.ok("why", answer).out
+    assert ann.answers(room, by=bot) == ["the question", "and why?", "in the thread again"]
+    sessions = [s["session"]["id"] for s in keryx.json("sessions", "list")["sessions"]]
+    shown = [keryx.ok("sessions", "show", session).out for session in sessions]
+    assert any("the question" in text and "in the thread again" in text for text in shown)
+    assert "came by lane" in told and "allowed by `allow` of [access.matrix]" in told
+
+
+def test_a_question_is_answered_by_a_reaction(keryx: Cli, ann: Person, bot: Person) -> None:
+    room = begun(keryx, ann, bot)
+    with killed(keryx):
+        ann.say(room, "!ask delete it all")
+        ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 3)
+        question = [seen.id for seen in ann.sees(room) if seen.sender == bot.user][-1]
+        relation = {"rel_type": "m.annotation", "event_id": question, "key": "👍"}
+        ann.send(room, {"m.relates_to": relation}, kind="m.reaction")
+        ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 5)
+    assert ann.answers(room, by=bot)[3:] == ["Allowed once: May the echo agent go on?", "Answered: allow"]
+
+
 def test_an_edit_of_a_question_that_waits_changes_it(keryx: Cli, ann: Person, bot: Person) -> None:
     room = begun(keryx, ann, bot)
     with killed(keryx):

@@ -83,6 +83,13 @@ values ('j', 'default', 'ann', 'n', 'n', '"x"', '[]', 1,"""
         ("update turns set finished_at = null where state = 'done'", "turn states", "is done and does not look it"),
         ("update turns set finished_at = 1 where state = 'queued'", "turn states", "is queued and does not look it"),
         ("update turns set input_seq = 99", "turn inputs", "answers message 99"),
+        ("update turns set ready_at = null where state = 'queued'", "line of turns", "no worker will find it"),
+        (
+            "insert into downloads (session, seq, part, turn, platform, account, file, created_at)"
+            """ select id, 99, 0, 't', 'p', '', '{"reference":"r","name":"n"}', 0 from sessions limit 1""",
+            "files to fetch",
+            "belongs to message 99",
+        ),
         ("update turns set state = 'merged', finished_at = 1 where state = 'queued'", "merged turns", "merged into nothing"),
         ("update turns set merged_into = 'gone' where state = 'done'", "merged turns", "merged into gone"),
         ("insert into pieces (turn, n, body) values ('t', 1, 'x')", "drafts", "no running turn"),

@@ -371,7 +371,8 @@ class Hub(HubPart):
     def stop(
         self, tx: Transaction, viewer: Viewer, session: SessionId, *, queue: bool = False
     ) -> Turn | None:
-        """Ask the running turn to stop and return it, `None` if there is none. With `queue`, cancel queued turns too."""
+        """Ask the running turn to stop and return it, or cancel the next turn if that waits for its files; `None` if there is
+        neither. With `queue`, cancel queued turns too."""
         return control.stop(tx, sessions.get(tx, session, viewer=viewer).id, queue=queue)
 
     @write_unit("cancel")

@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
 
 import anyio
 
@@ -108,13 +109,17 @@ class Downloader:
         return await self._database.write("downloads.claim", work)
 
     async def _fetch(self, adapter: SupportsDownloads, download: Download) -> None:
-        """Fetch a file and put it, or what became of it, into its message. If that cannot be recorded, it is fetched again."""
+        """Fetch a file and put it, or what became of it, into its message. While the store is not available, repeat it."""
         try:
-            work = await self._try_fetch(adapter, download)
-            await self._database.write("downloads.settle", work)
-        except KeryxError as exc:
-            log.warning("cannot record what became of a file: %s", exc)
-            await self._release_own()
+            for failures in count(1):
+                try:
+                    work = await self._try_fetch(adapter, download)
+                    await self._database.write("downloads.settle", work)
+                except KeryxError as exc:
+                    log.warning("cannot record what became of a file: %s", exc)
+                    await self._clock.sleep(_BACKOFF.seconds(failures))
+                else:
+                    return
         finally:
             self._active -= 1
             self._work.signal()

@@ -24,7 +24,7 @@ from keryx.core.texts import Phrase
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import answers, place
-from keryx.store import lanes, messages, projects, questions, sessions, turns
+from keryx.store import downloads, lanes, messages, projects, questions, sessions, turns
 from keryx.store.db import Transaction
 
 _RESET_NOTICES = {
@@ -81,14 +81,21 @@ def check_model(model: str | None, known: tuple[str, ...]) -> None:
 
 
 def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | None:
-    """Ask the running turn to stop and return it, `None` if there is none. With `queue`, cancel queued turns too."""
+    """Ask the running turn to stop and return it, or cancel the next turn if that waits for its files; `None` if there is
+    neither. With `queue`, cancel queued turns too."""
     sessions.lock(tx, session)
-    running = turns.find_running(tx, session)
-    if running:
-        turns.request_cancel(tx, running)
+    stopped = turns.find_running(tx, session)
+    if stopped:
+        turns.request_cancel(tx, stopped)
+    else:
+        stopped = next(iter(turns.list_queued(tx, session)), None)
+        if stopped and downloads.has_any(tx, stopped.id):
+            _cancel_queued(tx, stopped)
+        else:
+            stopped = None
     if queue:
         clear_queue(tx, session)
-    return running
+    return stopped
 
 
 def clear_queue(tx: Transaction, session: SessionId) -> int:

@@ -105,7 +105,8 @@ def _resume_turn(tx: Transaction, id_: TurnId) -> None:
 
 
 def cancel(tx: Transaction, message: Message) -> None:
-    """Fetch no more files of a message that was deleted. The caller has locked the session."""
+    """Fetch no more files of a message that was deleted or erased."""
+    sessions.lock(tx, message.session)
     if downloads.remove_for_message(tx, message.session, message.seq) and message.turn:
         _resume_turn(tx, message.turn)
 

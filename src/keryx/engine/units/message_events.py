@@ -34,6 +34,8 @@ def apply_edit(
     if session is None or original is None:
         return Receipt(duplicate=False, session=session)
     sessions.lock(tx, session)
+    # A file may have been put into it before the lock.
+    original = messages.get(tx, session, original.seq)
     text, parts = join_text(inbound.parts), inbound.parts
     edited = Receipt(duplicate=False, session=session, turn=original.turn, seq=original.seq)
     is_text = not inbound.files and not media.filter_media(parts)

@@ -8,8 +8,8 @@ from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.messages import Notice, Role, text_parts
 from keryx.core.sessions import Viewer
-from keryx.engine.units import control
-from keryx.store import access, downloads, jobs, lanes, media, messages, overheard, people, sessions
+from keryx.engine.units import control, downloads
+from keryx.store import access, jobs, lanes, media, messages, overheard, people, sessions
 from keryx.store.admin import session_export
 from keryx.store.db import Transaction
 
@@ -53,7 +53,7 @@ def erase(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Non
     for session, seq in people.list_messages_elsewhere(tx, profile=profile, person=principal):
         message = messages.get(tx, session, seq)
         parts = (Notice(ERASED),) if message.role is Role.NOTICE else text_parts(ERASED)
-        downloads.remove_for_message(tx, session, seq)
+        downloads.cancel(tx, message)
         messages.redact(tx, message, parts)
         media.unlink(tx, session, message.parts, seq=seq)
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=principal):

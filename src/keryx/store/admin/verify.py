@@ -162,6 +162,27 @@ _CHECKS: list[tuple[str, StoreCheck]] = [
         """,
     ),
     _make_sql_check(
+        "line of turns",
+        "is the next of session {0} and waits for no file, and no worker will find it",
+        """
+        select t.id, t.session from turns t
+        where t.state = 'queued' and t.ready_at is null
+          and not exists (select 1 from turns r where r.session = t.session and r.state = 'running')
+          and not exists (
+            select 1 from turns q where q.session = t.session and q.state = 'queued' and q.position < t.position
+          )
+          and not exists (select 1 from downloads d where d.turn = t.id)
+        """,
+    ),
+    _make_sql_check(
+        "files to fetch",
+        "belongs to message {0} of session {1}, which does not exist",
+        """
+        select cast(d.position as text), d.seq, d.session from downloads d
+        where not exists (select 1 from messages m where m.session = d.session and m.seq = d.seq)
+        """,
+    ),
+    _make_sql_check(
         "merged turns",
         "is {0}, merged into {1}",
         """
