@@ -55,7 +55,10 @@ def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
     wanted = _parse(text)
     inner = wanted
     for name in table.split("."):
-        inner = inner.setdefault(name, {})
+        found: object = inner.setdefault(name, {})
+        if not isinstance(found, dict):
+            raise Invalid(f"keryx.toml has a value for {name} where [{table}] is to be: remove it first")
+        inner = cast(dict[str, Any], found)
     inner.update(values)
     new = _edit_lines(text.splitlines(), table, values)
     try:

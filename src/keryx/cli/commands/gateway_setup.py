@@ -53,7 +53,8 @@ def build_command(setup: PlatformSetup) -> Command:
     options["json"] = (Json, False)
 
     async def command(**given: Any) -> None:
-        await _run(setup, given)
+        # Options that were not given are left out.
+        await _run(setup, {option: given.get(option, default) for option, (_, default) in options.items()})
 
     _describe(command, setup.platform, _build_help(setup), options)
     return command
