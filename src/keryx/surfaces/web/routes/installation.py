@@ -41,6 +41,7 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         who=sign_ins.present_caller(request, request.caller),
         version=installation.version,
         agent=installation.agent,
+        profiles=list(installation.profiles) if request.viewer.principal == OPERATOR else [],
         cursor=home.cursor,
         sessions=presenters.session_page(home.page),
         projects=[presenters.project(p) for p in home.projects],
