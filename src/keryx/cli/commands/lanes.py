@@ -140,4 +140,6 @@ async def instruct(
     """
     async with open_hub() as access:
         await access.hub.lanes.set_instructions(access.viewer, key, text)
-    report("Told from the next message on." if text else "No instructions any more.", json, lane=key)
+    report(
+        "Saved. It applies from the next message." if text else "No instructions any more.", json, lane=key
+    )

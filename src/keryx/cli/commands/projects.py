@@ -93,7 +93,7 @@ async def instruct(
     async with open_hub() as access:
         project = await access.hub.projects.set_instructions(access.viewer, name, text)
     output.write_result(
-        "Told from the next message on." if text else "No instructions any more.", project, json
+        "Saved. It applies from the next message." if text else "No instructions any more.", project, json
     )
 
 
