@@ -176,7 +176,7 @@ async def test_everything_from_a_message_on_is_taken_back(site: Site, world: Wor
 async def test_old_conversations_are_previewed_then_archived_or_deleted(site: Site, world: World) -> None:
     old, pinned = await begun(site, world, "old"), await begun(site, world, "pinned")
     await site.patch(f"/api/sessions/{pinned}", {"pinned": True})
-    world.clock.advance(timedelta(days=40))
+    world.advance(timedelta(days=40))
     new = await begun(site, world, "new")
     before = (world.clock.now() - timedelta(days=30)).isoformat()
     preview = await site.get("/api/prunable", params={"before": before})

@@ -117,7 +117,8 @@ async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.
             platform_setups.read_configured, home, label, dict(os.environ)
         )
         session = SetupSession(label, configured, shown.append)
-        outcome = await platform_setups.check(setup, body.answers, session, seconds=_CHECK_SECONDS)
+        answers = platform_setups.add_allowed(setup, body.answers, body.allow)
+        outcome = await platform_setups.check(setup, answers, session, seconds=_CHECK_SECONDS)
         written = await anyio.to_thread.run_sync(platform_setups.write, home, label, outcome, body.allow)
     return schema.SetupResult(
         table=label,
