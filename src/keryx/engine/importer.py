@@ -342,5 +342,5 @@ class _RecordReader:
         missing = session.last_seq - (self._next - 1)
         if missing > 0:
             self._report.add_problem(
-                self._line, f"the last {missing} messages are missing", session=session.id
+                self._line, f"{format_count(missing, 'message')} missing at the end", session=session.id
             )

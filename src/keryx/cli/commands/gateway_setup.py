@@ -178,8 +178,8 @@ def _collect_answers(
     for field in setup.fields:
         value = given[_name_option(field)]
         if field.name == ALLOW:
-            value = ",".join(value or [])
-        if field.secret and value is not None:
+            answers[ALLOW] = ",".join(value or []) or platform_setups.find_variable(field, label, os.environ)
+        elif field.secret and value is not None:
             answers[field.name] = _read_secret_file(value)
         elif field.flag:
             answers[field.name] = YES if value else ""
