@@ -44,10 +44,11 @@ def test_tables_and_secrets_are_written_together_or_not_at_all(tmp_path: Path) -
         0o600,
         0o600,
     ]
-    path.write_text("a = { b = 1 }\n")
-    with pytest.raises(Invalid, match=r"write in it, under \[a\.b\]"):
-        settings_file.write(home, {"a.b": {"x": "1"}}, {"a-token": "another"})
-    assert secret.read_text() == "s3cret\n" and path.read_text() == "a = { b = 1 }\n"
+    for text, told in (("a = { c = 1 }\n", r"write in it, under \[a\.b\]"), ("a = 1\n", "has a value for a")):
+        path.write_text(text)
+        with pytest.raises(Invalid, match=told):
+            settings_file.write(home, {"a.b": {"x": "1"}}, {"a-token": "another"})
+        assert secret.read_text() == "s3cret\n" and path.read_text() == text
 
 
 def test_a_table_that_is_not_there_is_empty(tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
 """Settings from keryx.toml and the environment, read once and validated."""
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from keryx import setting_errors
 from keryx.agents import agent_config
 from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import Model, local_model
@@ -34,6 +34,7 @@ from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.commands import COMMANDS
 from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, Retention
+from keryx.setting_errors import WrongSetting
 from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup
 from keryx.surfaces.web.settings import WebSettings
 
@@ -49,19 +50,6 @@ _OTHER_VARIABLES = {
     f"{PREFIX}WEB_TOKEN",
     f"{PREFIX}WEB_PASSWORD",
 }
-_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
-_WRONG_WORD = re.compile(r"Invalid enum value '(.*)'\Z")
-_EXPECTED = re.compile(r"Expected `([^`]+)`, got `[^`]+`")
-_TYPE_NAMES = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "a text",
-    "array": "a list",
-    "object": "a table",
-}
-_INDEX = re.compile(r"\[[^\]]*\]")
-_TOML_LINE = re.compile(r"""\s*(?:\[\[?\s*(?P<table>[^\]]+?)\s*\]|(?P<key>[\w."'-]+)\s*=)""")
 _TABLES_WITH_IDS = ("access", "profiles", "rules")
 
 
@@ -320,11 +308,11 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         for name in settings.profiles:
             ids.parse_profile(name)
         return settings
-    except _WrongSetting as exc:
-        raise Invalid(_locate(exc.name, exc.word, environ) + str(exc)) from exc
+    except WrongSetting as exc:
+        raise Invalid(_locate(exc, environ) + str(exc)) from exc
     except msgspec.ValidationError as exc:
-        wrong = _explain_error(str(exc))
-        raise Invalid(_locate(wrong.name, wrong.word, environ) + str(wrong)) from exc
+        wrong = setting_errors.explain(str(exc), Settings, more=list_platforms(), hidden=["platforms"])
+        raise Invalid(_locate(wrong, environ) + str(wrong)) from exc
 
 
 def find_unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -332,7 +320,7 @@ def find_unknown_variables(environ: Mapping[str, str]) -> list[str]:
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _list_names(Settings)} | _OTHER_VARIABLES
     foreign = tuple(_variable_prefix(platform) for platform in list_platforms())
     return [
-        f"Unknown setting {name}{_suggest(name, known)}"
+        f"Unknown setting {name}{setting_errors.suggest(name, known)}"
         for name in sorted(environ)
         if name.startswith(PREFIX)
         and name not in known
@@ -421,82 +409,12 @@ def _hide_secrets(value: Any, *, secret: bool = False) -> Any:
     return "***" if secret and not str(value).startswith(("env:", "file:")) else cast(object, value)
 
 
-class _WrongSetting(Exception):
-    """`name` is the dotted name of a setting, `word` what was written there if that is known."""
-
-    def __init__(self, name: str, text: str, word: str = "") -> None:
-        super().__init__(text)
-        self.name = name
-        self.word = word
-
-
-def _explain_error(text: str) -> _WrongSetting:
-    """Say what is wrong in the words of the settings: msgspec says `Expected ... - at `$.limits.at_once``."""
-    what, _, where = text.partition(" - at `$")
-    where = where.rstrip("`").removeprefix(".").replace("[...]", ".*")
-    hint = _find_hint(where)
-    if unknown := _UNKNOWN_FIELD.search(what):
-        name = f"{where}.{unknown[1]}" if where else unknown[1]
-        known = {*get_type_hints(hint), *(() if where else list_platforms())} - {"platforms"}
-        return _WrongSetting(
-            name, f"Unknown setting {name}{_suggest(unknown[1], known, name[: -len(unknown[1])])}"
-        )
-    if (wrong := _WRONG_WORD.search(what)) and isinstance(hint, type) and issubclass(hint, StrEnum):
-        words = [item.value for item in hint]
-        near = difflib.get_close_matches(wrong[1], words, n=1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
-        return _WrongSetting(
-            where, f"{where} = {wrong[1]!r} is not known. Choose {', '.join(words)}.{meant}", wrong[1]
-        )
-    what = _EXPECTED.sub(lambda found: f"write {_TYPE_NAMES.get(found[1], found[1])}", what)
-    return _WrongSetting(where, f"{where}: {what}" if where else what)
-
-
-def _find_hint(where: str) -> Any:
-    """Return the type of a setting by its path, such as `tools[0].policy` or `agents.*.kind`."""
-    hint: Any = Settings
-    for part in where.split(".") if where else ():
-        hint = hint if part == "*" else get_type_hints(hint)[_INDEX.sub("", part)]
-        if part == "*" or _INDEX.search(part):
-            hint = [a for a in get_args(hint) if a is not Ellipsis][-1]
-        hint = next((a for a in get_args(hint) if a is not type(None) and type(None) in get_args(hint)), hint)
-    return hint
-
-
-def _suggest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {prefix}{near[0]}?" if near else "; `keryx config example` shows every setting."
-
-
-def _locate(name: str, word: str, environ: Mapping[str, str]) -> str:
+def _locate(wrong: WrongSetting, environ: Mapping[str, str]) -> str:
     """Return where a setting was written, to stand before what is wrong with it."""
-    if variable := next((key for known, (key, _) in _read_variables(environ).items() if known == name), None):
+    variables = _read_variables(environ).items()
+    if variable := next((key for known, (key, _) in variables if known == wrong.name), None):
         return f"{variable}: "
-    path = find_home(environ) / "keryx.toml"
-    if not path.is_file():
-        return "the configuration is wrong: "
-    lines = list(_list_names_of_lines(path.read_text(encoding="utf-8")))
-    found: list[tuple[int, str]] = []
-    parts = _INDEX.sub("", name).split(".")
-    # Within an inline table there is only the line of the table.
-    while parts and not found:
-        pattern = r"\.".join("[^.]+" if part == "*" else re.escape(part) for part in parts)
-        found = [(number, line) for number, line, full in lines if re.fullmatch(pattern, full)]
-        parts.pop()
-    written = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)" if word else "")
-    number = next((number for number, line in found if written.search(line)), None)
-    return f"{path}, line {number}: " if number else f"{path}: "
-
-
-def _list_names_of_lines(text: str) -> Iterator[tuple[int, str, str]]:
-    """Return the number, the text and the dotted name of each line that has one."""
-    table = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := _TOML_LINE.match(line):
-            name = re.sub(r"""["']""", "", found["table"] or found["key"])
-            if found["table"]:
-                table = name
-            yield number, line, name if found["table"] or not table else f"{table}.{name}"
+    return setting_errors.locate(find_home(environ) / "keryx.toml", wrong)
 
 
 def find_home(environ: Mapping[str, str]) -> Path:
@@ -556,13 +474,13 @@ def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
     tables = {name: values[name] for name in foreign if name in list_platforms()}
     for platform, table in tables.items():
         if not isinstance(table, dict):
-            raise _WrongSetting(platform, f"write [{platform}] and its settings below it")
+            raise WrongSetting(platform, f"write [{platform}] and its settings below it")
         for key, value in _flatten({platform: table}).items():
             if _SECRET_NAME.search(key.rpartition(".")[2]) and not str(value).startswith(("env:", "file:")):
-                raise _WrongSetting(key, f"{key}: write env:NAME or file:PATH, not the secret itself")
+                raise WrongSetting(key, f"{key}: write env:NAME or file:PATH, not the secret itself")
     rest = {name: value for name, value in values.items() if name not in tables}
     if "platforms" in rest:
-        raise _WrongSetting("platforms", "write [telegram], not [platforms.telegram]")
+        raise WrongSetting("platforms", "write [telegram], not [platforms.telegram]")
     return {**rest, "platforms": tables}
 
 
@@ -655,7 +573,7 @@ def _parse_spans(value: Any, hint: Any, name: str) -> Any:
 def _parse_span(name: str, value: Any) -> timedelta:
     span = durations.parse(value) if isinstance(value, str) else None
     if span is None:
-        raise _WrongSetting(
+        raise WrongSetting(
             name, f"{name} = {value!r} is not a duration. Write 30s, 10m, 2h or 7d.", str(value)
         )
     return span

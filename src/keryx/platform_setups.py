@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from keryx import settings_file
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 # The answer to a field that is a flag.
 YES = "yes"
+# Every setup can be told who may talk. One that wants to check the ids has a field of this name.
+ALLOW = "allow"
+_RESERVED_NAMES = frozenset({"name", "json"})
 _ACCOUNT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
 _SECRET_NAME = re.compile(r"token|secret|password|key\Z")
 _OWN_PACKAGE = "keryx"
@@ -32,13 +35,16 @@ _MAX_ANSWER_CHARS = 10_000
 _MAX_ERROR_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
 class SetupSession:
-    """The account that is set up, as its check sees it."""
+    """The account that is set up, as its check sees it. A check of another package calls `write` in a thread of its own."""
 
-    label: str
-    configured: Mapping[str, object]
-    show: Callable[[str], None]
+    def __init__(self, label: str, configured: Mapping[str, object], write: Callable[[str], None]) -> None:
+        self.label = label
+        self.configured = configured
+        self._write = write
+
+    def show(self, text: str) -> None:
+        self._write(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ def load(platform: str) -> PlatformSetup:
         raise Unavailable(f"the setup of {platform}, {entry.value}, cannot be used ({why})") from exc
     if not isinstance(setup, PlatformSetup) or setup.platform != platform:
         raise Unavailable(f"{entry.value} is no setup of {platform}: its package is wrong")
+    if wrong := next((field.name for field in setup.fields if field.name in _RESERVED_NAMES), None):
+        raise Unavailable(f"{entry.value} has a field {wrong!r}, which every setup has: its package is wrong")
     return setup
 
 
@@ -138,6 +146,12 @@ async def check(
         ) from None
 
 
+def add_allowed(setup: PlatformSetup, answers: Mapping[str, str], allow: Sequence[str]) -> dict[str, str]:
+    """Return the answers with the people who may talk, if the setup asks for them itself."""
+    asked = any(field.name == ALLOW for field in setup.fields)
+    return {**answers, ALLOW: ",".join(allow)} if asked and allow else dict(answers)
+
+
 def complete_answers(setup: PlatformSetup, answers: Mapping[str, str]) -> dict[str, str]:
     """Return the answer to each field, stripped, with defaults. Raise `Invalid` for an answer that is unknown, missing or
     not among the choices."""
@@ -167,17 +181,17 @@ def write(home: Path, label: str, outcome: SetupOutcome, allow: Sequence[str] = 
         label: {**outcome.settings, **{name: f"file:{path}" for name, path in paths.items()}}
     }
     access = f"access.{label}"
-    known = [str(person) for person in _list_allowed(settings_file.read_table(home, access))]
+    known = _list_allowed(settings_file.read_table(home, access))
     people = tuple(dict.fromkeys((*outcome.allow, *allow)))
     if added := [person for person in people if person not in known]:
-        tables[access] = {"allow": [*known, *added]}
+        tables[access] = {ALLOW: [*known, *added]}
     secrets = {file: outcome.secrets[name] for name, file in files.items()}
     return WrittenSetup(settings_file.write(home, tables, secrets), paths, people)
 
 
-def _list_allowed(rule: Mapping[str, Any]) -> list[Any]:
-    allowed = rule.get("allow", [])
-    return allowed if isinstance(allowed, list) else []
+def _list_allowed(rule: Mapping[str, Any]) -> list[str]:
+    allowed: object = rule.get(ALLOW, [])
+    return [str(person) for person in cast(list[object], allowed)] if isinstance(allowed, list) else []
 
 
 def _find_entry(platform: str) -> EntryPoint:

@@ -22,10 +22,13 @@ def format_variable(table: str, name: str) -> str:
 
 def read_table(home: Path, table: str) -> Mapping[str, Any]:
     """Return `[table]` of keryx.toml, which is empty if there is none. Raise `Invalid` for a file that cannot be read."""
-    found: object = _parse(_read(home / "keryx.toml"))
+    found = _parse(_read(home / "keryx.toml"))
     for name in table.split("."):
-        found = cast(dict[str, Any], found).get(name) if isinstance(found, dict) else None
-    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+        inner: object = found.get(name)
+        if not isinstance(inner, dict):
+            return {}
+        found = cast(dict[str, Any], inner)
+    return found
 
 
 def write(
@@ -55,7 +58,10 @@ def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
     wanted = _parse(text)
     inner = wanted
     for name in table.split("."):
-        inner = inner.setdefault(name, {})
+        found: object = inner.setdefault(name, {})
+        if not isinstance(found, dict):
+            raise Invalid(f"keryx.toml has a value for {name} where [{table}] is to be: remove it first")
+        inner = cast(dict[str, Any], found)
     inner.update(values)
     new = _edit_lines(text.splitlines(), table, values)
     try:

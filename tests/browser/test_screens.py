@@ -177,7 +177,7 @@ def test_a_job_is_added_run_rested_and_removed(screens: Tab) -> None:
     job = screens.page.locator("tbody tr", has_text="Check the news")
     expect(job).to_contain_text("to local:news")
     job.get_by_role("button", name="Run Check the news now").click()
-    expect(job).to_contain_text("done · sent")
+    expect(job).to_contain_text("done · arrived")
     job.get_by_role("button", name="Pause").click()
     expect(job.get_by_role("button", name="Resume")).to_be_visible()
     job.get_by_role("button", name="Runs of").click()
@@ -187,3 +187,19 @@ def test_a_job_is_added_run_rested_and_removed(screens: Tab) -> None:
     job.get_by_role("button", name="Remove").click()
     screens.page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     expect(screens.page.get_by_role("heading", name="Nothing is scheduled")).to_be_visible()
+
+
+def test_old_conversations_are_archived_after_a_look_at_them(screens: Tab) -> None:
+    screens.open("/settings")
+    block = screens.page.locator("section.block", has_text="Old conversations")
+    block.get_by_label("Not used for").select_option("730")
+    block.get_by_role("button", name="Show what would go").click()
+    expect(screens.page.get_by_text("No conversation is that old.")).to_be_visible()
+    block.get_by_label("Not used for").select_option("7")
+    block.get_by_role("button", name="Show what would go").click()
+    dialog = screens.page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading")).to_have_text("Archive 3 conversations?")
+    expect(dialog.get_by_role("listitem").first).to_contain_text("Names for a sailing boat")
+    dialog.get_by_role("button", name="Archive").click()
+    expect(screens.page.get_by_text("Archived 3 conversations.")).to_be_visible()
+    expect(screens.rows().filter(has_text="Names for a sailing boat")).to_have_count(0)

@@ -251,3 +251,17 @@ def test_a_compaction_is_one_marker_with_its_summary_live_and_after_a_reload(
             marker.locator("summary").click()
             expect(marker.locator("strong")).to_be_visible()
             expect(page.page.get_by_text("short")).to_have_count(1)
+
+
+def test_everything_from_a_message_on_is_taken_back_and_restored(page: Tab) -> None:
+    page.begin("first", "first")
+    for text in ("second", "third"):
+        page.ask(text, text)
+    message = page.page.locator(".message.user").nth(1)
+    message.hover()
+    message.get_by_role("button", name="Take back from here on").click()
+    expect(page.page.get_by_text("Took back 2 turns.")).to_be_visible()
+    expect(page.composer).to_have_value("second")
+    expect(page.answers).to_have_text(["first"])
+    page.page.get_by_role("status").get_by_role("button", name="Redo").click()
+    expect(page.answers).to_have_text(["first", "second", "third"])

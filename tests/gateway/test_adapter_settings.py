@@ -63,6 +63,25 @@ def test_wrong_settings_are_named(table: dict[str, object], why: str) -> None:
     assert "geheim" not in str(caught.value)
 
 
+def test_a_wrong_setting_is_told_with_its_place_and_what_was_meant(tmp_path: Path) -> None:
+    path = tmp_path / "keryx.toml"
+    path.write_text('[sample]\nlimit = 4\n\n[sample.work]\ntokn = "env:X"\n')
+    plain = AdapterSetup(platform="sample", home=tmp_path, table={"limit": "many"})
+    work = AdapterSetup(platform="sample", name="work", home=tmp_path, table={"tokn": "env:X"})
+    told = (
+        (plain, f"{path}, line 2: sample.limit: write a whole number"),
+        (work, f"{path}, line 5: Unknown setting sample.work.tokn; did you mean sample.work.token?"),
+        (
+            setup(environ={"KERYX_SAMPLE_LIMIT": "many"}),
+            "KERYX_SAMPLE_LIMIT: sample.limit: write a whole number",
+        ),
+    )
+    for wrong, text in told:
+        with pytest.raises(Invalid) as caught:
+            wrong.read(Sample)
+        assert str(caught.value) == text
+
+
 def written(home: Path, text: str, **environ: str) -> dict[str, str]:
     (home / "keryx.toml").write_text(text)
     return {"KERYX_HOME": str(home), **environ}

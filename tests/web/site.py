@@ -126,6 +126,7 @@ class Listener:
     app: ASGIApp
     cursor: str
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    path: str = "/api/stream"
     events: list[ReceivedEvent] = field(default_factory=list[ReceivedEvent])
     status: int = 0
     _buffer: bytes = b""
@@ -212,8 +213,8 @@ class Listener:
             "http_version": "1.1",
             "method": "GET",
             "scheme": "http",
-            "path": "/api/stream",
-            "raw_path": b"/api/stream",
+            "path": self.path,
+            "raw_path": self.path.encode(),
             "query_string": b"",
             "root_path": "",
             "headers": [(k.encode(), v.encode()) for k, v in headers.items() if v],

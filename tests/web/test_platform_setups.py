@@ -23,7 +23,8 @@ pytestmark = pytest.mark.engines(Engine.SQLITE)
 @pytest.fixture
 def telegram(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTelegram]:
     with FakeTelegram() as fake:
-        monkeypatch.setenv("KERYX_TELEGRAM_BASE_URL", fake.url)
+        for name in ("KERYX_TELEGRAM_BASE_URL", "KERYX_TELEGRAM_WORK_BASE_URL"):
+            monkeypatch.setenv(name, fake.url)
         yield fake
 
 

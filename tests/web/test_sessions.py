@@ -160,6 +160,36 @@ async def test_turns_are_undone_redone_and_retried(site: Site, world: World) -> 
     assert roles == [("user", True), ("assistant", True), ("user", False), ("assistant", False)]
 
 
+async def test_everything_from_a_message_on_is_taken_back(site: Site, world: World) -> None:
+    session = await begun(site, world, "first")
+    for text in ("second", "third"):
+        sent = await site.post(f"/api/sessions/{session}/messages", {"text": text})
+        await world.settle(TurnId(sent["turn"]))
+    undone = await site.post(f"/api/sessions/{session}/undo", {"message": 3})
+    assert undone == {"turns": 2, "text": "second"}
+    shown = (await site.get(f"/api/sessions/{session}"))["messages"]
+    assert [bool(m.get("undone")) for m in shown] == [False, False, True, True, True, True]
+    await site.problem(404, "POST", f"/api/sessions/{session}/undo", json={"message": 99})
+
+
+@pytest.mark.engines(*Engine)
+async def test_old_conversations_are_previewed_then_archived_or_deleted(site: Site, world: World) -> None:
+    old, pinned = await begun(site, world, "old"), await begun(site, world, "pinned")
+    await site.patch(f"/api/sessions/{pinned}", {"pinned": True})
+    world.advance(timedelta(days=40))
+    new = await begun(site, world, "new")
+    before = (world.clock.now() - timedelta(days=30)).isoformat()
+    preview = await site.get("/api/prunable", params={"before": before})
+    assert (preview["count"], [s["id"] for s in preview["sessions"]]) == (1, [old])
+    assert (await site.get("/api/prunable", params={"before": before, "surface": "cli"}))["count"] == 0
+    assert await site.post("/api/prune", {"before": before}) == {"count": 1}
+    assert {s["id"] for s in (await site.get("/api/sessions"))["sessions"]} == {pinned, new}
+    assert await site.post("/api/prune", {"before": before}) == {"count": 0}
+    assert await site.post("/api/prune", {"before": before, "delete": True}) == {"count": 1}
+    await site.problem(404, "GET", f"/api/sessions/{old}")
+    await site.problem(400, "POST", "/api/prune", json={"delete": True})
+
+
 @pytest.mark.engines(*Engine)
 async def test_an_old_question_is_edited_in_a_fork_once(site: Site, world: World) -> None:
     session = await begun(site, world, "first")

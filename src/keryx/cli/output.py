@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 
 from keryx.core import codec
 from keryx.core.errors import Invalid
+from keryx.core.text import format_count as format_count
 from keryx.core.text import replace_for_terminal
 
 _STYLES = {
@@ -169,10 +170,6 @@ def _format_row(cells: Sequence[str], sizes: Sequence[int], right: Sequence[int]
         blank = " " * max(0, size - cell_len(cell))
         padded.append(blank + cell if n in right else cell + blank)
     return _GAP.join(padded).rstrip()
-
-
-def format_count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 @contextmanager

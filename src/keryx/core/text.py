@@ -1,4 +1,4 @@
-"""Cleaning of foreign text: which characters are removed or replaced where, single lines, and truncation at character boundaries."""
+"""Cleaning of foreign text: which characters are removed or replaced where, single lines, and truncation at character boundaries; and numbers with their nouns."""
 
 import re
 from unicodedata import category
@@ -74,3 +74,8 @@ def truncate(text: str, limit: int) -> str:
 
 def _is_combining(character: str) -> bool:
     return category(character)[0] == "M" or "\U0001f3fb" <= character <= "\U0001f3ff"
+
+
+def format_count(number: int, noun: str, several: str = "") -> str:
+    """Return a number with its noun, in the plural unless it is 1: by default with an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or f'{noun}s'}"

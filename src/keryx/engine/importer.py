@@ -24,6 +24,7 @@ from keryx.core.records import (
     ignore_progress,
 )
 from keryx.core.sessions import Viewer
+from keryx.core.text import format_count
 from keryx.engine.media import MediaStorage
 from keryx.store.admin import session_import
 from keryx.store.admin.session_import import ImportTarget
@@ -191,9 +192,11 @@ def _add_counts(report: ImportReport, batch: _RecordBatch, result: _BatchResult)
     report.usage += result.usage
     notes = list(result.notes)
     if result.kept:
-        notes.append(f"{result.kept} messages differ here in their marks: what is here was kept")
+        differ = format_count(result.kept, "message differs", "messages differ")
+        notes.append(f"{differ} here in the marks: what is here was kept")
     if result.missing:
-        notes.append(f"{result.missing} files of its messages are not in this export: their names are kept")
+        files = format_count(result.missing, "file of its messages is", "files of its messages are")
+        notes.append(f"{files} not in this export: the names are kept")
     for note in notes:
         report.add_problem(batch.line, note, session=batch.session.id, damage=False)
 
@@ -325,9 +328,10 @@ class _RecordReader:
             for seq in range(self._next, record.seq)
         ]
         if missing:
+            lost = format_count(len(missing), "message", "messages")
             self._report.add_problem(
                 self._line,
-                f"{len(missing)} messages before message {record.seq} are missing: a notice stands for each",
+                f"{lost} missing before message {record.seq}: a notice stands for each",
                 session=session.id,
             )
         self._next = record.seq + 1
@@ -338,5 +342,5 @@ class _RecordReader:
         missing = session.last_seq - (self._next - 1)
         if missing > 0:
             self._report.add_problem(
-                self._line, f"the last {missing} messages are missing", session=session.id
+                self._line, f"{format_count(missing, 'message')} missing at the end", session=session.id
             )

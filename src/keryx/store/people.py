@@ -84,7 +84,7 @@ def get(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Princ
         {"id": principal, "profile": profile},
     )
     if row is None:
-        raise NotFound(f"there is nobody with the id {principal!r}: `keryx people list` shows them")
+        raise NotFound(f"No such person: {principal}. `keryx people list` shows them")
     return _principal_from_row(tx, row)
 
 

@@ -168,7 +168,7 @@ async def test_a_line_that_is_too_long_is_left_out_and_told(tmp_path: Path) -> N
     async with player(tmp_path) as agent:
         events = await Talk().events(agent, "huge")
     assert said(events) == "After." and noted(events) == [
-        "1 messages of the agent were too long and are left out."
+        "1 message of the agent was too long and is left out."
     ]
 
 

@@ -19,7 +19,10 @@ async def check(answers, dialog):
     if answers["token"] == "exit":
         raise SystemExit(3)
     dialog.show("a pigeon is on its way")
+    if "eve" in answers["allow"]:
+        raise Forbidden("eve is no bird")
     return SetupOutcome(
+        allow=tuple(filter(None, answers["allow"].split(","))),
         summary=f"Keryx is {answers['bird']} of {answers['base_url']} as {dialog.label}.",
         settings={"base_url": answers["base_url"], "bird": answers["bird"], "fast": answers["fast"] or "no"},
         secrets={"token": answers["token"]},
@@ -32,12 +35,13 @@ async def check(answers, dialog):
 SETUP = PlatformSetup(
     platform="carrier",
     title="Carrier",
-    intro="Ask the keeper of the loft.",
+    intro="Ask the keeper of the loft. " + "The keeper is a patient person. " * 5,
     fields=(
         SetupField(name="base_url", label="Address", help="Of the loft.", example="https://loft.example"),
         SetupField(name="token", label="API token", secret=True),
         SetupField(name="bird", label="Bird", choices=("grey", "white"), default="grey"),
         SetupField(name="note", label="Note", optional=True, ask=False),
+        SetupField(name="allow", label="People", optional=True, ask=False),
         SetupField(name="fast", label="Fast", help="Fly at once.", flag=True),
     ),
     allow_example="ann",
@@ -169,6 +173,7 @@ def test_what_is_missing_or_wrong_is_one_sentence_and_nothing_is_written(keryx: 
         ((*there, "--token-file", str(token)), "", 2, "is empty"),
         ((*there, "--token-file", str(token)), "bug", 5, "the setup of Carrier failed (RuntimeError)"),
         ((*there, "--token-file", str(token)), "exit", 5, "the setup of Carrier failed (SystemExit)"),
+        ((*options(keryx), "--allow", "ann", "--allow", "eve"), "coo", 1, "eve is no bird"),
         ((*options(keryx), "--bird", "blue"), "coo", 2, "blue"),
         ((*options(keryx), "--name", "Über"), "coo", 2, "no name for an account"),
     ]

@@ -248,6 +248,8 @@ def test_old_conversations_are_shown_archived_and_deleted(keryx: Cli) -> None:
     keryx.ok("sessions", "pin", pinned)
     shown = keryx.ok("sessions", "prune", "--older-than", "0s", "--dry-run").out
     assert "Archive 1 conversation:" in shown and "old talk" in shown and "pinned" not in shown
+    preview = keryx.json("sessions", "prune", "--older-than", "0s", "--dry-run")
+    assert preview == {"archive": [old], "delete": []}
     assert len(list_titles(keryx)) == 2
     assert "--yes" in keryx("sessions", "prune", "--older-than", "0s").err
     assert keryx.json("sessions", "prune", "--older-than", "0s", "--yes") == {"archived": 1, "deleted": 0}

@@ -336,7 +336,7 @@ def test_the_doctor_sees_work_that_nobody_does(used_shell: Shell) -> None:
     _age(used_shell.store)
     out = used_shell("doctor", code=1)
     assert "nobody answers, and something waits" in out
-    assert "1 turns wait" in out
+    assert "1 turn waits" in out
 
 
 def test_the_doctor_sees_that_postgresql_is_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

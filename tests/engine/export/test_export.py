@@ -197,7 +197,7 @@ async def test_an_undone_message_stays_as_it_is_here(store: Store) -> None:
     undone = await exported(store.database)
     report = await loaded(store.database, before)
     assert (report.unchanged, report.damage) == (1, 0)
-    assert "2 messages differ here in their marks" in report.troubles[0].text
+    assert "2 messages differ here in the marks" in report.troubles[0].text
     assert await exported(store.database) == undone
 
 

@@ -89,7 +89,7 @@ async def test_a_damaged_file_is_left_out_and_reported(database: Database, tmp_p
         assert report.damage >= 1
         told = [t.text for t in report.troubles]
         assert any("left out" in t for t in told)
-        assert "1 files of its messages are not in this export: their names are kept" in told
+        assert "1 file of its messages is not in this export: the names are kept" in told
         with pytest.raises(NotFound):
             await fetched(other)
         assert await verify(other) == []

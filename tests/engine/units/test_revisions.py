@@ -83,6 +83,32 @@ async def test_an_undo_of_no_turns_is_refused(world: World) -> None:
             await world.hub.undo(OPERATORS, turn.session, count)
 
 
+@pytest.mark.engines(*Engine)
+async def test_undo_to_a_message_takes_its_turn_and_all_later_ones(world: World) -> None:
+    turn = await world.ask("a")
+    for text in ("b", "c"):
+        await world.ask(text)
+    for message in (3, 4):
+        undone = await world.hub.undo(OPERATORS, turn.session, message=message)
+        assert (undone.turns, undone.text) == (2, "b")
+        shown = (await world.open(turn.session)).messages
+        assert [m.undone > 0 for m in shown] == [False, False, True, True, True, True]
+        assert await world.hub.redo(OPERATORS, turn.session) == 4
+    with pytest.raises(NotFound):
+        await world.hub.undo(OPERATORS, turn.session, message=7)
+
+
+async def test_undo_to_a_message_that_is_taken_back_already_takes_what_came_after_it(world: World) -> None:
+    turn = await world.ask("a")
+    await world.ask("b")
+    await world.hub.undo(OPERATORS, turn.session)
+    await world.ask("c")
+    undone = await world.hub.undo(OPERATORS, turn.session, message=3)
+    assert (undone.turns, undone.text) == (1, "c")
+    with pytest.raises(NotFound):
+        await world.hub.undo(OPERATORS, turn.session, message=3)
+
+
 async def test_undo_takes_questions_that_were_joined_as_one_turn(world: World) -> None:
     first = await world.say("!wait 5")
     await world.drafted(first, "Waiting. ")

@@ -28,7 +28,7 @@ from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Audio, File, Image, Message, Role
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, TurnContext
 from keryx.core.sessions import Binding
-from keryx.core.text import to_single_line
+from keryx.core.text import format_count, to_single_line
 from keryx.core.turns import STOP_REASONS
 from keryx.jsonrpc import Json, as_object, as_text, build_text_block
 from keryx.jsonrpc.peer import IncomingRequest
@@ -178,7 +178,12 @@ class PromptRun:
         finally:
             watch.cancel()
         if left_out := self._connection.dropped_lines - dropped:
-            yield NoticeEvent(f"{left_out} messages of the agent were too long and are left out.")
+            what = format_count(
+                left_out,
+                "message of the agent was too long and is",
+                "messages of the agent were too long and are",
+            )
+            yield NoticeEvent(f"{what} left out.")
 
     async def close(self) -> None:
         """Stop listening after the response."""

@@ -120,7 +120,7 @@ def _print_probe(found: ProbeResult) -> None:
         ):
             output.write(f"{label:<10} {output.sanitize(value, one_line=True)}")
     if found.noise:
-        output.write(f"{'noise':<10} {found.noise} lines on its output are no message")
+        output.write(f"{'noise':<10} {output.format_count(found.noise, 'line')} of output that is no message")
     if found.error:
         output.write(output.style_text(output.sanitize(found.error, one_line=True), "bad"))
     for row in found.log.splitlines()[-5:]:

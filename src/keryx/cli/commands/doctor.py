@@ -23,7 +23,7 @@ from keryx.cli import output
 from keryx.cli.commands import config
 from keryx.cli.commands.store import store_locked
 from keryx.cli.options import Json
-from keryx.cli.output import format_size
+from keryx.cli.output import format_count, format_size
 from keryx.config import Settings
 from keryx.core.access import CLOSED, EVERYBODY
 from keryx.core.durations import format_duration
@@ -286,9 +286,7 @@ def _check_access(chosen: Settings, pairings: PairingOverview) -> Iterator[Findi
     if pairings.waiting:
         yield _warning(
             "access",
-            "1 person waits to be let in"
-            if len(pairings.waiting) == 1
-            else f"{len(pairings.waiting)} people wait to be let in",
+            format_count(len(pairings.waiting), "person waits to be let in", "people wait to be let in"),
             "`keryx pairing list` shows them",
         )
 
@@ -298,29 +296,41 @@ def _check_work(found: StuckWork, now: datetime) -> Iterator[Finding]:
         age = format_duration(timedelta(minutes=(now - (found.oldest or now)) // timedelta(minutes=1)))
         yield _warning(
             "turns",
-            f"{found.waiting} turns wait, the oldest for {age}",
+            f"{format_count(found.waiting, 'turn waits', 'turns wait')}, the oldest for {age}",
             "`keryx turns` shows what they wait for",
         )
     if found.overdue:
         yield _warning(
             "turns",
-            f"{found.overdue} turns run without a sign of life",
+            format_count(
+                found.overdue, "turn runs without a sign of life", "turns run without a sign of life"
+            ),
             "start `keryx serve`: it takes them up",
         )
     if found.parked:
         yield _warning(
             "turns",
-            f"{found.parked} turns were set aside after three crashes",
+            format_count(
+                found.parked,
+                "turn was set aside after three crashes",
+                "turns were set aside after three crashes",
+            ),
             "`keryx sessions list --state failed` shows where; /retry asks again",
         )
     if found.unsent:
         yield _warning(
-            "deliveries", f"{found.unsent} answers wait to be sent", "`keryx deliveries list` shows why"
+            "deliveries",
+            format_count(found.unsent, "answer waits to be sent", "answers wait to be sent"),
+            "`keryx deliveries list` shows why",
         )
     if found.doubtful:
         yield _warning(
             "deliveries",
-            f"{found.doubtful} answers did not arrive, or may not have",
+            format_count(
+                found.doubtful,
+                "answer did not arrive, or may not have",
+                "answers did not arrive, or may not have",
+            ),
             "`keryx deliveries list` shows them; retry or discard each",
         )
     if not any((found.waiting, found.overdue, found.parked, found.unsent, found.doubtful)):

@@ -17,7 +17,7 @@ from keryx.cli import output
 from keryx.cli.options import FLAG, Json, load_settings
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupField
-from keryx.platform_setups import YES, SetupSession, WrittenSetup
+from keryx.platform_setups import ALLOW, YES, SetupSession, WrittenSetup
 from keryx.settings_file import format_variable
 
 Command = Callable[..., Awaitable[None]]
@@ -46,14 +46,16 @@ def __getattr__(name: str) -> Command:
 def build_command(setup: PlatformSetup) -> Command:
     """Return the command of a setup, with an option for each of its fields."""
     options = {_name_option(field): _build_option(setup, field) for field in setup.fields}
+    options.pop(ALLOW, None)
     which = f"such as {setup.allow_example}" if setup.allow_example else "by their ids on the platform"
     people = Parameter(negative="", help=f"Who may talk to Keryx, {which}; may be repeated.")
-    options["allow"] = (Annotated[list[str] | None, people], None)
+    options[ALLOW] = (Annotated[list[str] | None, people], None)
     options["name"] = (Annotated[str, Parameter(show_default=False, help=_NAME_HELP)], "")
     options["json"] = (Json, False)
 
     async def command(**given: Any) -> None:
-        await _run(setup, given)
+        # Options that were not given are left out.
+        await _run(setup, {option: given.get(option, default) for option, (_, default) in options.items()})
 
     _describe(command, setup.platform, _build_help(setup), options)
     return command
@@ -141,8 +143,8 @@ async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
     answers = _collect_answers(setup, label, given, terminal)
     configured = platform_setups.read_configured(home, label, os.environ)
     outcome = await platform_setups.check(setup, answers, SetupSession(label, configured, terminal.show))
-    people: list[str] = given["allow"] or []
-    if given["allow"] is None and not outcome.allow and setup.allow_example and terminal.interactive:
+    people: list[str] = given[ALLOW] or []
+    if given[ALLOW] is None and not outcome.allow and setup.allow_example and terminal.interactive:
         question = f"Who may talk to it? (such as {setup.allow_example}; empty for nobody yet): "
         people = terminal.ask(question).replace(",", " ").split()
     written = platform_setups.write(home, label, outcome, people)
@@ -175,7 +177,9 @@ def _collect_answers(
     answers: dict[str, str] = {}
     for field in setup.fields:
         value = given[_name_option(field)]
-        if field.secret and value is not None:
+        if field.name == ALLOW:
+            answers[ALLOW] = ",".join(value or []) or platform_setups.find_variable(field, label, os.environ)
+        elif field.secret and value is not None:
             answers[field.name] = _read_secret_file(value)
         elif field.flag:
             answers[field.name] = YES if value else ""

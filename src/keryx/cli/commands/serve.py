@@ -26,6 +26,7 @@ from keryx.cli.shutdown import exit_after, exit_now, handle_signals
 from keryx.cli.watchdog import LoopWatchdog, watch_loop
 from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
+from keryx.core.ids import DEFAULT_PROFILE
 from keryx.engine.hub import NODE_KIND, Hub
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
@@ -57,6 +58,7 @@ def build_web_app(
         version=version("keryx"),
         agent=settings.active_agent,
         home=settings.folder,
+        profiles=tuple(dict.fromkeys((settings.profile, DEFAULT_PROFILE, *sorted(settings.profiles)))),
         accounts=app.reachable_platforms,
         models=tuple(
             schema.ModelSchema(

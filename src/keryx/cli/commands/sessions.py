@@ -288,6 +288,12 @@ async def undo(
     /,
     *,
     turns: Annotated[int, Parameter(name=["--turns", "-n"], help="How many turns.")] = 1,
+    message: Annotated[
+        int | None,
+        Parameter(
+            help="The number of a message, as `sessions show --json` has it: its turn and all later ones."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Take back the last turns. Nothing is lost: `redo` brings them back.
@@ -296,10 +302,11 @@ async def undo(
 
         keryx sessions undo oslo
         keryx sessions undo oslo -n 3
+        keryx sessions undo oslo --message 7
     """
     async with open_hub() as access:
         id_ = await access.find_id(ref)
-        undone = await access.hub.undo(access.viewer, id_, turns)
+        undone = await access.hub.undo(access.viewer, id_, turns, message=message)
     count = output.format_count(undone.turns, "turn")
     report(f"Took back {count}. The message was: {output.truncate(undone.text, 200)}", json, session=id_)
 
@@ -439,11 +446,13 @@ async def prune(
         if not rules:
             raise Invalid("say which: --older-than 90d, or set keep.archive or keep.sessions in keryx.toml")
         counts = {"archived": 0, "deleted": 0}
+        preview: dict[str, list[str]] = {"archive": [], "delete": []}
         for rule in rules:
             old = await access.hub.list_prunable(access.viewer, rule, limit=_MAX_PRUNED)
             if not old:
                 continue
             verb = "Delete" if rule.delete else "Archive"
+            preview[verb.lower()] += [session.id for session in old]
             if not json:
                 output.write(f"{verb} {output.format_count(len(old), 'conversation')}:")
                 for session in old[:_MAX_SHOWN]:
@@ -456,7 +465,7 @@ async def prune(
                     if await access.hub.prune(access.viewer, session.id, rule):
                         counts["deleted" if rule.delete else "archived"] += 1
     if dry_run:
-        report("Nothing was done.", json)
+        output.write_result("Nothing was done.", preview, json)
     else:
         output.write_result(f"{counts['archived']} archived, {counts['deleted']} deleted.", counts, json)
 

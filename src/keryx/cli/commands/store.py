@@ -244,7 +244,7 @@ async def reindex(*, json: Json = False) -> None:
             count = await index.rebuild(lambda done, total: progress("messages", done, total))
             index.close()
     output.write_result(
-        f"The search index has {count:,} messages.",
+        f"The search index has {output.format_count(count, 'message')}.",
         {"store": mask_secrets(app.settings.store), "messages": count},
         json,
     )

@@ -20,30 +20,34 @@ _PAGE = 200
 
 
 class UndoneTurns(msgspec.Struct, frozen=True):
-    """What an undo took back: the number of turns, and the text of the last user message, for editing."""
+    """What an undo took back: the number of turns, and for editing the text of the last user message, or of the one that
+    was named."""
 
     turns: int
     text: str
 
 
-def undo(tx: Transaction, session: Session, count: int = 1) -> UndoneTurns:
-    """Undo the last turns."""
+def undo(tx: Transaction, session: Session, count: int = 1, *, message: int | None = None) -> UndoneTurns:
+    """Undo the last turns, or with `message` the turn of that message and all later ones."""
     if count < 1:
         raise Invalid(Phrase("turn.undo_number"))
     sessions.lock(tx, session.id)
     refuse_while_busy(tx, session.id, "undo")
-    inputs = _last_inputs(tx, session.id, count)
+    if message is None:
+        inputs = _last_inputs(tx, session.id, count)
+    else:
+        inputs = _last_inputs(tx, session.id, since=_find_first_input(tx, session.id, message))
     if not inputs:
         raise NotFound(Phrase("turn.nothing_to_undo"))
     epoch = epochs.find_current(tx, session.id)
     if epoch and inputs[0].seq < epoch.first_seq:
         raise Conflict(Phrase("turn.undo_compacted"))
     group = sessions.next_undo_group(tx, session.id)
-    for message in inputs:
-        assert message.turn is not None
-        messages.set_undone(tx, session.id, message.turn, first=message.seq, group=group)
+    for entry in inputs:
+        assert entry.turn is not None
+        messages.set_undone(tx, session.id, entry.turn, first=entry.seq, group=group)
     sessions.note_revision(tx, session)
-    return UndoneTurns(len(inputs), inputs[-1].text)
+    return UndoneTurns(len(inputs), inputs[-1 if message is None else 0].text)
 
 
 def redo(tx: Transaction, session: Session) -> int:
@@ -235,17 +239,30 @@ def refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:
         raise Conflict(Phrase("command.busy", verb=verb))
 
 
-def _last_inputs(tx: Transaction, session: SessionId, count: int) -> list[Message]:
-    """Return the first user message of each of the last turns that are not undone, oldest turn first."""
+def _last_inputs(
+    tx: Transaction, session: SessionId, count: int | None = None, *, since: int = 1
+) -> list[Message]:
+    """Return the first user message of each of the last turns that are not undone, oldest turn first; only messages from
+    `since` on are read."""
     inputs: dict[TurnId, Message] = {}
     before: int | None = None
-    while len(inputs) <= count:
+    while count is None or len(inputs) <= count:
         page = messages.list_latest(tx, session, limit=_PAGE, before=before)
         for message in reversed(page):
-            if message.role is Role.USER and message.turn and is_active(message):
+            if message.seq >= since and message.role is Role.USER and message.turn and is_active(message):
                 inputs[message.turn] = message
-        if not page:
+        if not page or page[0].seq <= since:
             break
         before = page[0].seq
     newest_first = sorted(inputs.values(), key=lambda m: m.seq, reverse=True)
     return newest_first[:count][::-1]
+
+
+def _find_first_input(tx: Transaction, session: SessionId, seq: int) -> int:
+    """Return the number of the first user message of the turn that a message belongs to, or its own if it has no turn.
+    Raise `NotFound` if it does not exist."""
+    message = messages.get(tx, session, seq)
+    if message.turn is None:
+        return seq
+    said = messages.list_for_turn(tx, session, message.turn, first=1)
+    return min((m.seq for m in said if m.role is Role.USER), default=seq)

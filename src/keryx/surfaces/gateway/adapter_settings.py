@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from keryx import settings_file
+from keryx import setting_errors, settings_file
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, NotSent, Unavailable
 from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart, RenderedPart
@@ -51,9 +51,11 @@ class AdapterSetup:
         try:
             return msgspec.convert(values, kind, strict=False, dec_hook=decode_secret)
         except msgspec.ValidationError as exc:
-            what, _, where = str(exc).partition(" - at `$.")
-            name = f"{self.label}.{where.rstrip('`')}" if where else f"[{self.label}]"
-            raise Invalid(f"the configuration is wrong: {name}: {what}") from exc
+            wrong = setting_errors.explain(str(exc), kind, table=self.label)
+            variable = self.variable_name(wrong.name.removeprefix(f"{self.label}."))
+            if self.environ.get(variable):
+                raise Invalid(f"{variable}: {wrong}") from exc
+            raise Invalid(setting_errors.locate(self.home / "keryx.toml", wrong) + str(wrong)) from exc
 
     @property
     def label(self) -> str:

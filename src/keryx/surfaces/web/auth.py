@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +16,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.errors import Forbidden, KeryxError, NotFound
+from keryx.core.ids import OPERATOR, ProfileId
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
 from keryx.surfaces.web import responses, settings
@@ -29,6 +30,7 @@ STREAM_PATH = "/api/stream"
 SIGN_IN_PATH = "/api/sign-in"
 _LOCAL_HOSTS = frozenset({"localhost"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_PROFILE_PATH = re.compile(r"/p/(?P<profile>[a-z0-9][a-z0-9_-]*)(?P<path>/.*)?\Z", re.DOTALL)
 _PORT_SUFFIX = re.compile(r":\d{1,5}\Z")
 # Platforms post to hooks under any name and prove themselves; probes ask by address or name.
 _ANY_HOST_PATHS = ("/hooks/", "/healthz", "/readyz")
@@ -106,10 +108,24 @@ def read_cookie_key(folder: Path) -> bytes:
 class Caller:
     """The authenticated caller of a request."""
 
-    def __init__(self, viewer: Viewer, sign_in: str | None = None) -> None:
+    def __init__(self, viewer: Viewer, sign_in: str | None = None, *, account: Viewer | None = None) -> None:
+        # The caller in the profile of the request.
         self.viewer = viewer
+        # The caller as they signed in, whatever profile they look at.
+        self.account = account or viewer
         # The sign-in of the cookie, if the caller sent one.
         self.sign_in = sign_in
+
+    def choose_profile(self, name: str, profiles: Collection[str]) -> "Caller":
+        """Return the caller in another profile. Raise `Forbidden` unless the caller is the operator, who may look at each,
+        and `NotFound` if there is no such profile."""
+        if name == self.viewer.profile:
+            return self
+        if self.viewer.principal != OPERATOR:
+            raise Forbidden("this profile is not yours: leave /p/ and its name out of the address")
+        if name not in profiles:
+            raise NotFound(f"there is no profile {name!r}: there are {', '.join(profiles)}")
+        return Caller(Viewer(ProfileId(name), OPERATOR), self.sign_in, account=self.account)
 
 
 class Authenticator:
@@ -175,19 +191,30 @@ class Authenticator:
 
 class SecurityMiddleware:
     """Middleware that checks host, origin and credentials, and adds security headers. Sets `scope["state"]`:
-    the `caller`, and the `address` under which the client is counted."""
+    the `caller`, and the `address` under which the client is counted. A path below `/p/<profile>` is that path in a
+    profile."""
 
     def __init__(
-        self, app: ASGIApp, authenticator: Authenticator, *, hosts: Iterable[str], proxies: TrustedProxies
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        *,
+        hosts: Iterable[str],
+        proxies: TrustedProxies,
+        profiles: Collection[str],
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._hosts = _LOCAL_HOSTS | frozenset(hosts)
         self._proxies = proxies
+        self._profiles = profiles
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        profile = None
+        if found := _PROFILE_PATH.match(scope["path"]):
+            profile, scope["path"] = found["profile"], found["path"] or "/"
         headers, path = Headers(scope=scope), str(scope["path"])
         state = scope.setdefault("state", {})
         peer = scope["client"][0] if scope.get("client") else ""
@@ -205,7 +232,8 @@ class SecurityMiddleware:
             self._check_host(headers, path)
             self._check_origin(headers, str(scope["method"]), path)
             if path.startswith(_AUTHENTICATED_PATHS) and path != SIGN_IN_PATH:
-                state["caller"] = await self._authenticator.authenticate(headers, state["address"])
+                caller = await self._authenticator.authenticate(headers, state["address"])
+                state["caller"] = caller.choose_profile(profile, self._profiles) if profile else caller
         except KeryxError as exc:
             await responses.problem_from_error(exc)(scope, receive, send_secure)
             return

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import msgspec
 
+from keryx.core.ids import DEFAULT_PROFILE
 from keryx.surfaces.web.operations import Operation, RequiredRole
 from keryx.surfaces.web.responses import PROBLEM_TYPE
 from keryx.surfaces.web.routes import OPERATIONS
@@ -24,6 +25,14 @@ _IDEMPOTENCY_HEADER = {
     "description": "The same for every repetition of one request, so that it takes effect once.",
     "schema": {"type": "string", "pattern": r"^[A-Za-z0-9_.~-]{1,100}$"},
 }
+_SERVERS = [
+    {"url": "/"},
+    {
+        "url": "/p/{profile}",
+        "description": "The same in another profile, for the operator.",
+        "variables": {"profile": {"default": DEFAULT_PROFILE}},
+    },
+]
 _PROBLEM = {
     "description": "What went wrong, and what to do next.",
     "content": {PROBLEM_TYPE: {"schema": {"$ref": f"{_REF_PREFIX}Problem"}}},
@@ -45,6 +54,7 @@ def build_document(version: str) -> dict[str, Any]:
             "version": version,
             "description": "Conversations of every surface, to be seen and steered.",
         },
+        "servers": _SERVERS,
         "paths": paths,
         "components": {
             "schemas": _build_schemas(types),

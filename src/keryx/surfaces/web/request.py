@@ -36,6 +36,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     agent: str = ""
     models: tuple[schema.ModelSchema, ...] = ()
+    # The profiles that the operator can choose from, the one without a choice first.
+    profiles: tuple[str, ...] = ()
     settings: tuple[schema.Setting, ...] = ()
     # The folder of keryx.toml, without which no platform can be set up.
     home: Path | None = None

@@ -182,7 +182,30 @@ class StopForm(RequestForm, frozen=True, kw_only=True):
 
 
 class UndoForm(RequestForm, frozen=True, kw_only=True):
+    """How many turns; or `message`, the number of a message whose turn is taken back with all later ones."""
+
     count: Annotated[int, Meta(ge=1, le=1000)] = 1
+    message: Seq | None = None
+
+
+class PruneQuery(RequestForm, frozen=True, kw_only=True):
+    """Conversations without a message since `before`; only of one surface or owner, if named. With `delete`, archived ones
+    count too."""
+
+    before: Timestamp
+    delete: bool = False
+    surface: Name | None = None
+    owner: Name | None = None
+    limit: Limit = 50
+
+
+class PruneForm(RequestForm, frozen=True, kw_only=True):
+    """Which conversations, as in the preview: archived, or with `delete` deleted."""
+
+    before: Timestamp
+    delete: bool = False
+    surface: Name | None = None
+    owner: Name | None = None
 
 
 class ForkForm(RequestForm, frozen=True, kw_only=True):

@@ -234,6 +234,20 @@ class Stopped(Schema, frozen=True, kw_only=True):
     turn: TurnSchema | None = None
 
 
+class Pruned(Schema, frozen=True, kw_only=True):
+    """How many conversations were archived or deleted. With `more`, some are left: ask again."""
+
+    count: int
+    more: bool = False
+
+
+class PrunePreview(Schema, frozen=True, kw_only=True):
+    """What would go, oldest first. `count` is how many there are, up to a thousand."""
+
+    count: int
+    sessions: list[SessionSchema]
+
+
 class Undone(Schema, frozen=True, kw_only=True):
     """`turns` is how many were taken back; `text` is the last question of them, for editing."""
 
@@ -635,7 +649,7 @@ class SetupResult(Schema, frozen=True, kw_only=True):
 
 class Start(Schema, frozen=True, kw_only=True):
     """All that the page needs to begin. The stream from `cursor` misses nothing. `open` is the conversation that was asked
-    for, if there is such a one."""
+    for, if there is such a one. `profiles` are those that the viewer may choose: `/p/<profile>` before a path chooses one."""
 
     who: Who
     version: str
@@ -651,6 +665,7 @@ class Start(Schema, frozen=True, kw_only=True):
     preferences: Preferences
     composer: Composer
     connections: list[Connection]
+    profiles: list[str] = []
     open: Snapshot | None = None
 
 

@@ -86,7 +86,11 @@ class WebApp:
                 routes = self._build_routes(static)
                 app = _ErrorMiddleware(self._build_app(routes), BodyMemory(self._body_memory))
                 secured = SecurityMiddleware(
-                    app, self._authenticator, hosts=self._hosts, proxies=self._proxies
+                    app,
+                    self._authenticator,
+                    hosts=self._hosts,
+                    proxies=self._proxies,
+                    profiles=self._services.installation.profiles,
                 )
                 yield _MetricsMiddleware(secured, routes)
             finally:

@@ -41,6 +41,7 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         who=sign_ins.present_caller(request, request.caller),
         version=installation.version,
         agent=installation.agent,
+        profiles=list(installation.profiles) if request.viewer.principal == OPERATOR else [],
         cursor=home.cursor,
         sessions=presenters.session_page(home.page),
         projects=[presenters.project(p) for p in home.projects],
@@ -116,7 +117,8 @@ async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.
             platform_setups.read_configured, home, label, dict(os.environ)
         )
         session = SetupSession(label, configured, shown.append)
-        outcome = await platform_setups.check(setup, body.answers, session, seconds=_CHECK_SECONDS)
+        answers = platform_setups.add_allowed(setup, body.answers, body.allow)
+        outcome = await platform_setups.check(setup, answers, session, seconds=_CHECK_SECONDS)
         written = await anyio.to_thread.run_sync(platform_setups.write, home, label, outcome, body.allow)
     return schema.SetupResult(
         table=label,

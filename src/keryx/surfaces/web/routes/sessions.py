@@ -10,6 +10,7 @@ from keryx.core.ids import PrincipalId, ProjectId, SessionId
 from keryx.core.sessions import (
     Activity,
     EndReason,
+    PruneRule,
     SessionChange,
     SessionFilter,
     SessionListItem,
@@ -28,6 +29,7 @@ from keryx.surfaces.web.routes.messages import SURFACE
 router = ApiRouter()
 
 _MAX_CONTEXT_CHARS = 200
+_MAX_PRUNED = 1000
 _ARCHIVED_FILTER = {
     request_schema.Archived.NO: False,
     request_schema.Archived.YES: True,
@@ -173,9 +175,32 @@ async def undelete(request: ApiRequest) -> schema.SessionSchema:
     return await _read_session(request, request.session_id)
 
 
-@router.post("/api/sessions/{session}/undo", summary="Take the last turns back.")
+@router.get("/api/prunable", summary="Which old conversations would be archived or deleted, as a preview.")
+async def prunable(request: ApiRequest, query: request_schema.PruneQuery) -> schema.PrunePreview:
+    old = await request.hub.list_prunable(request.viewer, _build_rule(query), limit=_MAX_PRUNED)
+    return schema.PrunePreview(
+        count=len(old),
+        sessions=[
+            presenters.session(SessionListItem(session=s, activity=Activity.IDLE)) for s in old[: query.limit]
+        ],
+    )
+
+
+@router.post("/api/prune", summary="Archive or delete old conversations. Pinned ones and those at work stay.")
+async def prune(request: ApiRequest, body: request_schema.PruneForm) -> schema.Pruned:
+    rule = _build_rule(body)
+    old = await request.hub.list_prunable(request.viewer, rule, limit=_MAX_PRUNED)
+    count = 0
+    for session in old:
+        count += await request.hub.prune(request.viewer, session.id, rule)
+    return schema.Pruned(count=count, more=len(old) == _MAX_PRUNED)
+
+
+@router.post(
+    "/api/sessions/{session}/undo", summary="Take the last turns back, or all from that of a message on."
+)
 async def undo(request: ApiRequest, body: request_schema.UndoForm) -> schema.Undone:
-    undone = await request.hub.undo(request.viewer, request.session_id, body.count)
+    undone = await request.hub.undo(request.viewer, request.session_id, body.count, message=body.message)
     return schema.Undone(turns=undone.turns, text=undone.text)
 
 
@@ -254,6 +279,11 @@ async def present_composer(request: ApiRequest, composed: UnsentMessage) -> sche
 async def _read_session(request: ApiRequest, id_: SessionId) -> schema.SessionSchema:
     listed, read_seq = await request.hub.views.get_listed(request.viewer, id_)
     return presenters.session(listed, read=read_seq)
+
+
+def _build_rule(given: request_schema.PruneQuery | request_schema.PruneForm) -> PruneRule:
+    owner = PrincipalId(given.owner) if given.owner else None
+    return PruneRule(before=given.before, delete=given.delete, surface=given.surface, owner=owner)
 
 
 def _check_settings(settings: SettingsChange) -> SettingsChange:

@@ -52,7 +52,7 @@ async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Respo
 @router.post("/api/sign-out", summary="Give up the cookie.")
 async def sign_out(request: ApiRequest) -> Response:
     if request.caller.sign_in:
-        await request.hub.sign_ins.end(request.viewer, request.caller.sign_in)
+        await request.hub.sign_ins.end(request.caller.account, request.caller.sign_in)
     response = Response(status_code=204)
     response.headers["Set-Cookie"] = auth.build_cookie_header("", secure=request.services.secure_cookies)
     return response
@@ -60,7 +60,7 @@ async def sign_out(request: ApiRequest) -> Response:
 
 @router.get("/api/sign-ins", summary="The viewer's browsers that are signed in.")
 async def sign_ins(request: ApiRequest) -> schema.SignIns:
-    sign_ins = await request.hub.sign_ins.list_all(request.viewer)
+    sign_ins = await request.hub.sign_ins.list_all(request.caller.account)
     return schema.SignIns(
         sign_ins=[
             schema.SignedIn(
@@ -78,7 +78,7 @@ async def sign_ins(request: ApiRequest) -> schema.SignIns:
 
 @router.delete("/api/sign-ins/{sign_in}", summary="End a sign-in. Its streams are cut within seconds.")
 async def revoke(request: ApiRequest) -> None:
-    await request.hub.sign_ins.end(request.viewer, request.path_param("sign_in"))
+    await request.hub.sign_ins.end(request.caller.account, request.path_param("sign_in"))
 
 
 def present_caller(request: ApiRequest, caller: Caller) -> schema.Who:

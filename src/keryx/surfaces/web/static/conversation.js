@@ -45,6 +45,10 @@ export function conversation(root, app, id, seq) {
       app.toast(t("Copied."));
     },
     retry: () => app.retry(id),
+    async undo(message) {
+      const undone = await app.undo(id, message);
+      if (undone) write.fill(undone.text);
+    },
     async fork(message) {
       const forked = await app.act(() => app.api.fork(id, { through: message.seq }, crypto.randomUUID()));
       if (forked) app.go(`/s/${forked.session.id}`);
@@ -121,7 +125,7 @@ export function conversation(root, app, id, seq) {
           session.settings?.model && h("span", { class: "cut" }, session.settings.model),
           session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity)),
           session.ended_at && h("span", {}, t("ended") + (session.end_reason ? `: ${t(session.end_reason)}` : "")),
-          session.archived && h("span", {}, "archived"))),
+          session.archived && h("span", {}, t("archived")))),
       lostLink(app),
       session && [
         h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? t("Unpin (p)") : t("Pin (p)"), () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),

@@ -42,11 +42,12 @@ export function dialog(content, { label, className = "" } = {}) {
 }
 
 // Gives the text that was typed, true for a yes without text, or null.
-export function ask({ title, text, input, long = false, yes = "OK", danger = false }) {
+export function ask({ title, text, items, input, long = false, yes = "OK", danger = false }) {
   const typed = input !== undefined;
   return dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); const value = e.target.elements.words?.value.trim(); close(typed ? value || null : true); } },
     h("h2", {}, title),
     text && h("p", {}, text),
+    items && h("ul", { class: "items small" }, items.map((item) => h("li", {}, item))),
     typed && h(long ? "textarea" : "input", { class: "field", name: "words", "aria-label": title, rows: long ? "6" : null, autofocus: true, ref: (e) => (e.value = input) }),
     h("div", { class: "ends" },
       h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Cancel")),

@@ -2,6 +2,7 @@
 // tools, files, marks, and what can be done with it; and the order in which entries stand.
 
 import { h, icon, iconButton, t } from "./dom.js";
+import { here } from "./link.js";
 
 // English pages show times as the browser does.
 const LOCALE = document.documentElement.lang === "en" ? undefined : document.documentElement.lang;
@@ -120,6 +121,7 @@ export function messageView(item, tools, { flash, last }) {
 function actions(m, tools, last) {
   return h("div", { class: "acts", role: "group", "aria-label": t("What can be done with this message") },
     m.role === "user" && iconButton("edit", t("Edit and ask again in a copy"), () => tools.edit(m)),
+    m.role === "user" && m.turn && !m.undone && iconButton("undo", t("Take back from here on"), () => tools.undo(m)),
     last && m.role === "assistant" && iconButton("retry", t("Ask again (r)"), () => tools.retry()),
     iconButton("copy", t("Copy"), () => tools.copy(m)),
     iconButton("fork", t("Fork from here"), () => tools.fork(m)),
@@ -160,7 +162,7 @@ function tool(call, m, result, tools) {
       h("span", { class: `state ${state}` }, t(state))),
     h("div", { class: "inside" },
       call.input && [h("h4", {}, t("Input")), h("pre", { tabindex: "0" }, pretty(call.input)), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))],
-      part && [h("h4", {}, t("Output")), h("pre", { tabindex: "0" }, part.output || "(nothing)"), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, t("Show all of it"))]));
+      part && [h("h4", {}, t("Output")), h("pre", { tabindex: "0" }, part.output || t("(nothing)")), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, t("Show all of it"))]));
 }
 
 function pretty(text) {
@@ -173,9 +175,9 @@ function pretty(text) {
 
 function media(part) {
   const name = cut(part.name || part.kind, 80);
-  if (part.kind === "image") return h("a", { class: "picture", href: part.url, target: "_blank", rel: "noopener" }, h("img", { src: part.url, alt: name, loading: "lazy" }));
-  if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: part.url, "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
-  return h("a", { class: "attachment", href: part.url, download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name));
+  if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener" }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
+  if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: here(part.url), "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
+  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name));
 }
 
 // An agent tells its whole plan each time it changes; the last one of a turn is shown.
@@ -211,7 +213,7 @@ export function draftView(item, tools) {
 
 export function pendingView(pending, tools) {
   return h("article", { class: pending.error ? "message user" : "message user sending", "aria-label": t("A message on its way") },
-    h("div", { class: "head" }, h("span", { class: "who" }, t("You")), h("span", {}, pending.error ? "not sent" : pending.sent ? "stored" : "sending")),
+    h("div", { class: "head" }, h("span", { class: "who" }, t("You")), h("span", {}, pending.error ? t("not sent") : pending.sent ? t("stored") : t("sending"))),
     h("div", { class: "body" }, h("div", { class: "plain" }, pending.text), pending.media.map((m) => media(m))),
     pending.error && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, pending.error.text),
       h("button", { type: "button", class: "button", onclick: () => tools.again(pending) }, t("Send again")),

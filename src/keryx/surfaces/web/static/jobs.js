@@ -40,7 +40,9 @@ function form(app, reload) {
 }
 
 const moment = (at) => h("time", { datetime: at }, full(at));
-const outcome = (run) => [h("span", { class: `state ${run.status}` }, run.status), run.delivery && ` · ${run.delivery}`];
+const STATES = { active: t("active"), paused: t("paused"), done: t("done"), queued: t("waiting"), running: t("running"), failed: t("failed"), cancelled: t("Stopped"), parked: t("given up"), skipped: t("skipped"), refused: t("refused"), started: t("running"), silent: t("nothing to send"), sent: t("arrived"), dead: t("given up"), unknown: t("in doubt"), discarded: t("discarded"), ready: t("on its way"), sending: t("on its way"), held: t("held until they write") };
+const said = (state) => STATES[state] ?? state;
+const outcome = (run) => [h("span", { class: `state ${run.status}` }, said(run.status)), run.delivery && ` · ${said(run.delivery)}`];
 
 function row(job, app, reload) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
@@ -48,8 +50,8 @@ function row(job, app, reload) {
   return h("tr", { key: job.id },
     h("td", {}, h("strong", {}, cut(job.name, 60)), job.prompt !== job.name && h("div", { class: "muted small" }, cut(job.prompt, 120)), h("div", { class: "muted small" }, job.to.length ? t("to {targets}", { targets: cut(job.to.join(", "), 80) }) : t("kept in its conversations"))),
     h("td", {}, job.schedule),
-    h("td", {}, job.next_at ? moment(job.next_at) : h("span", { class: "state waiting" }, job.state), job.why && h("div", { class: "muted small" }, job.why)),
-    h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, full(job.last.due_at)) : full(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, "none yet")),
+    h("td", {}, job.next_at ? moment(job.next_at) : h("span", { class: "state waiting" }, said(job.state)), job.why && h("div", { class: "muted small" }, job.why)),
+    h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, full(job.last.due_at)) : full(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, t("none yet"))),
     h("td", {}, h("div", { class: "acts" },
       h("button", { type: "button", class: "button", "aria-label": t("Runs of {name}", { name: job.name }), onclick: () => history(job, app) }, t("Runs")),
       h("button", { type: "button", class: "button", "aria-label": t("Run {name} now", { name: job.name }), onclick: () => act(() => app.api.runJob(job.id)) }, t("Run now")),
@@ -65,7 +67,7 @@ async function remove(job, app, reload) {
 async function history(job, app) {
   const told = await app.act(() => app.api.job(job.id));
   if (!told) return;
-  const line = (run) => h("li", {}, moment(run.due_at), h("span", {}, outcome(run), run.session && [" · ", h("a", { href: `#/s/${run.session}`, onclick: () => close(null) }, "conversation")], run.error && ` · ${run.error}`));
+  const line = (run) => h("li", {}, moment(run.due_at), h("span", {}, outcome(run), run.session && [" · ", h("a", { href: `#/s/${run.session}`, onclick: () => close(null) }, t("conversation"))], run.error && ` · ${run.error}`));
   let close = null;
   await dialog((end) => {
     close = end;

@@ -5,7 +5,7 @@ import { h, t } from "./dom.js";
 import { ago, badge, cut, full, laneName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
-const KINDS = { dm: "direct chat" };
+const KINDS = { dm: t("direct chat"), group: t("group"), channel: t("channel"), thread: t("thread") };
 
 export function show(root, app) {
   return screen(root, app, {
@@ -22,7 +22,7 @@ export function show(root, app) {
 function row(lane, app, reload) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
   return h("tr", { key: lane.id },
-    h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", h("span", { title: lane.key }, cut(laneName(lane), 40)), h("div", { class: "muted small" }, KINDS[lane.chat_type] ?? lane.chat_type, lane.shared ? ", shared" : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
+    h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", h("span", { title: lane.key }, cut(laneName(lane), 40)), h("div", { class: "muted small" }, KINDS[lane.chat_type] ?? lane.chat_type, lane.shared ? t(", shared") : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
     h("td", {}, lane.place ? cut(lane.person || "", 30) : null),
     h("td", {}, lane.session ? h("a", { href: `#/s/${lane.session}` }, cut(lane.title || t("Untitled"), 40)) : h("span", { class: "muted" }, lane.suspended ? t("suspended") : t("none: the next message begins one"))),
     h("td", {}, h("time", { datetime: lane.active_at, title: full(lane.active_at) }, ago(lane.active_at))),
@@ -36,6 +36,6 @@ async function history(lane, app) {
   const told = await app.act(() => app.api.lane(lane.id));
   if (!told) return;
   await dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Conversations of this lane")), h("p", {}, told.lane.key),
-    h("ul", { class: "items story small" }, told.moves.map((m) => h("li", {}, h("time", { datetime: m.at }, full(m.at)), h("span", {}, m.session ? h("a", { href: `#/s/${m.session}`, onclick: () => close(null) }, m.title || t("Untitled")) : "no conversation", ` · ${m.why}`)))),
+    h("ul", { class: "items story small" }, told.moves.map((m) => h("li", {}, h("time", { datetime: m.at }, full(m.at)), h("span", {}, m.session ? h("a", { href: `#/s/${m.session}`, onclick: () => close(null) }, m.title || t("Untitled")) : t("no conversation"), ` · ${m.why}`)))),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, t("Close")))), { label: t("History of a lane") });
 }

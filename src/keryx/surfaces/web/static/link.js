@@ -5,6 +5,10 @@
 
 import { t } from "./dom.js";
 
+// Below /p/<profile> the page shows that profile, and everything that it asks for is asked for there.
+const BASE = /^\/p\/[a-z0-9][a-z0-9_-]*(?=\/|$)/.exec(globalThis.location?.pathname ?? "")?.[0] ?? "";
+export const here = (path) => BASE + path;
+
 const PATIENCE = 30_000;
 const SHORTEST = 250;
 const LONGEST = 8_000;
@@ -17,14 +21,14 @@ export class Problem extends Error {
   }
 }
 
-export async function call(method, path, { query, body, raw, key } = {}) {
+export async function call(method, path, { query, body, raw, key, base = BASE } = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (raw) headers["Content-Type"] = "application/octet-stream";
   if (key) headers["Idempotency-Key"] = key;
   let answer;
   try {
-    answer = await fetch(path + search(query), {
+    answer = await fetch(base + path + search(query), {
       method,
       headers,
       body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
@@ -66,7 +70,8 @@ const one = (kind, id) => `/api/${kind}/${encodeURIComponent(id)}`;
 
 export const api = {
   start: (query) => call("GET", "/api/start", { query }),
-  signIn: (secret) => call("POST", "/api/sign-in", { body: { secret } }),
+  // Always at its own address, which the cookie that marks a known browser is for.
+  signIn: (secret) => call("POST", "/api/sign-in", { body: { secret }, base: "" }),
   signOut: () => call("POST", "/api/sign-out"),
   signIns: () => call("GET", "/api/sign-ins"),
   revoke: (id) => call("DELETE", one("sign-ins", id)),
@@ -84,13 +89,15 @@ export const api = {
   why: (id) => call("GET", `${one("messages", id)}/why`),
   stop: (id) => call("POST", `${at(id)}/stop`, { body: {} }),
   drop: (turn) => call("DELETE", one("turns", turn)),
-  undo: (id) => call("POST", `${at(id)}/undo`, { body: {} }),
+  undo: (id, body = {}) => call("POST", `${at(id)}/undo`, { body }),
+  prunable: (query) => call("GET", "/api/prunable", { query }),
+  prune: (body) => call("POST", "/api/prune", { body }),
   redo: (id) => call("POST", `${at(id)}/redo`),
   retry: (id) => call("POST", `${at(id)}/retry`),
   fork: (id, body, key) => call("POST", `${at(id)}/fork`, { body, key }),
   lineage: (id) => call("GET", `${at(id)}/lineage`),
   read: (id, seq) => call("PUT", `${at(id)}/read`, { body: { seq } }),
-  exported: (id, format) => `${at(id)}/export?format=${format}`,
+  exported: (id, format) => `${here(at(id))}/export?format=${format}`,
   compose: (id, body) => call("PUT", one("composers", id), { body }),
   addProject: (body) => call("POST", "/api/projects", { body }),
   changeProject: (id, body) => call("PATCH", one("projects", id), { body }),
@@ -148,7 +155,7 @@ export class Stream {
   }
 
   connect() {
-    const source = new EventSource(`/api/stream${search({ cursor: this.cursor })}`);
+    const source = new EventSource(`${here("/api/stream")}${search({ cursor: this.cursor })}`);
     this.source = source;
     source.onopen = () => {
       this.wait = SHORTEST;

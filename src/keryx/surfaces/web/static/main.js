@@ -79,6 +79,11 @@ const app = {
     else location.hash = path;
   },
 
+  // Shows another profile. Its address can be kept: other tabs stay where they are.
+  enter(profile) {
+    location.assign(`/p/${encodeURIComponent(profile)}/`);
+  },
+
   toast(text, { bad = false, action = null, onclick = null } = {}) {
     const box = document.createElement("div");
     const close = () => box.remove();
@@ -253,8 +258,14 @@ async function begin() {
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
     if (problem.status === 401) await gate();
+    else if (problem.status === 403 || problem.status === 404) lost(problem);
     else trouble(problem);
   }
+}
+
+// The address names a profile that is not there, or not for this person.
+function lost(problem) {
+  patch($("page"), h("div", { class: "gate", key: "lost" }, h("div", { class: "empty" }, h("h2", {}, t("There is nothing here")), h("p", {}, problem.message), h("a", { class: "button main", href: "/" }, t("Go to the first page")))));
 }
 
 // The conversation is not there any more: its place on the page is made anew, and says so.

@@ -4,6 +4,8 @@ import { h, t } from "./dom.js";
 import { ago, badge, cut, full } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
+const LINKS = { connecting: t("connecting"), connected: t("connected"), standby: t("standby"), throttled: t("throttled"), refused: t("refused"), broken: t("broken") };
+
 export function show(root, app) {
   const door = { wrong: "" };
   return screen(root, app, {
@@ -55,5 +57,5 @@ function granted(list, app, reload) {
 function connections(list) {
   if (!list.length) return null;
   return h("section", { class: "block", key: "connections" }, h("h2", {}, t("Platforms")),
-    table([t("Platform"), t("State")], list.map((c) => h("tr", { key: `${c.platform}:${c.account}` }, h("td", {}, h("span", { class: "badge" }, badge(c.platform)), ` ${c.platform} ${c.account}`), h("td", {}, h("span", { class: `state ${c.link === "connected" ? "connected" : c.link === "refused" || c.link === "broken" ? "failed" : "waiting"}` }, c.link), c.detail && h("div", { class: "muted small" }, c.detail)))), t("Platforms")));
+    table([t("Platform"), t("State")], list.map((c) => h("tr", { key: `${c.platform}:${c.account}` }, h("td", {}, h("span", { class: "badge" }, badge(c.platform)), ` ${c.platform} ${c.account}`), h("td", {}, h("span", { class: `state ${c.link === "connected" ? "connected" : c.link === "refused" || c.link === "broken" ? "failed" : "waiting"}` }, LINKS[c.link] ?? c.link), c.detail && h("div", { class: "muted small" }, c.detail)))), t("Platforms")));
 }

@@ -12,6 +12,7 @@ function commands(app) {
   return [
     ["plus", t("New conversation"), () => app.go("/new")],
     ...PLACES.map((name) => [name === "jobs" ? "clock" : name, t("Go to {place}", { place: t(`${name[0].toUpperCase()}${name.slice(1)}`) }), () => app.go(`/${name}`)]),
+    ...(app.info.profiles ?? []).filter((p) => p !== app.info.who.profile).map((p) => ["pairing", t("Go to profile {name}", { name: p }), () => app.enter(p)]),
     ["info", t("Show the keys"), async () => (await import("./dialogs.js")).keys()],
     ...["system", "light", "dark"].map((theme) => ["settings", t("Theme: {theme}", { theme: t(`${theme[0].toUpperCase()}${theme.slice(1)}`) }), () => app.prefer({ theme })]),
     ...(open ? [

@@ -3,7 +3,7 @@
 import { standardModel } from "./composer.js";
 import { tone } from "./dialogs.js";
 import { h, t } from "./dom.js";
-import { full, plural } from "./format.js";
+import { full, plural, surfaceName } from "./format.js";
 import { screen, table } from "./screen.js";
 
 export function show(root, app) {
@@ -15,7 +15,7 @@ export function show(root, app) {
       const [signIns, settings] = await Promise.all([app.api.signIns(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
       return { ...signIns, ...settings };
     },
-    body: (data, reload) => [page(app), projects(app, reload), browsers(data.sign_ins, app, reload), inForce(data.settings, app)],
+    body: (data, reload) => [page(app), projects(app, reload), browsers(data.sign_ins, app, reload), old(app), inForce(data.settings, app)],
   });
 }
 
@@ -61,6 +61,42 @@ function browsers(list, app, reload) {
     table([t("Browser"), t("Last seen"), ""], list.map((s) => h("tr", { key: s.id }, h("td", {}, s.browser || t("unknown"), s.current ? t(" (this one)") : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End")))))), t("Signed-in browsers")));
 }
 
+const ALL = "all";
+const SHOWN = 12;
+const AGES = [[7, t("7 days")], [30, t("30 days")], [90, t("90 days")], [365, t("a year")], [730, t("two years")]];
+const SURFACES = ["gateway", "web", "cli", "acp", "api", "job"];
+
+// Archives or deletes conversations by their age, after a look at what would go.
+function old(app) {
+  async function preview(event) {
+    event.preventDefault();
+    const { age, surface, what } = event.target.elements;
+    const rule = { before: new Date(Date.now() - Number(age.value) * 86_400_000).toISOString(), delete: what.value === "delete", surface: surface.value === ALL ? undefined : surface.value };
+    const found = await app.act(() => app.api.prunable({ ...rule, limit: SHOWN }));
+    if (!found) return;
+    if (!found.count) return app.toast(t("No conversation is that old. Pinned ones and those at work stay."));
+    const names = found.sessions.map((s) => `${s.title || t("Untitled")} · ${full(s.active_at)}`);
+    const rest = found.count - names.length;
+    const sure = await app.ask({
+      title: plural(found.count, rule.delete ? t("Delete {n} conversation?|Delete {n} conversations?") : t("Archive {n} conversation?|Archive {n} conversations?")),
+      items: [...names, ...(rest > 0 ? [plural(rest, t("and {n} more|and {n} more"))] : [])],
+      yes: rule.delete ? t("Delete") : t("Archive"), danger: rule.delete,
+    });
+    if (!sure) return;
+    const done = await app.act(() => app.api.prune(rule));
+    if (done) app.toast(plural(done.count, rule.delete ? t("Deleted {n} conversation.|Deleted {n} conversations.") : t("Archived {n} conversation.|Archived {n} conversations.")));
+  }
+  const select = (name, label, options) => h("select", { class: "field", name, "aria-label": label }, options.map(([value, text]) => h("option", { value }, text)));
+  return h("section", { class: "block", key: "old" }, h("h2", {}, t("Old conversations")),
+    h("p", { class: "muted small" }, t("Archive or delete what was not used for a time. You see first what would go.")),
+    h("form", { class: "settings", onsubmit: preview },
+      h("div", { class: "stack" },
+        select("what", t("What happens"), [["archive", t("Archive")], ["delete", t("Delete")]]),
+        select("age", t("Not used for"), AGES),
+        select("surface", t("Began in"), [[ALL, t("All conversations")], ...SURFACES.map((s) => [s, surfaceName(s)])])),
+      h("button", { class: "button" }, t("Show what would go"))));
+}
+
 // What somebody has set is shown; what nobody touched is folded.
 function inForce(list, app) {
   if (!list.length) return null;
@@ -77,7 +113,7 @@ function inForce(list, app) {
 // A value as a person writes it.
 function written(json) {
   const value = JSON.parse(json);
-  if (value === "" || value === null || (typeof value === "object" && !Object.keys(value).length)) return h("span", { class: "muted" }, "none");
+  if (value === "" || value === null || (typeof value === "object" && !Object.keys(value).length)) return h("span", { class: "muted" }, t("none"));
   if (Array.isArray(value)) return value.map((v) => v?.name ?? (typeof v === "string" ? v : JSON.stringify(v))).join(", ");
   return typeof value === "string" ? value : json;
 }

@@ -1,7 +1,7 @@
 // Sidebar: every conversation of every surface, live; search over all of them; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { ago, badge, dayOf, groupOf, surfaceName } from "./format.js";
+import { ago, badge, dayOf, groupOf, plural, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 const GROUP = 32;
@@ -78,6 +78,9 @@ export function sidebar(root, app) {
         h("a", { class: "brand", href: "#/", "aria-label": t("Keryx, home") }, mark(), "Keryx"),
         h("span", { class: `link ${app.link}`, role: "status", title: t("How this page stands with the server") }, LINKS[app.link]),
         iconButton("plus", t("New conversation (n)"), () => app.go("/new"))),
+      app.info.profiles?.length > 1 ? h("div", { class: "filters", key: "profiles" },
+        h("select", { class: "choice", "aria-label": t("Profile"), onchange: (e) => app.enter(e.target.value) },
+          app.info.profiles.map((p) => h("option", { key: p, value: p, selected: p === app.info.who.profile }, t("Profile {name}", { name: p }))))) : null,
       h("div", { class: "search", role: "search" },
         icon("search"),
         h("input", {
@@ -105,8 +108,8 @@ export function sidebar(root, app) {
     const { state } = app;
     const amount = id === "board" ? Object.keys(state.questions).length || Object.keys(state.turns).length : id === "deliveries" ? state.troubled : 0;
     if (!amount) return null;
-    const what = id === "board" ? (Object.keys(state.questions).length ? "questions" : "active turns") : "in trouble";
-    return h("span", { class: "count" }, amount > 99 ? "99+" : amount, h("span", { class: "unseen" }, ` ${what}`));
+    const what = id === "board" ? (Object.keys(state.questions).length ? t("{n} question|{n} questions") : t("{n} active turn|{n} active turns")) : t("{n} in trouble|{n} in trouble");
+    return h("span", { class: "count" }, h("span", { "aria-hidden": "true" }, amount > 99 ? "99+" : amount), h("span", { class: "unseen" }, plural(amount, what)));
   }
 
   function begin(element) {
@@ -139,9 +142,9 @@ export function sidebar(root, app) {
         h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
         project && h("span", { class: "dot", title: t("Project {name}", { name: project.name }), css: { "--tone": project.colour || "" } })),
       h("span", { class: "signs" },
-        session.pinned && [icon("pin"), h("span", { class: "unseen" }, "pinned")],
+        session.pinned && [icon("pin"), h("span", { class: "unseen" }, t("pinned"))],
         session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity)),
-        fresh && h("span", { class: "unread-dot" }, h("span", { class: "unseen" }, "unread"))));
+        fresh && h("span", { class: "unread-dot" }, h("span", { class: "unseen" }, t("unread")))));
   }
 
   function chosen() {
@@ -177,12 +180,12 @@ export function sidebar(root, app) {
     if (mine !== asked || !query) return;
     found = answer ?? [];
     frame();
-    app.announce(`${found.length} found`);
+    app.announce(plural(found.length, t("{n} result|{n} results")));
   }
 
   function hits() {
     if (!found) return h("p", { class: "hint" }, t("Searching…"));
-    if (!found.length) return h("div", { class: "hint" }, h("p", {}, t("Nothing is found for “{query}”.", { query })), h("p", {}, "Try ", h("code", {}, "from:ann"), ", ", h("code", {}, "before:2026-01-01"), " or the beginning of a word with ", h("code", {}, "*"), "."));
+    if (!found.length) return h("div", { class: "hint" }, h("p", {}, t("Nothing is found for “{query}”.", { query })), h("p", {}, t("Try {one}, {other}, or the beginning of a word with {star}.", { one: "from:ann", other: "before:2026-01-01", star: "*" })));
     return found.map((hit, i) =>
       h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
         h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
@@ -318,9 +321,10 @@ export const shelf = (app) => ({
     if (chosen !== undefined) await app.change(session.id, { project: chosen });
   },
 
-  async undo(id) {
-    const undone = await app.act(() => app.api.undo(id));
-    if (undone) app.toast(t("Taken back."), { action: t("Redo"), onclick: () => app.act(() => app.api.redo(id)) });
+  // Takes the last turn back, or all from that of a message on.
+  async undo(id, message) {
+    const undone = await app.act(() => app.api.undo(id, message ? { message: message.seq } : {}));
+    if (undone) app.toast(plural(undone.turns, t("Took back {n} turn.|Took back {n} turns.")), { action: t("Redo"), onclick: () => app.act(() => app.api.redo(id)) });
     return undone;
   },
 

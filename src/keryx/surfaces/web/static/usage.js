@@ -16,7 +16,7 @@ export function show(root, app) {
     load: () => app.api.usage(days),
     body: (data, reload) => [
       h("div", { class: "stack", role: "group", "aria-label": t("How many days"), key: "days" }, [7, 30, 90].map((n) =>
-        h("button", { type: "button", class: "chip", "aria-pressed": String(days === n), onclick: () => { days = n; reload(); } }, `${n} days`))),
+        h("button", { type: "button", class: "chip", "aria-pressed": String(days === n), onclick: () => { days = n; reload(); } }, t("{n} days", { n })))),
       data.days.length ? [
         figures(data.days),
         chart(data.days, days, app.narrow ? 340 : 720),
@@ -62,7 +62,7 @@ function chart(rows, days, width) {
     return (byDay.get(day) ?? []).slice().sort((a, b) => tone(a.model) - tone(b.model)).map((row) => {
       const from = base;
       base += tokens(row);
-      return h("rect", { class: `day-bar t${tone(row.model)}`, x: LEFT + i * step + step * 0.12, width: step * 0.76, y: y(base), height: Math.max(0.5, y(from) - y(base)), rx: 1 }, h("title", {}, `${day}, ${row.model || t("no model")}: ${tokens(row).toLocaleString()} tokens, cost ${money(row.cost)}`));
+      return h("rect", { class: `day-bar t${tone(row.model)}`, x: LEFT + i * step + step * 0.12, width: step * 0.76, y: y(base), height: Math.max(0.5, y(from) - y(base)), rx: 1 }, h("title", {}, t("{day}, {model}: {count} tokens, cost {cost}", { day, model: row.model || t("no model"), count: tokens(row).toLocaleString(), cost: money(row.cost) })));
     });
   });
   const every = Math.ceil(days / (width / 110));
@@ -85,7 +85,7 @@ function ceiling(n) {
 const number = (n) => h("td", { class: "number" }, n.toLocaleString());
 
 const line = (key, name, n, used, price) => h("tr", { key }, h("td", {}, name), number(n), number(used), h("td", { class: "number" }, money(price)));
-const block = (what, title, label, rows) => h("section", { class: "block", key: title }, h("h2", {}, title), table([what, ...label], rows, `Usage ${title.toLowerCase()}`));
+const block = (what, title, label, rows) => h("section", { class: "block", key: title }, h("h2", {}, title), table([what, ...label], rows, `${t("Usage")} ${title[0].toLowerCase()}${title.slice(1)}`));
 
 function by(what, rows, of, name) {
   const sorted = Array.from(groups(rows, of)).sort((a, b) => sum(b[1], tokens) - sum(a[1], tokens));

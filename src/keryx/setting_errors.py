@@ -1,0 +1,102 @@
+"""What is wrong with a setting, in the words of the settings: its name, where it is written, the allowed words, and what was probably meant."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
+_WRONG_WORD = re.compile(r"Invalid enum value '(.*)'\Z")
+_EXPECTED = re.compile(r"Expected `([^`]+)`, got `[^`]+`")
+_TYPE_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "array": "a list",
+    "object": "a table",
+}
+_INDEX = re.compile(r"\[[^\]]*\]")
+_TOML_LINE = re.compile(r"""\s*(?:\[\[?\s*(?P<table>[^\]]+?)\s*\]|(?P<key>[\w."'-]+)\s*=)""")
+
+
+class WrongSetting(Exception):
+    """`name` is the dotted name of a setting, `word` what was written there if that is known."""
+
+    def __init__(self, name: str, text: str, word: str = "") -> None:
+        super().__init__(text)
+        self.name = name
+        self.word = word
+
+
+def explain(
+    text: str, kind: Any, *, table: str = "", more: Iterable[str] = (), hidden: Iterable[str] = ()
+) -> WrongSetting:
+    """Explain an error of msgspec, such as `Expected ... - at `$.limits.at_once``, for settings of the type `kind`. They are
+    those of `[table]`, or the whole file, where `more` tables are known and `hidden` ones are never suggested."""
+    what, _, where = text.partition(" - at `$")
+    where = where.rstrip("`").removeprefix(".").replace("[...]", ".*")
+    hint = _find_hint(kind, where)
+    place = ".".join(filter(None, (table, where)))
+    if unknown := _UNKNOWN_FIELD.search(what):
+        name = f"{place}.{unknown[1]}" if place else unknown[1]
+        known = {*get_type_hints(hint), *(() if where else more)}.difference(hidden)
+        return WrongSetting(
+            name, f"Unknown setting {name}{suggest(unknown[1], known, name[: -len(unknown[1])])}"
+        )
+    if (wrong := _WRONG_WORD.search(what)) and isinstance(hint, type) and issubclass(hint, StrEnum):
+        words = [item.value for item in hint]
+        near = difflib.get_close_matches(wrong[1], words, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        return WrongSetting(
+            place, f"{place} = {wrong[1]!r} is not known. Choose {', '.join(words)}.{meant}", wrong[1]
+        )
+    what = _EXPECTED.sub(lambda found: f"write {_TYPE_NAMES.get(found[1], found[1])}", what)
+    return WrongSetting(place, f"{place}: {what}" if place else what)
+
+
+def suggest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return the end of a sentence about an unknown name: the known name that is nearest, if one is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else "; `keryx config example` shows every setting."
+
+
+def locate(path: Path, wrong: WrongSetting) -> str:
+    """Return where a setting is written in keryx.toml, to stand before what is wrong with it. Blocks."""
+    if not path.is_file():
+        return "the configuration is wrong: "
+    lines = list(_list_names_of_lines(path.read_text(encoding="utf-8")))
+    found: list[tuple[int, str]] = []
+    parts = _INDEX.sub("", wrong.name).split(".")
+    # Within an inline table there is only the line of the table.
+    while parts and not found:
+        pattern = r"\.".join("[^.]+" if part == "*" else re.escape(part) for part in parts)
+        found = [(number, line) for number, line, full in lines if re.fullmatch(pattern, full)]
+        parts.pop()
+    written = re.compile(rf"(?<!\w){re.escape(wrong.word)}(?!\w)" if wrong.word else "")
+    number = next((number for number, line in found if written.search(line)), None)
+    return f"{path}, line {number}: " if number else f"{path}: "
+
+
+def _find_hint(kind: Any, where: str) -> Any:
+    """Return the type of a setting by its path, such as `tools[0].policy` or `agents.*.kind`."""
+    hint = kind
+    for part in where.split(".") if where else ():
+        hint = hint if part == "*" else get_type_hints(hint)[_INDEX.sub("", part)]
+        if part == "*" or _INDEX.search(part):
+            hint = [a for a in get_args(hint) if a is not Ellipsis][-1]
+        hint = next((a for a in get_args(hint) if a is not type(None) and type(None) in get_args(hint)), hint)
+    return hint
+
+
+def _list_names_of_lines(text: str) -> Iterator[tuple[int, str, str]]:
+    """Return the number, the text and the dotted name of each line that has one."""
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _TOML_LINE.match(line):
+            name = re.sub(r"""["']""", "", found["table"] or found["key"])
+            if found["table"]:
+                table = name
+            yield number, line, name if found["table"] or not table else f"{table}.{name}"
