@@ -180,3 +180,25 @@ def test_whoever_begins_with_the_same_new_file_waits_for_the_others(tmp_path: Pa
                     return str(SqliteTransaction(connection, START_TIME).row("pragma journal_mode"))
 
             assert set(threads.map(begin, [tmp_path / f"{n}.db"] * 6)) == {"('wal',)"}
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_store_that_is_removed_while_it_is_open_ends_the_process(
+    tmp_path: Path, suffix: str, replaced: bool
+) -> None:
+    """What is committed to a file without a name is gone when the process ends, so it is not acknowledged."""
+    reasons: list[str] = []
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path, fatal=reasons.append) as database:
+        await database.write("before", lambda tx: move(tx, "one"))
+        file = tmp_path / f"keryx.db{suffix}"
+        file.rename(tmp_path / "moved")
+        if replaced:
+            file.touch()
+        with pytest.raises(StoreBroken, match="removed or replaced"):
+            await database.write("after", lambda tx: move(tx, "two"))
+        assert len(reasons) == 1
+        assert str(path) in reasons[0]
+        (tmp_path / "moved").rename(file)
+        await database.write("put back", lambda tx: move(tx, "three"))

@@ -116,6 +116,7 @@ class SqliteDatabase:
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
         self._writer = await asyncio.to_thread(open_store, self.path, self._fatal)
+        self._files = _identify_files(self.path)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()
         return self
@@ -206,6 +207,11 @@ class SqliteDatabase:
                 noted = self._run_unit(unit, alone=len(batch) == 1) or noted
             if not self._writer.get_autocommit():
                 self._writer.execute("commit")
+            self._check_files()
+        except StoreBroken as exc:
+            for unit in batch:
+                unit.error = exc
+            return False
         except apsw.Error as exc:
             _exit_on_failed_sync(exc, self.path, self._fatal)
             if not self._writer.get_autocommit():
@@ -234,6 +240,14 @@ class SqliteDatabase:
             self._writer.execute("release unit")
         return tx.noted
 
+    def _check_files(self) -> None:
+        """End the process if the store was removed or replaced: what was committed would be lost with the open files."""
+        if _identify_files(self.path) == self._files:
+            return
+        reason = f"{self.path} or its log was removed or replaced while it was in use"
+        self._fatal(f"{reason}. Keryx ends, so that nothing is acknowledged that would be lost")
+        raise StoreBroken(f"{reason}: put it back, or restore a backup")
+
     def _resolve_batch(self, batch: list[UnitOfWork[Any]], noted: bool) -> None:
         for unit in batch:
             unit.resolve()
@@ -252,6 +266,19 @@ def connect(path: Path) -> apsw.Connection:
     connection.execute("pragma cache_size = -4000")
     connection.execute("pragma temp_store = memory")
     return connection
+
+
+def _identify_files(path: Path) -> list[tuple[int, int] | None]:
+    """Return the device and the number of each file of a store, `None` for one that is not there."""
+    found: list[tuple[int, int] | None] = []
+    for suffix in ("", "-wal", "-shm"):
+        try:
+            status = os.stat(f"{path}{suffix}")
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_dev, status.st_ino))
+    return found
 
 
 def enable_wal(connection: apsw.Connection) -> None:
