@@ -79,7 +79,7 @@ def test_a_port_in_use_is_named(keryx: Cli) -> None:
 
 
 def test_it_ends_at_once_when_nothing_runs(keryx: Cli) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with keryx.serving() as node:
             assert stop(node, number) == (0, "")
 
