@@ -303,6 +303,27 @@ async def test_a_head_that_comes_at_once_is_not_longer_than_any_other(head: byte
         assert b"400" in await ask(port, b"GET /" + b"a" * 55_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"a:\r\n" * 200,
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Content-Length: +5\r\n",
+    ],
+)
+async def test_many_headers_and_two_lengths_are_refused(headers: bytes) -> None:
+    sent = b"POST /body HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n0\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with serving() as port:
+        reader, writer = await connect(port, sent)
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
+    assert b"fine" not in answer
+
+
 async def test_noise_after_an_answer_has_begun_ends_the_connection_only() -> None:
     async with serving() as port:
         hanging = b"GET /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"

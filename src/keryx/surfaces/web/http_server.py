@@ -27,6 +27,7 @@ _MAX_DESCRIPTORS = 8_192
 _RESERVED_DESCRIPTORS = 256
 _MIN_CONNECTIONS = 8
 _MAX_HEAD_BYTES = 32_768
+_MAX_HEADERS = 100
 # The parser is given this much at a time. It checks the length of a head only between the pieces that it is given.
 _MAX_PIECE_BYTES = 8_192
 # After so many chunks of a body they must have this length on average. Each takes some 20 us, however short it is.
@@ -87,7 +88,8 @@ def build_limits(web: WebSettings, descriptors: int) -> ConnectionLimits:
 
 
 class RequestParser(h11.Connection):
-    """The parser of one connection. It refuses a body of many short chunks, which would hold up the event loop."""
+    """The parser of one connection. It refuses many headers and bodies of many short chunks, which would hold up the event
+    loop, and requests whose length a proxy may understand otherwise."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, _MAX_HEAD_BYTES)
@@ -101,6 +103,11 @@ class RequestParser(h11.Connection):
             self._chunk_bytes += len(event.data)
             if self._chunks > _MAX_SHORT_CHUNKS and self._chunk_bytes < self._chunks * _MIN_CHUNK_BYTES:
                 raise h11.RemoteProtocolError("the chunks of the body are too short")
+        elif isinstance(event, h11.Request):
+            if len(event.headers) > _MAX_HEADERS:
+                raise h11.RemoteProtocolError("there are too many headers")
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                raise h11.RemoteProtocolError("the body has two lengths")
         elif isinstance(event, h11.EndOfMessage):
             self._chunks = self._chunk_bytes = 0
         return event
