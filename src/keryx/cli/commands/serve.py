@@ -1,6 +1,7 @@
 """`keryx serve`: run turns, send deliveries, listen to platforms and serve the web app."""
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -166,7 +167,8 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
             return is_loopback(address) or proxies.trusts(address)
 
         web = build_web_app(app, service.hub, extra_routes=pages, streams=limits.streams)
-        with handle_signals(list_stop_signals(), stop):
+        # Tools that rotate logs send it, and its default ends a process.
+        with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
             async with web.lifespan() as site, _serve_http(HttpServer(site, limits, shared=shared), listener):
                 _announce(app.settings, listener, json)
                 await stopping.wait()
