@@ -516,7 +516,7 @@ def _read_file(home: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise Invalid(f"{path} cannot be read: {exc}. Mend it, or move it away to use the defaults") from exc
 
 

@@ -123,7 +123,9 @@ class RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not (record.name in _NOISY_LOGGERS or _finds_exhaustion(record)):
             return True
-        key = record.name, record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+        # Further lines of asyncio name the objects of one connection.
+        first = record.msg.partition("\n")[0] if isinstance(record.msg, str) else type(record.msg).__name__
+        key = record.name, first
         now = time.monotonic()
         if now - self._logged_at.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
             return False

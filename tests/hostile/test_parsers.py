@@ -18,6 +18,7 @@ from keryx.engine.export.redact import Redactor
 from keryx.markdown import html, matrix_html, plain, split, telegram_entities
 from keryx.store.search import documents
 from keryx.surfaces.gateway.matrix import event_types
+from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -137,6 +138,21 @@ def test_deep_json_with_half_a_character_is_an_error(document: str) -> None:
     """It is read by another decoder."""
     with pytest.raises(Invalid):
         codec.loads(f'["\\ud800", {document}]', object)
+
+
+@pytest.mark.parametrize("values", ["1,", "{},", '"a",', "[],"])
+def test_a_form_with_half_a_character_and_many_unknown_values_is_refused_soon(values: str) -> None:
+    """The decoder that reads half a character needs long for many values, and holds the interpreter lock."""
+
+    def read(given: str) -> object:
+        document = f'{{"text": "\\ud800", "x": [{values * (len(given) // len(values))}1]}}'
+        with pytest.raises(Invalid, match="unknown field"):
+            codec.loads(document.encode(), request_schema.SendForm)
+        return None
+
+    makers = [(values, corpus.repeat("x"))]
+    slow = budget.find_slow(read, makers, milliseconds_per_kilobyte=0.005, sizes=(500_000, 8_000_000))
+    assert slow == []
 
 
 @pytest.mark.parametrize("document", NESTED[1::2], ids=["lists", "objects"])

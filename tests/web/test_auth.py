@@ -376,3 +376,24 @@ def test_the_password_is_kept_as_a_hash(tmp_path: Path) -> None:
     assert "tiny" not in str(refused.value)
     with pytest.raises(ValueError, match="not the password itself"):
         WebSettings(password_from=PASSWORD)
+
+
+async def test_a_cookie_of_another_program_on_the_same_host_signs_nobody_out(world: World) -> None:
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
+        answer = await site.request("POST", "/api/sign-in", json={"secret": TOKEN})
+        own = answer.cookies["keryx"]
+        site.client.cookies.clear()
+        for cookies in (
+            f"keryx=forged; keryx={own}",
+            f"keryx={own}; keryx=a.b.c",
+            f'keryx="\\a"; keryx={own}',
+        ):
+            answer = await site.request("GET", "/api/start", headers={"Cookie": cookies})
+            assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "http://a]b", "null", "", "\u00e9://", "//"])
+async def test_a_malformed_origin_is_a_foreign_one(world: World, origin: str) -> None:
+    async with open_site(world.hub, world.clock) as site:
+        headers = {"Origin": origin.encode("latin-1")}
+        await site.problem(403, "POST", "/api/sessions", json={"text": "hello"}, headers=headers)

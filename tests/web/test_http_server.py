@@ -271,3 +271,64 @@ def test_wrong_limits_are_refused(variable: str, value: str, complaint: str) -> 
     with pytest.raises(ValueError, match="neither an address nor a network"):
         WebSettings(trusted_proxies=("proxy.example",))
     assert WebSettings(head=timedelta(seconds=1)).head.total_seconds() == 1
+
+
+POST_IN_CHUNKS = b"POST /body HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", [b"/body", b"/ok"])
+async def test_a_body_of_short_chunks_is_refused(path: bytes) -> None:
+    """Whether its bytes are read by the app or thrown away after the answer."""
+    sent = POST_IN_CHUNKS.replace(b"/body", path) + b"1\r\nx\r\n" * 100_000
+    async with serving() as port:
+        client = await connect(port, sent)
+        assert await is_closed(client)
+        assert b"200" in await ask(port)
+
+
+async def test_a_body_of_some_short_chunks_is_read() -> None:
+    body = b"1\r\nx\r\n" * 400 + b"1000\r\n" + b"y" * 4_096 + b"\r\n0\r\n\r\n"
+    async with serving() as port:
+        # The counts begin anew with each request.
+        reader, writer = await connect(port, (POST_IN_CHUNKS + body) * 3)
+        for _ in range(3):
+            await reader.readuntil(b"4496")
+        writer.close()
+
+
+@pytest.mark.parametrize("head", [b"X: " + b"a" * 55_000, b"a:\r\n" * 14_000, b"a: b\r\n c\r\n" * 6_000])
+async def test_a_head_that_comes_at_once_is_not_longer_than_any_other(head: bytes) -> None:
+    async with serving() as port:
+        assert b"400" in await ask(port, b"GET /ok HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n")
+        assert b"400" in await ask(port, b"GET /" + b"a" * 55_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"a:\r\n" * 200,
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Content-Length: +5\r\n",
+    ],
+)
+async def test_many_headers_and_two_lengths_are_refused(headers: bytes) -> None:
+    sent = b"POST /body HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n0\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with serving() as port:
+        reader, writer = await connect(port, sent)
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
+    assert b"fine" not in answer
+
+
+async def test_noise_after_an_answer_has_begun_ends_the_connection_only() -> None:
+    async with serving() as port:
+        hanging = b"GET /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
+        clients = [await connect(port, hanging + b"hello" + b"\0" * 100_000)]
+        clients.append(await connect(port, GET + b"\0\r\n\r\n" * 1_000))
+        assert await is_closed(clients[1])
+        clients[0][1].close()
+        assert b"200" in await ask(port)

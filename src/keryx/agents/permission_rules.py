@@ -38,6 +38,10 @@ _WRAPPER = re.compile(
     r"|ssh|docker|podman|kubectl|python[\d.]*|node|deno|bun|perl|ruby|php|lua|g?awk|find|parallel|setsid|stdbuf|busybox"
 )
 _MAX_RULE_LENGTH = 200
+# A longer command is allowed as a whole only: splitting it takes a time that grows with the square of its length.
+_MAX_PARSED_LENGTH = 10_000
+# The longest path of most systems. Each folder of a path is a rule.
+_MAX_PATH_LENGTH = 4_096
 
 
 class CallScope(msgspec.Struct, frozen=True):
@@ -70,7 +74,7 @@ def _find_command_scope(tool: str, command: str) -> CallScope:
 
 def _find_program(command: str) -> str:
     """Return the program of a simple command; empty if the shell might run another one too."""
-    if _SHELL_SYNTAX.search(command):
+    if len(command) > _MAX_PARSED_LENGTH or _SHELL_SYNTAX.search(command):
         return ""
     try:
         words = shlex.split(command)
@@ -84,7 +88,7 @@ def _find_program(command: str) -> str:
 def _find_path_scope(tool: str, paths: list[str]) -> CallScope:
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     folders: list[str] = []
-    while os.path.dirname(folder) != folder:
+    while len(folder) <= _MAX_PATH_LENGTH and os.path.dirname(folder) != folder:
         folders.append(folder)
         folder = os.path.dirname(folder)
     if not folders:

@@ -36,6 +36,12 @@ async def open_service(app: App, kind: str) -> AsyncGenerator[Service]:
                 limit.cancel()
 
 
+def list_stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a node in good order. The end of its terminal is one, unless `nohup` has it ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
+
+
 @contextmanager
 def handle_signals(numbers: Sequence[signal.Signals], action: Callable[[], object]) -> Generator[None]:
     """Call `action` in the event loop for these signals instead of the default.

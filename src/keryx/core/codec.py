@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 # Characters of the reason in an error.
 _LONGEST_REASON = 200
-# Half of a pair, as it is or escaped. msgspec refuses both.
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+# Half of a pair, escaped or as it is. msgspec refuses both. Each begins with fixed bytes, which are found quickly.
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 _encoder = msgspec.json.Encoder()
 
@@ -37,17 +38,20 @@ def loads(text: str | bytes, kind: type[T], *, strict: bool = True) -> T:
     try:
         return _get_decoder(kind, strict).decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        if not _SURROGATE.search(text if isinstance(text, str) else str(text, "latin-1")):
+        raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        without = _RAW_SURROGATE.sub(b"?", _ESCAPED_SURROGATE.sub(rb"\\ufffd", raw))
+        if without == raw:
             raise _build_error(kind, exc) from exc
 
     def reject_constant(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is not JSON")
 
-    # The standard library accepts lone surrogates.
+    # The standard library accepts lone surrogates. It is slow for many small values, so the shape is checked before.
     try:
+        _get_decoder(kind, strict).decode(without)
         plain = json.loads(text, parse_constant=reject_constant)
         return msgspec.convert(plain, kind, strict=strict, str_keys=True)
-    except (msgspec.ValidationError, ValueError, RecursionError) as exc:
+    except (msgspec.DecodeError, ValueError, RecursionError) as exc:
         raise _build_error(kind, exc) from exc
 
 

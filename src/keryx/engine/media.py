@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
+import anyio.to_thread
+
 from keryx.core import media
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId
@@ -29,7 +31,8 @@ class MediaStorage:
         The file is kept for a day, and then as long as a session shows it."""
         body = attachment.body
         self._check(attachment)
-        id_ = media.hash_body(body)
+        # Some milliseconds for each megabyte, in which the event loop would stand still.
+        id_ = await anyio.to_thread.run_sync(media.hash_body, body)
         kind, name = media.detect_mime(attachment.mime, body), media.clean_name(attachment.name)
         for _ in range(_MAX_TRIES):
             await self._write_chunks(id_, body)

@@ -33,6 +33,8 @@ async def read_frames(chunks: AsyncIterable[bytes], *, limit: int) -> AsyncItera
     async for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
         for piece in ends:
+            if not piece and line.empty:
+                continue
             line.add(piece)
             if frame := line.take():
                 yield frame
@@ -48,6 +50,10 @@ class _LineBuffer:
         self._limit = limit
         self._data = bytearray()
         self._too_long = False
+
+    @property
+    def empty(self) -> bool:
+        return not self._data
 
     def add(self, piece: bytes) -> None:
         if self._too_long:

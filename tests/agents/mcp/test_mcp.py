@@ -115,6 +115,12 @@ async def test_ten_megabytes_come_through(tools: McpToolbox) -> None:
     assert len(await called(tools, "test_big", size=10_000_000)) == 10_000_000
 
 
+async def test_a_result_that_is_too_long_is_one_sentence_and_is_not_kept(tools: McpToolbox) -> None:
+    said = await failed(tools, "test_big", size=40_000_000)
+    assert said == "The tool server 'test' refused the call: its answer has more than 32000000 bytes"
+    assert await called(tools, "test_look", q="again") == "found again"
+
+
 async def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
     async with opened(tmp_path, a_server(tmp_path, timeout=timedelta(seconds=0.5))) as found:
         await found["test"].specs(CONTEXT)

@@ -79,9 +79,17 @@ def test_a_port_in_use_is_named(keryx: Cli) -> None:
 
 
 def test_it_ends_at_once_when_nothing_runs(keryx: Cli) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with keryx.serving() as node:
             assert stop(node, number) == (0, "")
+
+
+def test_a_signal_for_programs_that_rotate_logs_does_not_end_it(keryx: Cli) -> None:
+    with keryx.serving() as node:
+        node.process.send_signal(signal.SIGUSR1)
+        assert get(node, "healthz")[0] == 200
+        assert node.process.poll() is None
+        assert stop(node, signal.SIGTERM) == (0, "")
 
 
 def test_a_turn_that_ends_in_time_is_finished(keryx: Cli) -> None:

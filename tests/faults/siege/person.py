@@ -5,10 +5,10 @@ python -m tests.faults.siege.person PORT SECONDS
 
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,12 +58,16 @@ def _send(http: httpx.Client, text: str) -> None:
 
 
 class _Editor:
-    """`keryx acp` on the same store, with frames that no editor would write."""
+    """`keryx acp` on the same store: prompts with the corpus, and frames that no editor would write."""
 
     def __enter__(self) -> "_Editor":
         self._process = subprocess.Popen(
-            _EDITOR, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            _EDITOR, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+        self._session = ""
+        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        self._write({"id": 1, "method": "initialize", "params": {"protocolVersion": 1}})
+        self._write({"id": 2, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,23 +75,36 @@ class _Editor:
         self._process.wait(30)
 
     def send(self, text: str) -> None:
-        frames: Sequence[bytes] = (
-            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": text}).encode(),
-            json.dumps(
-                {"jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": {"sessionId": text}}
-            ).encode(),
+        if self._process.poll() is not None:
+            self.__enter__()
+        prompt = {"sessionId": self._session or text, "prompt": [{"type": "text", "text": text}]}
+        self._write({"id": text[:100], "method": "session/prompt", "params": prompt})
+        self._write({"id": 3, "method": "initialize", "params": text})
+        noise: Sequence[bytes] = (
             b"[" * 100_000,
             b'{"jsonrpc": "2.0", "id": ' + b"9" * 10_000 + b"}",
             text.encode("utf-8", "replace"),
         )
-        if self._process.poll() is not None:
-            self.__enter__()
+        self._write_line(random.choice(noise))
+
+    def _write(self, message: dict[str, object]) -> None:
+        self._write_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def _write_line(self, line: bytes) -> None:
         try:
             assert self._process.stdin is not None
-            os.write(self._process.stdin.fileno(), random.choice(frames) + b"\n")
+            self._process.stdin.write(line + b"\n")
+            self._process.stdin.flush()
         except OSError:
             self._process.kill()
             self._process.wait(30)
+
+    def _read(self, process: "subprocess.Popen[bytes]") -> None:
+        """Read all answers, and take the session from the one to `session/new`."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if b'"id":2' in line and b"sessionId" in line:
+                self._session = json.loads(line)["result"]["sessionId"]
 
 
 if __name__ == "__main__":

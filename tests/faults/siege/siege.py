@@ -1,6 +1,7 @@
 """A siege of one node: it is started, measured in quiet, attacked, and judged by what its well-behaved users saw."""
 
 import json
+import os
 import random
 import resource
 import socket
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,7 +189,9 @@ class Siege:
                 speaker.start()
                 time.sleep(self.quiet_seconds)
                 began = time.monotonic()
-                full = self._attack(telegram, port, disk)
+                # The editor of the hostile person uses the same store.
+                store = {"KERYX_HOME": str(self.home), "KERYX_DATABASE": self.database, "KERYX_AGENT": "echo"}
+                full = self._attack(telegram, port, disk, {**environ, **store})
                 ended = time.monotonic()
                 time.sleep(10)
                 over.set()
@@ -215,13 +218,15 @@ class Siege:
                 node,
             )
 
-    def _attack(self, telegram: Telegram, port: int, disk: SmallDisk | None) -> tuple[float, float]:
+    def _attack(
+        self, telegram: Telegram, port: int, disk: SmallDisk | None, environ: Mapping[str, str]
+    ) -> tuple[float, float]:
         """Let all attackers act for the time; gives when the disk was full."""
         until = time.monotonic() + self.seconds
         half = time.monotonic() + self.seconds / 2
         full = (0.0, 0.0)
         running = [
-            _spawn(name, *arguments)
+            _spawn(name, *arguments, **environ)
             for name, arguments in (
                 ("person", (port, self.seconds)),
                 ("network", (port, self.seconds)),
@@ -381,13 +386,14 @@ class _Started:
             self.samples.append((name, at, seconds))
 
 
-def _spawn(name: str, *arguments: Any) -> "subprocess.Popen[str]":
+def _spawn(name: str, *arguments: Any, **environ: str) -> "subprocess.Popen[str]":
     # The attackers may open more files than the node.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return subprocess.Popen(
         [sys.executable, "-m", f"tests.faults.siege.{name}", *map(str, arguments)],
         cwd=_ROOT,
+        env={**os.environ, **environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

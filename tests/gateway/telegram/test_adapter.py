@@ -491,3 +491,15 @@ async def test_formatting_and_buttons_are_refused_apart(bot: Bot) -> None:
     await bot.send("**May** I?", buttons=OFFERED)
     [shown] = bot.telegram.bubbles
     assert (shown.entities, list(shown.buttons)) == ([], ["Allow", "Deny"])
+
+
+@pytest.mark.parametrize("date", [10**30, -(10**30), 10**14, -(10**14)])
+async def test_an_update_with_a_date_that_no_calendar_has_blocks_nothing(bot: Bot, date: int) -> None:
+    """An error would end the listener, and come again with the same update."""
+    chat = {"id": 7, "type": "private", "first_name": "Ann"}
+    dated = {"message_id": 1, "date": date, "chat": chat}
+    reactions = {"old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": "x"}]}
+    bot.telegram.push("message", {**dated, "from": chat, "text": "when?"})
+    bot.telegram.push("message_reaction", {**dated, **reactions})
+    bot.telegram.say("after it")
+    assert [m.parts for m in await bot.hear()] == [(Text("after it"),)]

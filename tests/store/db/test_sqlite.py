@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.builders import Store, at_time
+from tests.builders import Store, at_time, until
 
 from keryx.core.errors import DiskFull, Retryable, StoreBroken, StoreDamaged
 from keryx.store import inbox
@@ -180,3 +180,93 @@ def test_whoever_begins_with_the_same_new_file_waits_for_the_others(tmp_path: Pa
                     return str(SqliteTransaction(connection, START_TIME).row("pragma journal_mode"))
 
             assert set(threads.map(begin, [tmp_path / f"{n}.db"] * 6)) == {"('wal',)"}
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_store_that_is_removed_while_it_is_open_ends_the_process(
+    tmp_path: Path, suffix: str, replaced: bool
+) -> None:
+    """What is committed to a file without a name is gone when the process ends, so it is not acknowledged."""
+    reasons: list[str] = []
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path, fatal=reasons.append) as database:
+        await database.write("before", lambda tx: move(tx, "one"))
+        file = tmp_path / f"keryx.db{suffix}"
+        file.rename(tmp_path / "moved")
+        if replaced:
+            file.touch()
+        with pytest.raises(StoreBroken, match="removed or replaced"):
+            await database.write("after", lambda tx: move(tx, "two"))
+        assert len(reasons) == 1
+        assert str(path) in reasons[0]
+        (tmp_path / "moved").rename(file)
+        await database.write("put back", lambda tx: move(tx, "three"))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), apsw.NoMemError("out of memory")])
+@pytest.mark.parametrize("rolled_back", [False, True])
+async def test_a_unit_without_memory_fails_and_the_next_ones_are_written(
+    tmp_path: Path, error: Exception, rolled_back: bool
+) -> None:
+    """SQLite rolls the transaction back by itself when it has no memory."""
+
+    def fail_read(tx: Transaction) -> None:
+        if rolled_back:
+            tx.run("rollback")
+        raise error
+
+    def fail_write(tx: Transaction) -> None:
+        move(tx, "lost")
+        fail_read(tx)
+
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path) as database:
+        with pytest.raises(Retryable, match="no memory left"):
+            await database.write("fails", fail_write)
+        with pytest.raises(Retryable, match="no memory left"):
+            await database.read("fails", fail_read)
+        await database.write("works", lambda tx: move(tx, "kept"))
+        assert visible(path) == 1
+
+
+async def test_units_beside_one_without_memory_fail_with_it_or_are_written(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(tx: Transaction) -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    def fail(tx: Transaction) -> None:
+        tx.run("rollback")
+        raise MemoryError
+
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path) as database:
+        first = asyncio.create_task(database.write("hold", hold))
+        await asyncio.to_thread(begun.wait, 10)
+        beside = asyncio.create_task(database.write("beside", lambda tx: move(tx, "beside")))
+        failing = asyncio.create_task(database.write("fails", fail))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        await first
+        done = await asyncio.gather(beside, failing, return_exceptions=True)
+        assert [type(one) for one in done] == [Retryable, Retryable]
+        assert visible(path) == 0
+        await database.write("again", lambda tx: move(tx, "beside"))
+        assert visible(path) == 1
+
+
+async def test_a_writer_that_fails_ends_the_process(tmp_path: Path) -> None:
+    """Else every further write would wait for ever."""
+    reasons: list[str] = []
+
+    def end_thread(tx: Transaction) -> None:
+        raise SystemExit
+
+    database = SqliteDatabase(tmp_path / "keryx.db", fatal=reasons.append)
+    async with database:
+        waiting = asyncio.create_task(database.write("ends", end_thread))
+        await until(lambda: bool(reasons))
+        waiting.cancel()
+    assert "the writer of" in reasons[0]

@@ -9,6 +9,7 @@ from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import anyio
 
@@ -102,10 +103,15 @@ class ChildProcess:
 
 
 async def start(
-    command: Sequence[str], *, env: Mapping[str, str], cwd: str, merged: bool = False
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    merged: bool = False,
+    errors: IO[str] | None = None,
 ) -> ChildProcess:
-    """Start a program without a shell. With `merged`, its standard error is part of its output. Raise `OSError` if it
-    cannot be started."""
+    """Start a program without a shell. With `merged`, its standard error is part of its output; with `errors`, it goes to
+    that file. Raise `OSError` if it cannot be started."""
     loop = asyncio.get_running_loop()
     read_end, write_end = os.pipe()
     try:
@@ -119,7 +125,7 @@ async def start(
             *command,
             env=dict(env),
             cwd=cwd,
-            stderr=asyncio.subprocess.STDOUT if merged else asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT if merged else errors or asyncio.subprocess.PIPE,
             start_new_session=True,
             pass_fds=(read_end,),
         )

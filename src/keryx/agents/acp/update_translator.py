@@ -3,6 +3,7 @@
 import base64
 import difflib
 import mimetypes
+import re
 from collections.abc import Callable, Sequence
 
 from keryx import metrics
@@ -28,6 +29,13 @@ from keryx.jsonrpc import Json, as_count, as_object, as_objects, as_text
 NO_RESULT = "The agent did not tell how this ended."
 _MAX_TITLE_LENGTH = 120
 _MAX_OUTPUT_LENGTH = 100_000
+# Tool calls of one turn. Further ones are ignored: a turn ends long before.
+_MAX_CALLS = 2_000
+# The lines of a change that are compared with each other: the time grows with their square and more.
+_MAX_COMPARED_LINES = 100
+_MAX_COMPARED_DIFFS = 8
+_CONTEXT_LINES = 2
+_HUNK = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)")
 _FINISHED = ("completed", "failed")
 _TOOL_KINDS = frozenset(
     {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"}
@@ -51,6 +59,7 @@ class ReplayFilter:
                 self._answers[prompt] = ""
             elif message.turn != turn and message.role is Role.ASSISTANT and prompt:
                 self._answers[prompt] += message.text
+        self._longest_prompt = max(map(len, self._answers), default=0)
         self._user_text = ""
         self._expected_text = ""
 
@@ -65,9 +74,9 @@ class ReplayFilter:
         chunk = as_text(as_object(update.get("content")).get("text"))
         match update.get("sessionUpdate"):
             case "user_message_chunk":
-                self._user_text += chunk
                 # The prompt may have begun with other texts of Keryx, such as the place.
-                user_text = self._user_text.strip()
+                user_text = (self._user_text + chunk).rstrip()
+                self._user_text = (self._user_text + chunk)[-2 * self._longest_prompt - _MAX_TITLE_LENGTH :]
                 answers = (a for q, a in self._answers.items() if q and a and user_text.endswith(q))
                 self._expected_text = next(answers, self._expected_text)
                 return True
@@ -113,6 +122,8 @@ class _TrackedCall:
         kind = as_text(self.fields.get("kind"))
         outcome = "failed" if result.result.failed else "ok"
         metrics.TOOL_CALLS.add(kind if kind in _TOOL_KINDS else metrics.OTHER, outcome)
+        # The contents of many calls would fill the memory until the end of the turn.
+        self.fields = {"status": self._status}
         return [result] if announced == call else [ToolCallUpdateEvent(call), result]
 
     def _build_call(self) -> ToolCall:
@@ -141,6 +152,8 @@ class ToolCallTracker:
         if not id_:
             return []
         tool = self._calls.get(id_)
+        if tool is None and len(self._calls) >= _MAX_CALLS:
+            return []
         if tool is None:
             tool = self._calls[id_] = _TrackedCall(id_)
             self._waiting.append(tool)
@@ -169,7 +182,7 @@ class ToolCallTracker:
 
     def _collect_results(self, ended: bool) -> list[AgentEvent]:
         done = [t for t in self._open if t.finished or ended]
-        self._open = [t for t in self._open if t not in done]
+        self._open = [t for t in self._open if not (t.finished or ended)]
         return [event for t in done for event in t.finish(self._read_terminal)]
 
 
@@ -208,9 +221,44 @@ def format_action(fields: Json) -> str:
     return "\n".join(part for part in (action, _format_output(fields, lambda _: "")) if part)
 
 
+def format_diff(old: str, new: str, path: str, *, compare: bool = True) -> str:
+    """Return the change of a file as a unified diff. If it is too long to `compare` line by line, all its old lines precede
+    all its new ones."""
+    before, after = old.splitlines(), new.splitlines()
+    if before == after:
+        return ""
+    start = _count_equal(before, after)
+    end = _count_equal(before[start:][::-1], after[start:][::-1])
+    first, rest = max(0, start - _CONTEXT_LINES), max(0, end - _CONTEXT_LINES)
+    shown, shown_after = before[first : len(before) - rest], after[first : len(after) - rest]
+    if compare and max(len(shown), len(shown_after)) <= _MAX_COMPARED_LINES:
+        lines = difflib.unified_diff(shown, shown_after, path, path, lineterm="", n=_CONTEXT_LINES)
+        return "\n".join(_shift_hunk(line, first) for line in lines)
+    removed = [f"-{line}" for line in before[start : len(before) - end]]
+    added = [f"+{line}" for line in after[start : len(after) - end]]
+    # Where there are no lines, the number is that of the line before.
+    heading = f"@@ -{start + bool(removed)},{len(removed)} +{start + bool(added)},{len(added)} @@"
+    return "\n".join([f"--- {path}", f"+++ {path}", heading, *removed, *added])
+
+
+def _shift_hunk(line: str, count: int) -> str:
+    """Return a line of a diff; the heading of a hunk, whose lines were counted from another one, with its true numbers."""
+    found = _HUNK.match(line)
+    if found is None:
+        return line
+    old, length, new = int(found[1]), found[2] or "", int(found[3])
+    return f"@@ -{old + count}{length} +{new + count}{line[found.end() :]}"
+
+
+def _count_equal(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many lines are equal at the beginning of both."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def _format_output(fields: Json, read_terminal: Callable[[str], str]) -> str:
     parts: list[str] = []
-    for entry in as_objects(fields.get("content")):
+    for number, entry in enumerate(as_objects(fields.get("content"))):
         match entry.get("type"):
             case "content":
                 block = as_object(entry.get("content"))
@@ -221,8 +269,7 @@ def _format_output(fields: Json, read_terminal: Callable[[str], str]) -> str:
             case "diff":
                 path = as_text(entry.get("path"))
                 old, new = as_text(entry.get("oldText")), as_text(entry.get("newText"))
-                lines = difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, lineterm="", n=2)
-                part = "\n".join(lines)
+                part = format_diff(old, new, path, compare=number < _MAX_COMPARED_DIFFS)
             case "terminal":
                 part = read_terminal(as_text(entry.get("terminalId")))
             case _:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -13,13 +13,14 @@ import httpx2
 import mcp_types as types
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp import Client, MCPError
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from keryx import secrets
 from keryx.agents.agent_config import ToolServerConfig
+from keryx.agents.mcp.stdio_transport import MAX_LINE_BYTES, open_stdio
 from keryx.agents.tools import ToolFailed
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
@@ -27,9 +28,6 @@ from keryx.core.errors import KeryxError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-# It logs invalid output of a server with its text, which must not get into our log.
-logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
 
 _START_SECONDS = 30.0
 _RETRY_PAUSES = (0.0, 1.0, 2.0, 5.0, 15.0, 60.0)
@@ -186,18 +184,19 @@ class McpClient:
         if server.url:
             headers = await self._read_secrets(server.headers)
             timeout = httpx2.Timeout(_START_SECONDS, read=max(_START_SECONDS, server.timeout.total_seconds()))
-            async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:
+            # Compression is not asked for: a few bytes could become very many.
+            headers = {**headers, "Accept-Encoding": "identity"}
+            hooks = {"response": [_bound_response]}
+            async with httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as http:
                 yield streamable_http_client(server.url, http_client=http)
             return
         env = await self._read_secrets(server.env)
-        program, *arguments = server.command
-        started = StdioServerParameters(command=program, args=arguments, env=env, cwd=server.cwd or None)
         # Standard error goes to a log, which starts anew when it is too long.
         self.log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.log_file.exists() and self.log_file.stat().st_size > _LONGEST_LOG:
             self.log_file.unlink()
         with self.log_file.open("a", encoding="utf-8") as errors:
-            yield _watch_transport(stdio_client(started, errors), run)
+            yield _watch_transport(open_stdio(server.command, env=env, cwd=server.cwd, errors=errors), run)
 
     async def _read_secrets(self, references: Mapping[str, str]) -> dict[str, str]:
         def read() -> dict[str, str]:
@@ -228,6 +227,30 @@ async def _watch_transport(transport: Transport, run: _ServerRun) -> AsyncGenera
             group.start_soon(relay, read, into)
             yield out, write
             group.cancel_scope.cancel()
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The body of a response, which may not be longer than a line of a server on standard streams."""
+
+    def __init__(self, source: httpx2.AsyncByteStream) -> None:
+        self._source = source
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MAX_LINE_BYTES
+        async for chunk in self._source:
+            left -= len(chunk)
+            if left < 0:
+                raise httpx2.ReadError(f"a response has more than {MAX_LINE_BYTES} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._source.aclose()
+
+
+async def _bound_response(response: httpx2.Response) -> None:
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    response.headers.pop("content-encoding", None)
+    response.stream = _BoundedBody(response.stream)
 
 
 async def _list_tools(client: Client) -> list[types.Tool]:

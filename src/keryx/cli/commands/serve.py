@@ -22,7 +22,7 @@ from keryx.cli.commands import config, store
 from keryx.cli.commands.config import mask_secrets
 from keryx.cli.options import Json
 from keryx.cli.output import format_count
-from keryx.cli.shutdown import exit_after, exit_now, handle_signals
+from keryx.cli.shutdown import exit_after, exit_now, handle_signals, list_stop_signals
 from keryx.cli.watchdog import LoopWatchdog, watch_loop
 from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
@@ -118,8 +118,8 @@ async def serve(
 ) -> int:
     """Run Keryx: answer what waits, send what is due, and show it all on a page.
 
-    SIGTERM or Ctrl-C stops it in good order: running turns get some time, then
-    they go back to the queue. A second signal ends it at once; nothing is lost
+    SIGTERM, Ctrl-C or a closed terminal stops it in good order: running turns
+    get some time, then they go back to the queue. A second signal ends it at once; nothing is lost
     either way. /healthz, /readyz and /metrics tell how it is; platforms post to
     /hooks. An address that other machines reach needs a password or a
     token: set KERYX_WEB_PASSWORD, or KERYX_WEB_TOKEN to a long secret.
@@ -170,7 +170,8 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
             return is_loopback(address) or proxies.trusts(address)
 
         web = build_web_app(app, service.hub, extra_routes=pages, streams=limits.streams)
-        with handle_signals((signal.SIGINT, signal.SIGTERM), stop):
+        # Tools that rotate logs send it, and its default ends a process.
+        with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
             async with web.lifespan() as site, _serve_http(HttpServer(site, limits, shared=shared), listener):
                 _announce(app.settings, listener, json)
                 await stopping.wait()

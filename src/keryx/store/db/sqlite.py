@@ -116,6 +116,7 @@ class SqliteDatabase:
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
         self._writer = await asyncio.to_thread(open_store, self.path, self._fatal)
+        self._files = _identify_files(self.path)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()
         return self
@@ -156,8 +157,9 @@ class SqliteDatabase:
             try:
                 return work(SqliteTransaction(connection, self.clock.now(), self.texts))
             finally:
-                connection.execute("rollback")
-        except apsw.Error as exc:
+                if not connection.get_autocommit():
+                    connection.execute("rollback")
+        except (apsw.Error, MemoryError) as exc:
             raise translate_error(exc) from exc
         finally:
             report_slow(label, started)
@@ -171,6 +173,14 @@ class SqliteDatabase:
         return self._local.connection
 
     def _run_writer(self) -> None:
+        try:
+            self._write_until_closed()
+        except BaseException as exc:
+            # Without it every write would wait for ever.
+            log.exception("the writer of the store failed")
+            self._fatal(f"the writer of {self.path} failed ({type(exc).__name__}). Keryx ends")
+
+    def _write_until_closed(self) -> None:
         version = self._writer.pragma("data_version")
         ending = False
         while not ending:
@@ -206,7 +216,12 @@ class SqliteDatabase:
                 noted = self._run_unit(unit, alone=len(batch) == 1) or noted
             if not self._writer.get_autocommit():
                 self._writer.execute("commit")
-        except apsw.Error as exc:
+            self._check_files()
+        except StoreBroken as exc:
+            for unit in batch:
+                unit.error = exc
+            return False
+        except (apsw.Error, MemoryError) as exc:
             _exit_on_failed_sync(exc, self.path, self._fatal)
             if not self._writer.get_autocommit():
                 self._writer.execute("rollback")
@@ -220,19 +235,33 @@ class SqliteDatabase:
     def _run_unit(self, unit: UnitOfWork[Any], *, alone: bool) -> bool:
         """Run a unit, in a savepoint unless it has the transaction to itself, which then ends with its failure."""
         tx = SqliteTransaction(self._writer, self.clock.now(), self.texts)
+        error: Exception | None = None
         if not alone:
             self._writer.execute("savepoint unit")
         try:
             unit.result = unit.work(tx)
-        except Exception as exc:
-            if isinstance(exc, apsw.Error) and (self._writer.get_autocommit() or _is_failed_sync(exc)):
+        except (apsw.Error, MemoryError) as exc:
+            # Without memory or room, SQLite rolls the whole transaction back by itself.
+            if self._writer.get_autocommit() or _is_failed_sync(exc):
                 raise
-            unit.error = translate_error(exc) if isinstance(exc, apsw.Error) else exc
+            error = translate_error(exc)
+        except Exception as exc:  # noqa: BLE001 raised in the task that waits
+            error = exc
+        if error:
+            unit.error = error
             self._writer.execute("rollback" if alone else "rollback to unit")
             tx.noted = False
         if not alone:
             self._writer.execute("release unit")
         return tx.noted
+
+    def _check_files(self) -> None:
+        """End the process if the store was removed or replaced: what was committed would be lost with the open files."""
+        if _identify_files(self.path) == self._files:
+            return
+        reason = f"{self.path} or its log was removed or replaced while it was in use"
+        self._fatal(f"{reason}. Keryx ends, so that nothing is acknowledged that would be lost")
+        raise StoreBroken(f"{reason}: put it back, or restore a backup")
 
     def _resolve_batch(self, batch: list[UnitOfWork[Any]], noted: bool) -> None:
         for unit in batch:
@@ -252,6 +281,19 @@ def connect(path: Path) -> apsw.Connection:
     connection.execute("pragma cache_size = -4000")
     connection.execute("pragma temp_store = memory")
     return connection
+
+
+def _identify_files(path: Path) -> list[tuple[int, int] | None]:
+    """Return the device and the number of each file of a store, `None` for one that is not there."""
+    found: list[tuple[int, int] | None] = []
+    for suffix in ("", "-wal", "-shm"):
+        try:
+            status = os.stat(f"{path}{suffix}")
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_dev, status.st_ino))
+    return found
 
 
 def enable_wal(connection: apsw.Connection) -> None:
@@ -332,10 +374,12 @@ def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.C
     return connection
 
 
-def translate_error(exc: apsw.Error, path: Path | None = None) -> KeryxError:
+def translate_error(exc: apsw.Error | MemoryError, path: Path | None = None) -> KeryxError:
     """Translate every error of SQLite that leaves the store."""
     where = str(path) if path else "the store"
     match exc:
+        case MemoryError() | apsw.NoMemError():
+            return Retryable(f"there is no memory left for {where}: try again, or give Keryx more")
         case apsw.BusyError() | apsw.LockedError():
             return Retryable(f"{where} is busy: another process holds it for long; try again")
         case apsw.FullError():
@@ -370,7 +414,7 @@ def _sync_folder(path: Path, fatal: Callable[[str], None]) -> None:
             _end(f"{path.parent}: {exc.strerror}", fatal)
 
 
-def _exit_on_failed_sync(exc: apsw.Error, path: Path, fatal: Callable[[str], None]) -> None:
+def _exit_on_failed_sync(exc: Exception, path: Path, fatal: Callable[[str], None]) -> None:
     if _is_failed_sync(exc):
         _end(f"{path}: {exc}", fatal)
 
@@ -380,7 +424,7 @@ def _end(what: str, fatal: Callable[[str], None]) -> None:
     fatal(f"the disk refused to sync {what}. Keryx ends, so that nothing unsafe is acknowledged")
 
 
-def _is_failed_sync(exc: apsw.Error) -> bool:
+def _is_failed_sync(exc: Exception) -> bool:
     return getattr(exc, "extendedresult", 0) in _FSYNC_FAILURES
 
 

@@ -27,6 +27,12 @@ _MAX_DESCRIPTORS = 8_192
 _RESERVED_DESCRIPTORS = 256
 _MIN_CONNECTIONS = 8
 _MAX_HEAD_BYTES = 32_768
+_MAX_HEADERS = 100
+# The parser is given this much at a time. It checks the length of a head only between the pieces that it is given.
+_MAX_PIECE_BYTES = 8_192
+# After so many chunks of a body they must have this length on average. Each takes some 20 us, however short it is.
+_MAX_SHORT_CHUNKS = 500
+_MIN_CHUNK_BYTES = 256
 # Bytes a second that a client must send of a body, or read of an answer, after the time of `stall`.
 _MIN_RATE = 8_192
 # What is read and thrown away of a body after the answer, so that the client sees the answer and not a reset.
@@ -81,11 +87,38 @@ def build_limits(web: WebSettings, descriptors: int) -> ConnectionLimits:
     )
 
 
+class RequestParser(h11.Connection):
+    """The parser of one connection. It refuses many headers and bodies of many short chunks, which would hold up the event
+    loop, and requests whose length a proxy may understand otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, _MAX_HEAD_BYTES)
+        self._chunks = 0
+        self._chunk_bytes = 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._chunk_bytes += len(event.data)
+            if self._chunks > _MAX_SHORT_CHUNKS and self._chunk_bytes < self._chunks * _MIN_CHUNK_BYTES:
+                raise h11.RemoteProtocolError("the chunks of the body are too short")
+        elif isinstance(event, h11.Request):
+            if len(event.headers) > _MAX_HEADERS:
+                raise h11.RemoteProtocolError("there are too many headers")
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                raise h11.RemoteProtocolError("the body has two lengths")
+        elif isinstance(event, h11.EndOfMessage):
+            self._chunks = self._chunk_bytes = 0
+        return event
+
+
 class HttpConnection(H11Protocol):
     """One connection, which knows for how long it has waited for its client."""
 
     def __init__(self, server: "HttpServer", group: str) -> None:
         super().__init__(server.config, server.server_state, {})
+        self.conn = RequestParser()
         self.group = group
         self._server = server
         # When the current wait began: for a request, or for the rest of its body.
@@ -111,10 +144,20 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         before = self.cycle
         self._received += len(data)
-        super().data_received(data)
+        for start in range(0, len(data), _MAX_PIECE_BYTES):
+            if self.transport.is_closing():
+                return
+            super().data_received(data[start : start + _MAX_PIECE_BYTES])
         if self.cycle is not before:
             self.since, self._received = self.loop.time(), 0
         elif self._discarding and self._received > _MAX_DISCARDED_BYTES:
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a malformed request. If its answer has begun already, there is no room for another."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
             self.transport.abort()
 
     def on_response_complete(self) -> None:
@@ -175,7 +218,6 @@ class HttpServer(uvicorn.Server):
                 lifespan="off",
                 timeout_graceful_shutdown=_STOP_SECONDS,
                 timeout_keep_alive=max(1, round(limits.idle)),
-                h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
                 server_header=False,
                 proxy_headers=False,
                 ws="none",

@@ -61,6 +61,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     setup_lock: anyio.Lock
     # For the threads that render texts: few, so that they leave processor time to everything else.
     renders: anyio.CapacityLimiter
+    # For exports: each takes a reader of the store for as long as it lasts.
+    exports: anyio.CapacityLimiter
 
 
 class BodyMemory:

@@ -29,6 +29,7 @@ from keryx.surfaces.web.static_files import StaticFiles
 from keryx.surfaces.web.stream import Broadcast
 
 _RENDER_THREADS = 2
+_EXPORTS = 1
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MIN_BODY_MEMORY = 64 << 20
 
@@ -70,6 +71,7 @@ class WebApp:
             secure_cookies=secure,
             setup_lock=anyio.Lock(),
             renders=renders,
+            exports=anyio.CapacityLimiter(_EXPORTS),
         )
         self._hosts = hosts
         self._proxies = proxies

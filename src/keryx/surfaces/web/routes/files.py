@@ -60,7 +60,8 @@ async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Resp
     format_, extension, mime = _EXPORTS[query.format]
     text = StringIO()
     exporter = partial(write_sessions, format=format_, write=text.write, redact=query.redact)
-    await request.hub.export(request.viewer, request.session_id, exporter)
+    async with request.services.exports:
+        await request.hub.export(request.viewer, request.session_id, exporter)
     return Response(
         text.getvalue().encode("utf-8", "replace"),
         headers={

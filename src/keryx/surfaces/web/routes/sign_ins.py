@@ -27,7 +27,9 @@ async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Respo
     services, http = request.services, request.http
     if not services.authenticator.required:
         raise Unauthenticated("nobody needs to sign in here: ask without a token")
-    browser = services.browsers.find(http.cookies.get(BROWSER_COOKIE_NAME, ""))
+    browser = next(
+        filter(None, map(services.browsers.find, auth.find_cookies(http.headers, BROWSER_COOKIE_NAME))), None
+    )
     async with services.guesses.attempt(http.state.address, browser) as mark_right:
         viewer = await services.authenticator.check_secret(body.secret)
         if viewer is None:

@@ -1,0 +1,38 @@
+"""The log: what strangers can cause at will is told once, and everything else each time."""
+
+import errno
+import logging
+
+import pytest
+
+from keryx.logs import RepeatFilter
+
+
+def build_record(
+    name: str, message: str, *args: object, error: BaseException | None = None
+) -> logging.LogRecord:
+    trace = (type(error), error, None) if error else None
+    return logging.LogRecord(name, logging.ERROR, "file", 1, message, args, trace)
+
+
+def test_a_complaint_about_one_of_many_connections_is_told_once() -> None:
+    """asyncio names the objects of the connection in further lines."""
+    repeats = RepeatFilter()
+    lines = [
+        f"Fatal error: protocol.data_received() failed.\nprotocol: <object at 0x{n:x}>" for n in range(100)
+    ]
+    shown = [line for line in lines if repeats.filter(build_record("asyncio", line))]
+    assert shown == lines[:1]
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_lack_of_descriptors_or_memory_is_told_once_wherever_it_is_met(code: int) -> None:
+    repeats, error = RepeatFilter(), OSError(code, "too many")
+    records = [build_record("keryx.store", "cannot open: %s", error) for _ in range(10)]
+    records += [build_record("keryx.engine", "a sweep failed", error=error) for _ in range(10)]
+    assert [r.name for r in records if repeats.filter(r)] == ["keryx.store", "keryx.engine"]
+
+
+def test_other_lines_are_told_each_time() -> None:
+    repeats = RepeatFilter()
+    assert all(repeats.filter(build_record("keryx.engine", "a turn failed")) for _ in range(10))
