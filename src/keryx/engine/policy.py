@@ -144,8 +144,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, platform: str) -> bool:
         """Whether deliveries to a platform may be held until the person writes."""
-        reach = self.reach.get(platform)
-        return reach is not None and reach.holds
+        return any(found.holds for name, found in self.reach.items() if name.partition(".")[0] == platform)
 
     def choose_agent(self, settings: SessionSettings, source: Source, *, profile: str) -> str:
         """Return the agent that a session has chosen, or else that of the source, of the profile, or the default."""

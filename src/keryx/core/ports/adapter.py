@@ -120,6 +120,21 @@ class InboundReaction(InboundEvent, frozen=True, kw_only=True):
     removed: bool = False
 
 
+class InboundFailure(InboundEvent, frozen=True, kw_only=True):
+    """The platform has not delivered a part that it had accepted. The delivery is sent again from this part: when the
+    person writes, or when an operator says so."""
+
+    delivery: DeliveryId
+    # Of the part, counted from 0.
+    number: int
+    # The platform's id of the message.
+    message: str
+    # A sentence for the user.
+    reason: str
+    # The platform accepts no message to the person until they write.
+    held: bool = False
+
+
 class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     """A message from a platform or a local surface."""
 
@@ -141,6 +156,8 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     observed: bool = False
     # The text of the message that this one replies to.
     quote: str = ""
+    # The platform's id of that message, if the platform does not send its text. The engine looks it up.
+    replies_to: str = ""
     # The platform's id of an earlier message that this one replaces.
     edits: str | None = None
     # Messages of one person with the same group, such as the pictures of an album, are answered together.

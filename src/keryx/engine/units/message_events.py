@@ -3,6 +3,7 @@
 from keryx.core import ids, lanes, media
 from keryx.core.access import AccessRules, Verdict
 from keryx.core.errors import NotFound
+from keryx.core.ids import SessionId
 from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.messages import Mark, Message, Notice, Role, join_text
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, Receipt
@@ -131,6 +132,18 @@ def apply_reaction(
     kind = f"reaction to {seq}" if seq else "reaction"
     seq = messages.append(tx, session, Role.NOTICE, (Notice(text, kind=kind),), surface="gateway")
     return Receipt(duplicate=False, session=session, seq=seq)
+
+
+def find_quote(tx: Transaction, session: SessionId, platform_id: str) -> str:
+    """Return the text of a message of a session by the platform's id of it: one of a person, or one that was sent to them.
+    Empty if it is not known."""
+    if not platform_id:
+        return ""
+    message = messages.find_by_platform_id(tx, session, ids.escape(platform_id))
+    if message is not None:
+        return message.text
+    sent = deliveries.list_for_session(tx, session)[-_MAX_DELIVERIES_SEARCHED:]
+    return next((delivery.text for delivery in reversed(sent) if platform_id in delivery.receipts), "")
 
 
 def _find_received(tx: Transaction, source: Source, event: str) -> Message | None:
