@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from tests.fakes.whatsapp import (
     APP_SECRET,
@@ -23,6 +24,7 @@ from keryx.surfaces.gateway.whatsapp import (
     WhatsAppMode,
     WhatsAppSettings,
 )
+from keryx.surfaces.gateway.whatsapp.graph_api import Sleep
 from keryx.testing.contracts import AdapterHarness, Trait
 from keryx.testing.wire import UNREACHABLE_URL
 
@@ -32,22 +34,22 @@ ANN = "US.13491208655302741918"
 BEN = "DE.99887766554433221100"
 
 
-def build_cloud(url: str, **settings: object) -> WhatsAppCloudAdapter:
+def build_cloud(base_url: str, **settings: Any) -> WhatsAppCloudAdapter:
     return WhatsAppCloudAdapter(
         TOKEN,
-        WhatsAppSettings(base_url=url, phone_number_id=NUMBER, **settings),  # type: ignore[arg-type]
+        WhatsAppSettings(base_url=base_url, phone_number_id=NUMBER, **settings),
         app_secret=APP_SECRET,
         verify_token=VERIFY_TOKEN,
         sleep=sleep_briefly,
     )
 
 
-def build_agent(url: str, **settings: object) -> WhatsAppAgentAdapter:
-    given = {"per_minute": 0, "polls_per_minute": 0, **settings}
+def build_agent(base_url: str, *, sleep: Sleep | None = None, **settings: Any) -> WhatsAppAgentAdapter:
+    given: dict[str, Any] = {"per_minute": 0, "polls_per_minute": 0, **settings}
     return WhatsAppAgentAdapter(
         KEY,
-        WhatsAppSettings(mode=WhatsAppMode.AGENT, base_url=url, **given),  # type: ignore[arg-type]
-        sleep=sleep_briefly,
+        WhatsAppSettings(mode=WhatsAppMode.AGENT, base_url=base_url, **given),
+        sleep=sleep or sleep_briefly,
     )
 
 
@@ -114,7 +116,9 @@ class _CloudPerson:
         self._fake.push(3, f"number{self._count}")
         broken = {"id": 5}, "words", None, {"id": "wamid.X", "type": "text", "from": "1", "text": {"body": 3}}
         self._fake.push({"messages": broken, "statuses": [{}]}, f"broken{self._count}")
-        self._fake.push({"messages": [{"id": "wamid.Y", "type": "text", "text": {"body": "x"}}]}, f"nobody{self._count}")
+        self._fake.push(
+            {"messages": [{"id": "wamid.Y", "type": "text", "text": {"body": "x"}}]}, f"nobody{self._count}"
+        )
         self._fake.push({"messages": [{"id": "wamid.Z"}]}, f"other{self._count}", number="42")
 
 

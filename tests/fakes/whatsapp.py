@@ -103,7 +103,9 @@ class _FakeMessages(WireFake):
         digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
         return {"id": name, "mime_type": mime, "sha256": digest}
 
-    def accept_message(self, request: WireRequest, store: Callable[[dict[str, Any]], WhatsAppBubble]) -> WireResponse | None:
+    def accept_message(
+        self, request: WireRequest, store: Callable[[dict[str, Any]], WhatsAppBubble]
+    ) -> WireResponse | None:
         def accept() -> WireResponse:
             if self.refusals:
                 return self.refusals.pop(0)
@@ -275,7 +277,9 @@ class FakeWhatsAppCloud(_FakeMessages):
             "recipient_type": "individual",
             "biz_opaque_callback_data": bubble.callback,
         }
-        self.push({"statuses": [{**body, **({"errors": list(errors)} if errors else {})}]}, f"{bubble.id}.{status}")
+        self.push(
+            {"statuses": [{**body, **({"errors": list(errors)} if errors else {})}]}, f"{bubble.id}.{status}"
+        )
 
     def push(self, value: object, id_: str, *, number: str = "") -> None:
         """A value of the field `messages`, as it comes over the wire."""
@@ -283,7 +287,10 @@ class FakeWhatsAppCloud(_FakeMessages):
         if isinstance(value, dict):
             value = {"messaging_product": "whatsapp", "metadata": metadata, **value}
         changes = [{"field": "messages", "value": value}]
-        payload = {"object": "whatsapp_business_account", "entry": [{"id": "102290129340398", "changes": changes}]}
+        payload = {
+            "object": "whatsapp_business_account",
+            "entry": [{"id": "102290129340398", "changes": changes}],
+        }
         self.push_raw(id_, json.dumps(payload).encode())
 
     def push_raw(self, id_: str, body: bytes) -> None:
@@ -353,7 +360,11 @@ class FakeWhatsAppCloud(_FakeMessages):
                     return self.store_upload(request)
                 case ["POST", self.number, "messages"]:
                     body = _read_json(request)
-                    return self.mark_read(body) if "status" in body else self.accept_message(request, self._store)
+                    return (
+                        self.mark_read(body)
+                        if "status" in body
+                        else self.accept_message(request, self._store)
+                    )
                 case _:
                     return _error(400, 100, f"Unsupported {request.method} request: {request.path}")
         except BadRequestError as exc:
@@ -379,7 +390,11 @@ class FakeWhatsAppCloud(_FakeMessages):
             check(to.startswith("Y2FwaV9ncm91cD"), "no group")
         else:
             check(kind == "individual", "recipient_type")
-            check(to.isdigit() if to else _BSUID.fullmatch(recipient) is not None, f"no person: {chat!r}", 131026)
+            check(
+                to.isdigit() if to else _BSUID.fullmatch(recipient) is not None,
+                f"no person: {chat!r}",
+                131026,
+            )
         bubble = WhatsAppBubble(chat, self.next_id(), "", callback=body.pop("biz_opaque_callback_data", ""))
         check(len(bubble.callback) <= 512, "biz_opaque_callback_data")
         self.read_quote(body, bubble)
@@ -389,7 +404,9 @@ class FakeWhatsAppCloud(_FakeMessages):
         check(not body, f"unknown fields {sorted(body)}", 100)
         if chat in self.closed and bubble.type != "template":
             if not self.late:
-                raise BadRequestError("More than 24 hours have passed since the customer last replied", 131047)
+                raise BadRequestError(
+                    "More than 24 hours have passed since the customer last replied", 131047
+                )
             self.push_status(bubble, "failed", {"code": 131047, "title": "Re-engagement message"})
             bubble.type = "lost"
         return bubble
@@ -437,6 +454,8 @@ class FakeWhatsAppAgent(_FakeMessages):
         super().__post_init__()
         self.items: list[tuple[int, str, Any]] = []
         self.poll_queries: list[dict[str, str]] = []
+        # The next polls get these.
+        self.poll_answers: list[WireResponse] = []
         self._clock = itertools.count(int(time.time()))
         self._offsets = itertools.count(9_007_199_254_740_993)
         self._polls = 0
@@ -486,6 +505,8 @@ class FakeWhatsAppAgent(_FakeMessages):
         check(all(re.fullmatch(r"-?\d+", value) for value in query.values()), "plain integers", 100)
         check(0 <= int(query["timeout"]) <= 25 and 1 <= int(query["limit"]) <= 100, "range", 100)
         with self.lock:
+            if self.poll_answers:
+                return self.poll_answers.pop(0)
             self.poll_queries.append(query)
             self._polls += 1
             mine = self._polls

@@ -20,8 +20,8 @@ from keryx.core.errors import NotSent, Refused, SendError, Unavailable, Uncertai
 from keryx.core.ports.adapter import (
     Adapter,
     InboundDeletion,
-    InboundFailure,
     InboundEvent,
+    InboundFailure,
     InboundMessage,
     OutgoingPart,
     RenderedPart,

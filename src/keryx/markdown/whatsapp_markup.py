@@ -23,7 +23,9 @@ _LINE_MARK = re.compile(r"([>*-])(?= )")
 
 def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[str]:
     """Return the parts in order; none if the text shows nothing."""
-    return [part for part in split_document(parse(markdown), render, limit.fill_ratio) if has_visible_text(part)]
+    return [
+        part for part in split_document(parse(markdown), render, limit.fill_ratio) if has_visible_text(part)
+    ]
 
 
 def render(document: tree.DocumentNode) -> str:

@@ -330,17 +330,17 @@ class WhatsAppCloudAdapter:
         return WebhookResponse()
 
     def _answer_challenge(self, request: WebhookRequest) -> WebhookResponse:
-        token = request.query.get("hub.verify_token", "").encode()
+        token = request.query.get("hub.verify_token", "").encode(errors="replace")
         challenge = request.query.get("hub.challenge", "")
         known = hmac.compare_digest(token, self._verify_token)
         if not known or request.query.get("hub.mode") != "subscribe" or not challenge:
             return WebhookResponse(status=403)
-        return WebhookResponse(body=challenge.encode())
+        return WebhookResponse(body=challenge.encode(errors="replace"))
 
     def _verify_signature(self, request: WebhookRequest) -> bool:
         given = request.headers.get("x-hub-signature-256", "").removeprefix("sha256=")
         expected = hmac.new(self._app_secret, request.body, hashlib.sha256).hexdigest()
-        return hmac.compare_digest(given.lower().encode(), expected.encode())
+        return hmac.compare_digest(given.lower().encode(errors="replace"), expected.encode())
 
     async def _answer_press(self, source: Source, text: str) -> None:
         """Send what a press has led to. There is no other place to show it."""
@@ -464,7 +464,9 @@ class WhatsAppAgentAdapter:
         wait = self._sends.take()
         if wait:
             raise Throttled(
-                "WhatsApp takes 12 messages a minute from an agent", after=timedelta(seconds=wait), account=True
+                "WhatsApp takes 12 messages a minute from an agent",
+                after=timedelta(seconds=wait),
+                account=True,
             )
         return await message_sender.send(self._api, self._route, part)
 

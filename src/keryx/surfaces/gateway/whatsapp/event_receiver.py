@@ -136,7 +136,9 @@ class WhatsAppReceiver:
                 await self._context.add_alias(event.source, alias)
                 await self._context.save_state(scope, person)
             elif owner != person:
-                log.warning("an id of WhatsApp has passed to another person: their conversations stay separate")
+                log.warning(
+                    "an id of WhatsApp has passed to another person: their conversations stay separate"
+                )
 
     def _remember(self, chat: str, message: str) -> None:
         self.last_messages.pop(chat, None)
@@ -147,7 +149,9 @@ class WhatsAppReceiver:
     def _report_number(self, number: str) -> None:
         if number not in self._reported_numbers:
             self._reported_numbers.add(number)
-            log.warning("a post of WhatsApp is about the number %s, which is not that of this account", number[:40])
+            log.warning(
+                "a post of WhatsApp is about the number %s, which is not that of this account", number[:40]
+            )
 
     def _skip(self, why: str) -> None:
         self.skipped += 1

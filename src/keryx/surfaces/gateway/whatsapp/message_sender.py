@@ -153,9 +153,7 @@ def translate_error(error: WhatsAppApiError) -> SendError:
     if code in _ACCOUNT_LIMITS or error.status == 429:
         wait = asked or _ACCOUNT_PAUSE
         why = _ACCOUNT_LIMITS.get(code, "too many calls")
-        return Throttled(
-            f"WhatsApp asks to wait {wait.total_seconds():g} s: {why}", after=wait, account=True
-        )
+        return Throttled(f"WhatsApp asks to wait {wait.total_seconds():g} s: {why}", after=wait, account=True)
     if code == 368:
         return Throttled(f"WhatsApp has blocked this account: {text}", after=_BLOCK_PAUSE, account=True)
     if error.status == 401 or code == _BAD_TOKEN:

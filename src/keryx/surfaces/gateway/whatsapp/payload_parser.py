@@ -144,7 +144,9 @@ def parse_payload(payload: WhatsAppPayload, me: WhatsAppIdentity) -> ParsedPaylo
     events: list[tuple[int, ParsedEvent]] = []
     others: list[str] = []
     for entry in reader.convert(payload.entry, WhatsAppEntry):
-        changes = [change.value for change in reader.convert(entry.changes, WhatsAppChange) if _is_known(change)]
+        changes = [
+            change.value for change in reader.convert(entry.changes, WhatsAppChange) if _is_known(change)
+        ]
         for value in reader.convert(changes, WhatsAppValue):
             number = value.metadata.phone_number_id
             if me.number and number != me.number:

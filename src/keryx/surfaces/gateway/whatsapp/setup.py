@@ -124,7 +124,11 @@ async def _check_cloud(token: str, answers: Mapping[str, str], dialog: SetupDial
             f"write to the number; it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
         ),
         note=_TERMS,
-        details={"phone_number_id": number, "display_phone_number": phone.display_phone_number, "webhook": hook},
+        details={
+            "phone_number_id": number,
+            "display_phone_number": phone.display_phone_number,
+            "webhook": hook,
+        },
     )
 
 
