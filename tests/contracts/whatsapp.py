@@ -115,7 +115,7 @@ class _CloudPerson:
         self._fake.push_raw(f"list{self._count}", b"[]")
         self._fake.push(3, f"number{self._count}")
         broken = {"id": 5}, "words", None, {"id": "wamid.X", "type": "text", "from": "1", "text": {"body": 3}}
-        self._fake.push({"messages": broken, "statuses": [{}]}, f"broken{self._count}")
+        self._fake.push({"messages": broken, "statuses": [dict[str, Any]()]}, f"broken{self._count}")
         self._fake.push(
             {"messages": [{"id": "wamid.Y", "type": "text", "text": {"body": "x"}}]}, f"nobody{self._count}"
         )

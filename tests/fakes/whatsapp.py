@@ -84,6 +84,8 @@ class _FakeMessages(WireFake):
         self.reads: list[dict[str, Any]] = []
         self.files: dict[str, tuple[str, bytes]] = {}
         self.gone: set[str] = set()
+        # Where files are, if not here.
+        self.file_host = ""
         self.refusals: list[WireResponse] = []
         # What was refused because it is not as the platform wants it.
         self.problems: list[str] = []
@@ -202,7 +204,7 @@ class _FakeMessages(WireFake):
         mime, body = self.files[id_]
         return json_response(
             {
-                "url": f"{self.url}/content/{id_}",
+                "url": f"{self.file_host or self.url}/content/{id_}",
                 "mime_type": mime,
                 "sha256": hashlib.sha256(body).hexdigest(),
                 "file_size": len(body),
@@ -237,7 +239,7 @@ class FakeWhatsAppCloud(_FakeMessages):
 
     def write(self, chat: str, text: str | None, *, name: str = "Ann", **more: Any) -> str:
         """A person writes; gives the id of the message."""
-        kind = {"text": {"body": text}, "type": "text"} if text is not None else {}
+        kind: dict[str, Any] = {"text": {"body": text}, "type": "text"} if text is not None else {}
         return self.push_message(chat, name=name, **{**kind, **more})
 
     def push_message(
@@ -281,12 +283,13 @@ class FakeWhatsAppCloud(_FakeMessages):
             {"statuses": [{**body, **({"errors": list(errors)} if errors else {})}]}, f"{bubble.id}.{status}"
         )
 
-    def push(self, value: object, id_: str, *, number: str = "") -> None:
+    def push(self, value: Any, id_: str, *, number: str = "") -> None:
         """A value of the field `messages`, as it comes over the wire."""
         metadata = {"display_phone_number": DISPLAY, "phone_number_id": number or self.number}
-        if isinstance(value, dict):
-            value = {"messaging_product": "whatsapp", "metadata": metadata, **value}
-        changes = [{"field": "messages", "value": value}]
+        known: dict[str, Any] = {"messaging_product": "whatsapp", "metadata": metadata}
+        changes: list[dict[str, Any]] = [
+            {"field": "messages", "value": {**known, **value} if isinstance(value, dict) else value}
+        ]
         payload = {
             "object": "whatsapp_business_account",
             "entry": [{"id": "102290129340398", "changes": changes}],
@@ -592,7 +595,8 @@ def check(condition: bool, problem: str, code: int = 131009, status: int = 400) 
 
 
 def allow(given: Any, *names: str) -> None:
-    check(isinstance(given, dict) and not set(given) - set(names), f"unknown fields in {given!r}", 100)
+    check(isinstance(given, dict), f"no object: {given!r}", 100)
+    check(not {str(name) for name in given} - set(names), f"unknown fields in {given!r}", 100)
 
 
 def need_text(given: dict[str, Any], name: str, longest: int) -> str:

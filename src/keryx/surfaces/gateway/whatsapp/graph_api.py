@@ -74,7 +74,7 @@ class _ErrorResponse(msgspec.Struct, frozen=True):
     error: _ApiError
 
 
-class MediaInfo(msgspec.Struct, frozen=True):
+class MediaLocation(msgspec.Struct, frozen=True):
     """Where a file is, and how large."""
 
     url: str
@@ -113,7 +113,7 @@ class WhatsAppApi:
         """Return the bytes of a file that a person sent. Raise `WhatsAppApiError` for one that is too large, or has not the
         checksum that its message names."""
         try:
-            info = msgspec.convert(await self.get(path), MediaInfo)
+            info = msgspec.convert(await self.get(path), MediaLocation)
         except msgspec.ValidationError:
             raise WhatsAppNoResponse("WhatsApp does not say where the file is") from None
         if info.file_size > MAX_FILE_BYTES:
