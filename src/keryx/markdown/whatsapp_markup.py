@@ -78,6 +78,8 @@ def _render_block(block: tree.Block) -> list[str]:
 
 
 def _fence(lines: Sequence[str]) -> list[str]:
+    if not any(map(has_visible_text, lines)):
+        return list(lines)
     return [_FENCE, *(line.replace(_FENCE, ESCAPE.join(_FENCE)) for line in lines), _FENCE]
 
 

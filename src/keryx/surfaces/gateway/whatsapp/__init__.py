@@ -227,7 +227,6 @@ class WhatsAppCloudAdapter:
             attachments=AttachmentLimits(max_bytes=_MAX_CLOUD_UPLOAD_BYTES),
             buttons=True,
             button_label=message_sender.BUTTON_LABEL_LENGTH,
-            markup="WhatsApp's",
             limit=message_sender.LIMIT.size,
             unit=LengthUnit.UTF16,
             chat_interval=_to_interval(settings.per_chat),
@@ -421,7 +420,6 @@ class WhatsAppAgentAdapter:
         self.capabilities = Capabilities(
             typing=True,
             attachments=AttachmentLimits(max_bytes=_MAX_AGENT_UPLOAD_BYTES),
-            markup="WhatsApp's",
             limit=message_sender.LIMIT.size,
             unit=LengthUnit.UTF16,
             pii_safe=True,
