@@ -39,6 +39,7 @@ from keryx.core.messages import Text
 from keryx.core.ports.adapter import InboundEvent, LinkState, OutgoingPart, Receipt, WebhookRequest
 from keryx.core.questions import Button
 from keryx.core.source import Source
+from keryx.engine.policy import Policy, map_reach
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.whatsapp import (
     BAD_TOKEN,
@@ -572,6 +573,14 @@ def test_settings_choose_the_platform_and_several_numbers_are_several_accounts()
     assert (work.account, work.hook.path) == ("4242424242", "whatsapp/work")
     agent = make(build_setup("me", mode="agent", token="env:T"))
     assert isinstance(agent, WhatsAppAgentAdapter) and (agent.account, agent.hook) == ("me", None)
+
+
+def test_one_account_that_holds_messages_is_enough() -> None:
+    agent, cloud = make(build_setup("me", mode="agent", token="env:T")), make(build_setup("shop", **CLOUD))
+    assert agent is not None and cloud is not None
+    names = {"whatsapp.me": "me", "whatsapp.shop": NUMBER}
+    assert Policy(reach=map_reach([agent, cloud], names)).holds("whatsapp")
+    assert not Policy(reach=map_reach([agent], names)).holds("whatsapp")
 
 
 @pytest.mark.parametrize(
