@@ -94,6 +94,7 @@ PUBLIC_NAMES = {
         "Idempotency",
         "InboundDeletion",
         "InboundEvent",
+        "InboundFailure",
         "InboundReaction",
         "LengthUnit",
         "LinkState",

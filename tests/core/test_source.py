@@ -114,13 +114,41 @@ def learn_all(pairs: list[tuple[str, str]]) -> Aliases:
     [
         "4917012345",
         "+4917012345",
+        "+49 170 12-345",
+        " +49 (170) 12.345 ",
+        "4917012345:12",
+        "+4917012345:3",
         "4917012345@s.whatsapp.net",
         "4917012345:12@s.whatsapp.net",
-        "+4917012345:3",
+        "+49 170-12345@c.us",
+        "4917012345@lid",
+        "4917012345:7@lid",
     ],
 )
 def test_the_spellings_of_a_whatsapp_number_are_one_id(written: str) -> None:
     assert normalize_user("whatsapp", written) == "4917012345"
+
+
+@pytest.mark.parametrize(
+    "id_",
+    [
+        "120363041234567890@g.us",
+        "4917012345-1416000000@g.us",
+        "status@broadcast",
+        "120363041234567890@newsletter",
+        "US.13491208655302741918",
+        "US.ENT.11815799212886844830",
+        "user:509",
+        "agent:509",
+        "@ann.b",
+        "Y2FwaV9ncm91cDoxNzA1NTU1MDEzOToxMjAzNjM0",
+        "٤٩١٧",
+        "49170x",
+        "\ud800+49",
+    ],
+)
+def test_other_ids_of_whatsapp_stay_as_written(id_: str) -> None:
+    assert normalize_user("whatsapp", id_) == id_
 
 
 def test_ids_of_other_platforms_stay_as_written() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import matrix_html, parse, plain, telegram_entities
+from keryx.markdown import matrix_html, parse, plain, telegram_entities, whatsapp_markup
 from keryx.markdown.split import LengthLimit, measure_length, split_document
 from keryx.markdown.tree import (
     BoldNode,
@@ -182,6 +182,7 @@ def matrix_parts(markdown: str) -> list[str]:
 PLATFORMS: dict[str, Callable[[str], list[str]]] = {
     "matrix": matrix_parts,
     "telegram": lambda markdown: [part.text for part in telegram_entities.render_parts(markdown, SMALL)],
+    "whatsapp": lambda markdown: whatsapp_markup.render_parts(markdown, SMALL),
     "plain": lambda markdown: plain_parts(markdown, SMALL),
 }
 
@@ -221,6 +222,8 @@ def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
         assert solid(part.text) and solid(part.plain)
         assert measure_length(part.text, telegram_entities.LIMIT.unit) <= telegram_entities.LIMIT.size
         assert measure_length(part.plain, telegram_entities.LIMIT.unit) <= telegram_entities.LIMIT.size
+    for text in whatsapp_markup.render_parts(markdown):
+        assert measure_length(text, whatsapp_markup.LIMIT.unit) <= whatsapp_markup.LIMIT.size
     for part in matrix_html.render_parts(markdown, budget=6000):
         assert matrix_html.measure_size(part) <= 6000
     for unit in LengthUnit:

@@ -8,7 +8,7 @@ import pytest
 from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import matrix_html, parse, plain, telegram_entities
+from keryx.markdown import matrix_html, parse, plain, telegram_entities, whatsapp_markup
 from keryx.markdown.split import LengthLimit, measure_length
 from keryx.markdown.telegram_entities import TelegramEntity
 
@@ -140,3 +140,35 @@ def test_a_long_message_is_quick(parts: Callable[[str], list[object]]) -> None:
     started = time.process_time()
     parts(markdown)
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("markdown", "expected"),
+    [
+        ("it is **bold**, *italic* and ~~gone~~", "it is *bold*, _italic_ and ~gone~"),
+        ("***both*** and **b *c* d**", "*_both_* and *b _c_ d*"),
+        ("# Title", "*Title*"),
+        ("**two\nlines**", "*two*\n*lines*"),
+        ("within**a**word", "withinaword"),
+        ("**a** b", "*a* b"),
+        ("`co*de` and ``a`b``", "`co*de` and a`b"),
+        ("```py\nx = 1\n```", "```\nx = 1\n```"),
+        ("~~~\na ``` b\n~~~", "```\na `\u200b`\u200b` b\n```"),
+        ("- a\n- b\n  1. c", "- a\n- b\n  1. c"),
+        ("1. a\n\n   ```\n   x\n   ```", "1. a\n```\nx\n```"),
+        ("> a\n> **b**", "> a\n> *b*"),
+        ("[text](https://x.org/a_b) https://y.org/_c_", "text (https://x.org/a_b) https://y.org/_c_"),
+        (r"\*not bold\* and \_this\_", "*\u200bnot bold* and _\u200bthis_"),
+        ("snake_case and 2 * 3", "snake_case and 2 * 3"),
+        (r"\> no quotation", "\u200b> no quotation"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "```\na | b\n──┼──\n1 | 2\n```"),
+    ],
+)
+def test_whatsapp_markup(markdown: str, expected: str) -> None:
+    assert whatsapp_markup.render_parts(markdown) == [expected]
+
+
+def test_whatsapp_closes_and_opens_a_fence_where_code_is_cut() -> None:
+    parts = whatsapp_markup.render_parts("```\n" + "word\n" * 2000 + "```")
+    assert len(parts) > 1
+    assert all(part.startswith("```\n") and part.endswith("\n```") for part in parts)

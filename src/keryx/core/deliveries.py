@@ -109,7 +109,8 @@ MOVES: dict[DeliveryState, frozenset[DeliveryState]] = {
     DeliveryState.UNKNOWN: frozenset({DeliveryState.READY, DeliveryState.DISCARDED}),
     DeliveryState.FAILED: frozenset({DeliveryState.READY, DeliveryState.DISCARDED}),
     DeliveryState.DEAD: frozenset({DeliveryState.READY, DeliveryState.DISCARDED}),
-    DeliveryState.SENT: frozenset(),
+    # The platform may say later that it has not delivered a part.
+    DeliveryState.SENT: frozenset({DeliveryState.HELD, DeliveryState.FAILED}),
     DeliveryState.DISCARDED: frozenset(),
 }
 

@@ -1,5 +1,6 @@
 """Where a message came from: platform, account, chat, thread and author, the aliases of one person, and the profile rules that match a source."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,11 @@ from keryx.core.ids import DEFAULT_PROFILE, ProfileId
 _OLD_SCOPE = "guild_id"
 _WHATSAPP = "whatsapp"
 _ALIASED_PLATFORMS = frozenset({_WHATSAPP, "webhook"})
+# A telephone number or LID as people and programs write it: with `+`, spaces and dashes, device and domain. The ids of
+# groups, lists and channels are no ids of people.
+_WHATSAPP_PERSON = re.compile(
+    r"\+?([\d\s().-]+)(?::\d+)?(?:@(?!g\.us|broadcast|newsletter).*)?", re.ASCII | re.DOTALL
+)
 
 
 class ChatType(StrEnum):
@@ -116,12 +122,10 @@ def supports_aliases(platform: str) -> bool:
 
 
 def normalize_user(platform: str, user: str) -> str:
-    """Return a WhatsApp id without `+`, device and domain, and ids of other platforms unchanged. Never raises, and never
+    """Return the digits of a telephone number, LID or JID of WhatsApp, and any other id unchanged. Never raises, and never
     returns an empty id for one that is not."""
-    if platform != _WHATSAPP:
-        return user
-    number = user.partition("@")[0].partition(":")[0].lstrip("+")
-    return number or user
+    found = _WHATSAPP_PERSON.fullmatch(user.strip()) if platform == _WHATSAPP else None
+    return (re.sub(r"\D", "", found[1], flags=re.ASCII) if found else "") or user
 
 
 def resolve_user(platform: str, user: str, *, aliases: Aliases = NO_ALIASES) -> str:

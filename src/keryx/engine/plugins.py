@@ -22,6 +22,7 @@ from keryx.core.ports.adapter import (
     Adapter,
     InboundDeletion,
     InboundEvent,
+    InboundFailure,
     InboundMessage,
     OutgoingPart,
     RenderedPart,
@@ -162,7 +163,7 @@ class RoleLookup:
 
     async def add_roles(self, inbound: InboundEvent) -> InboundEvent:
         """Return the event with the roles of its author, unless it is ignored anyway or needs no access."""
-        if isinstance(inbound, InboundDeletion):
+        if isinstance(inbound, InboundDeletion | InboundFailure):
             return inbound
         rule = access.find_rule(self._rules, *get_account_key(inbound.source)) or CLOSED
         addressed = inbound.addressed if isinstance(inbound, InboundMessage) else True

@@ -148,8 +148,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, platform: str) -> bool:
         """Whether deliveries to a platform may be held until the person writes."""
-        reach = self.reach.get(platform)
-        return reach is not None and reach.holds
+        return any(found.holds for name, found in self.reach.items() if name.partition(".")[0] == platform)
 
     def has_topics(self, platform: str) -> bool:
         """Whether the threads of a platform are standing topics."""

@@ -170,6 +170,32 @@ def save_send_key(tx: Transaction, delivery: Delivery, lease: LeaseToken, key: s
     _update_leased(tx, delivery, lease, "send_key = :key", {"key": key})
 
 
+def record_failed_part(
+    tx: Transaction, delivery: Delivery, *, number: int, state: DeliveryState, error: str
+) -> None:
+    """Take back that a part has arrived, and those after it. The delivery goes on from there; if later parts may have
+    arrived, with a mark. One whose text is not kept cannot."""
+    later = number + 1 < delivery.parts_sent
+    tx.run(
+        """
+        update deliveries
+        set state = case when secret = 1 then 'failed' else :state end, parts_sent = :number, receipts = :receipts,
+          again = :again, send_key = '', error = :error, sent_at = null, not_before = 0
+        where id = :id and state = :old
+        """,
+        {
+            "id": delivery.id,
+            "old": delivery.state.value,
+            "state": state.value,
+            "number": number,
+            "receipts": codec.dumps(list(delivery.receipts[:number])),
+            "again": int(later),
+            "error": codec.dumps(error),
+        },
+    )
+    _note_change(tx, delivery, state)
+
+
 def release_held(tx: Transaction, target: Target) -> None:
     """Make the deliveries to a target ready that were held until its person wrote."""
     held = tx.rows(

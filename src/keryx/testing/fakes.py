@@ -16,6 +16,7 @@ from keryx.core.ports.adapter import (
     Capabilities,
     InboundDeletion,
     InboundEvent,
+    InboundFailure,
     InboundMessage,
     InboundReaction,
     LinkState,
@@ -130,6 +131,7 @@ class RecordingAdapterContext:
         self.events: list[InboundMessage] = []
         self.deletions: list[InboundDeletion] = []
         self.reactions: list[InboundReaction] = []
+        self.failures: list[InboundFailure] = []
         # By scope, as stored with events and without.
         self.state: dict[str, str] = {}
         self.attachments: list[Attachment] = []
@@ -149,6 +151,8 @@ class RecordingAdapterContext:
                     self.deletions.append(inbound)
                 case InboundReaction():
                     self.reactions.append(inbound)
+                case InboundFailure():
+                    self.failures.append(inbound)
                 case InboundMessage():
                     self.events.append(inbound)
                 case _:

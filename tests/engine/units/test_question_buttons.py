@@ -20,7 +20,7 @@ from keryx.store.db import Database
 from keryx.testing import RecordingAdapter
 from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 
-ABLE = Capabilities(buttons=True)
+ABLE = Capabilities(buttons=True, edit=True)
 WHAT = "rm -rf /tmp/x"
 
 

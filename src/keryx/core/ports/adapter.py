@@ -123,6 +123,21 @@ class InboundReaction(InboundEvent, frozen=True, kw_only=True):
     removed: bool = False
 
 
+class InboundFailure(InboundEvent, frozen=True, kw_only=True):
+    """The platform has not delivered a part that it had accepted. The delivery is sent again from this part: when the
+    person writes, or when an operator says so."""
+
+    delivery: DeliveryId
+    # Of the part, counted from 0.
+    number: int
+    # The platform's id of the message.
+    message: str
+    # A sentence for the user.
+    reason: str
+    # The platform accepts no message to the person until they write.
+    held: bool = False
+
+
 class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     """A message from a platform or a local surface."""
 
@@ -147,6 +162,8 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     observed: bool = False
     # The text of the message that this one replies to.
     quote: str = ""
+    # The platform's id of that message, if the platform does not send its text. The engine looks it up.
+    replies_to: str = ""
     # The platform's id of the message on which the thread of this one hangs, if the platform has such threads. If it is an
     # answer of the agent, the thread begins with the conversation that led to it.
     thread_root: str = ""

@@ -43,7 +43,7 @@ def admit(tx: Transaction, inbound: InboundMessage, rules: AccessRules) -> bool:
 
 def judge(tx: Transaction, source: Source, rules: AccessRules) -> Verdict:
     """Apply the current rules and grants to a source."""
-    rule, others = _find_rule(tx, source, rules), _find_other_ids(tx, source)
+    rule, others = _find_rule(tx, source, rules), find_other_ids(tx, source)
     verdict = access.judge(rule, source, granted=False, others=others)
     if verdict is Verdict.ALLOWED or _find_grant(tx, source) is None:
         return verdict
@@ -70,7 +70,7 @@ def explain(tx: Transaction, source: Source, rules: AccessRules) -> str:
 def is_operator(tx: Transaction, source: Source, rules: AccessRules) -> bool:
     """Whether the author of a message has the rights of an operator."""
     grant = _find_grant(tx, source)
-    listed = access.is_listed(_find_rule(tx, source, rules).operators, source, _find_other_ids(tx, source))
+    listed = access.is_listed(_find_rule(tx, source, rules).operators, source, find_other_ids(tx, source))
     return listed or (grant is not None and grant.operator)
 
 
@@ -117,7 +117,7 @@ def _find_rule(tx: Transaction, source: Source, rules: AccessRules) -> AccessRul
     )
 
 
-def _find_other_ids(tx: Transaction, source: Source) -> list[str]:
+def find_other_ids(tx: Transaction, source: Source) -> list[str]:
     """Return every known id of the author of a message."""
     person = identify(source)
     if not person or not sources.supports_aliases(source.platform):

@@ -17,9 +17,18 @@ from keryx.core.deliveries import (
     is_poisonous,
 )
 from keryx.core.durations import Backoff
-from keryx.core.errors import Held, MessageGone, NotSent, Refused, SendError, TargetGone, Throttled
+from keryx.core.errors import (
+    Held,
+    MessageGone,
+    NotSent,
+    Refused,
+    Retryable,
+    SendError,
+    TargetGone,
+    Throttled,
+)
 from keryx.core.ids import LeaseToken, WorkerId
-from keryx.core.ports.adapter import Capabilities
+from keryx.core.ports.adapter import Capabilities, InboundFailure
 from keryx.core.questions import Button
 from keryx.core.turns import Turn
 from keryx.engine.policy import Policy
@@ -143,6 +152,8 @@ def record_sent(
 ) -> None:
     """Record the last part of a delivery, with the buttons under it."""
     delivery = claimed.delivery
+    # Where messages cannot be edited, buttons stay when their question is closed.
+    offered = offered if capabilities.edit else ()
     if offered:
         questions.lock_session(tx, delivery)
     deliveries.record_all_sent(tx, delivery, claimed.lease, receipt=receipt)
@@ -168,6 +179,24 @@ def _record_arrival(tx: Transaction, claimed: ClaimedDelivery, capabilities: Cap
     ):
         if interval > timedelta(0):
             platforms.close_gate(tx, key, until=tx.now + interval, reason="rate")
+
+
+def record_late_failure(tx: Transaction, failure: InboundFailure) -> None:
+    """Record that the platform has not delivered a part that it had accepted. Raise `Retryable` while other parts of the
+    delivery are being sent: platforms repeat such news."""
+    source = failure.source
+    for delivery in deliveries.get_many(tx, [failure.delivery]):
+        known = delivery.receipts[failure.number : failure.number + 1] == (failure.message,)
+        target = delivery.target
+        if not known or (target.platform, target.account) != (source.platform, source.account):
+            continue
+        if delivery.state in (DeliveryState.READY, DeliveryState.SENDING):
+            raise Retryable(f"delivery {delivery.id} is being sent: its failure is recorded afterwards")
+        if delivery.state is not DeliveryState.DISCARDED:
+            state = DeliveryState.HELD if failure.held else DeliveryState.FAILED
+            deliveries.record_failed_part(
+                tx, delivery, number=failure.number, state=state, error=failure.reason
+            )
 
 
 def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[AbandonedDelivery]:

@@ -4,7 +4,7 @@ from keryx.core import ids, media
 from keryx.core.access import AccessRules, Verdict
 from keryx.core.deliveries import Delivery, Target
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
-from keryx.core.ids import PrincipalId, QuestionId
+from keryx.core.ids import PrincipalId, QuestionId, SessionId
 from keryx.core.lanes import Lane
 from keryx.core.messages import Mark, Message, Notice, Role, join_text
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, Receipt
@@ -127,7 +127,7 @@ def apply_reaction(
     if access.judge(tx, source, rules) is not Verdict.ALLOWED:
         return Receipt(duplicate=False)
     message = _find_received(tx, source, inbound.message_event) if inbound.message_event else None
-    sent = _find_sent(tx, inbound) if message is None else None
+    sent = _find_sent(tx, inbound.source, inbound.message) if message is None else None
     session = message.session if message else sent.session if sent else None
     if session is None:
         return Receipt(duplicate=False)
@@ -151,11 +151,10 @@ def list_reactions(message: Message) -> list[str]:
     return [p.text for p in message.parts if isinstance(p, Notice) and p.kind.partition(" ")[0] == _REACTION]
 
 
-def _find_sent(tx: Transaction, inbound: InboundReaction) -> Delivery | None:
-    """Return the delivery of the message that somebody reacted to."""
-    source = inbound.source
+def _find_sent(tx: Transaction, source: Source, message: str) -> Delivery | None:
+    """Return the delivery of a message that was sent to the chat of a source, by the platform's id of the message."""
     chat = Target(source.platform, source.account, source.chat or "")
-    delivery = deliveries.find_by_message(tx, chat, inbound.message)
+    delivery = deliveries.find_by_message(tx, chat, message)
     return delivery if delivery and delivery.profile == source.profile else None
 
 
@@ -179,6 +178,18 @@ def _answer_by_reaction(
             tx, sent.target.without_reply, reply, of=Scope(sent.profile, sent.owner, sent.session)
         )
     return reply
+
+
+def find_quote(tx: Transaction, session: SessionId, source: Source, platform_id: str) -> str:
+    """Return the text of a message of a session by the platform's id of it: one of a person, or one that was sent to them.
+    Empty if it is not known."""
+    if not platform_id:
+        return ""
+    message = messages.find_by_platform_id(tx, session, ids.escape(platform_id))
+    if message is not None:
+        return message.text
+    sent = _find_sent(tx, source, platform_id)
+    return sent.text if sent and sent.session == session else ""
 
 
 def _find_received(tx: Transaction, source: Source, event: str) -> Message | None:

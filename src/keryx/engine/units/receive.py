@@ -16,6 +16,7 @@ from keryx.core.messages import Mark, Notice, Role, join_text, text_parts
 from keryx.core.ports.adapter import (
     InboundDeletion,
     InboundEvent,
+    InboundFailure,
     InboundMessage,
     InboundReaction,
     Receipt,
@@ -30,6 +31,7 @@ from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, control, downloads, gathering, message_events, questions, revisions
+from keryx.engine.units import deliveries as delivery_units
 from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, overheard, people, sessions, turns
 from keryx.store import lanes as lane_store
@@ -76,6 +78,9 @@ def _apply(
             return message_events.apply_deletion(tx, inbound)
         case InboundReaction():
             return message_events.apply_reaction(tx, inbound, policy.access, _find_person(tx, inbound.source))
+        case InboundFailure():
+            delivery_units.record_late_failure(tx, inbound)
+            return Receipt(duplicate=False)
         case InboundMessage():
             receipt = _route(tx, inbound, policy, command, search_reply)
             if inbound.edits is None:
@@ -97,7 +102,7 @@ def _route(
     rule = find_rule(policy.access, inbound.source.platform, inbound.source.account) or CLOSED
     local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
-        deliveries.release_held(tx, inbound.reply)
+        _release_held(tx, inbound.source, inbound.reply)
     if not inbound.addressed and (
         _continues_turn(tx, inbound, policy) or _takes_part(tx, inbound, rule, policy)
     ):
@@ -136,6 +141,13 @@ def _route(
     )
     turn = gathering.find_turn(tx, session.id, inbound, person, window)
     return submit(tx, session, message) if turn is None else gathering.join(tx, session, turn, message)
+
+
+def _release_held(tx: Transaction, source: Source, reply: Target) -> None:
+    """Make the deliveries ready that were held until this person wrote, under each of their ids."""
+    others = access.find_other_ids(tx, source) if source.chat_type is ChatType.DM else []
+    for chat in dict.fromkeys((reply.chat, *others)):
+        deliveries.release_held(tx, msgspec.structs.replace(reply, chat=chat))
 
 
 def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> bool:
@@ -386,7 +398,7 @@ def _render_for_model(
     return prompt.format_message(
         join_text(inbound.parts),
         name=inbound.source.user_name or "someone" if lane and lane.shared else "",
-        quoted=inbound.quote,
+        quoted=inbound.quote or message_events.find_quote(tx, session.id, inbound.source, inbound.replies_to),
         overheard=overheard[::-1],
         reactions=reactions[::-1],
     )

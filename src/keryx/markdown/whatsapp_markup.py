@@ -1,0 +1,189 @@
+"""WhatsApp markup: `*bold*`, `_italic_`, `~strike~`, code, lists and quotations within one text."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from keryx.core.ports.adapter import LengthUnit
+from keryx.markdown import parse, plain, tree
+from keryx.markdown.split import LengthLimit, has_visible_text, split_document
+
+LIMIT = LengthLimit(4096, LengthUnit.UTF16)
+# WhatsApp has no way to escape a character, but a mark before this invisible space does not begin a style.
+ESCAPE = "\u200b"
+_FENCE = "```"
+_BOLD, _ITALIC, _STRIKE = "*", "_", "~"
+_STYLES = (_BOLD, _ITALIC, _STRIKE)
+# A mark that WhatsApp would take for the beginning of a style: not after a letter or digit, and before something.
+_MARK = re.compile(r"(?<![^\W_])([*_~`])(?=[^\s*_~`])")
+# What WhatsApp would take for a quotation or a list at the beginning of a line.
+_LINE_MARK = re.compile(r"([>*-])(?= )")
+
+
+def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[str]:
+    """Return the parts in order; none if the text shows nothing."""
+    return [
+        part for part in split_document(parse(markdown), render, limit.fill_ratio) if has_visible_text(part)
+    ]
+
+
+def render(document: tree.DocumentNode) -> str:
+    """Return the whole document as one part of any length."""
+    return "\n".join(_render_blocks(document.blocks, loose=True)).strip("\n").rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class _StyledRun:
+    """A stretch of text on one line, with its styles."""
+
+    text: str
+    styles: frozenset[str] = frozenset()
+    # Markup or code, which is not escaped.
+    raw: bool = False
+
+
+def _render_blocks(blocks: Iterable[tree.Block], *, loose: bool) -> list[str]:
+    """Return the lines of blocks, with an empty line between them; in a list only between paragraphs."""
+    lines: list[str] = []
+    last: tree.Block | None = None
+    for block in blocks:
+        if last is not None and (
+            loose or (isinstance(last, tree.ParagraphNode) and isinstance(block, tree.ParagraphNode))
+        ):
+            lines.append("")
+        lines.extend(_render_block(block))
+        last = block
+    return lines
+
+
+def _render_block(block: tree.Block) -> list[str]:
+    match block:
+        case tree.ParagraphNode():
+            return _render_lines(block.children)
+        case tree.HeadingNode():
+            return _render_lines((tree.BoldNode(block.children),))
+        case tree.CodeBlockNode():
+            return _fence(block.lines)
+        case tree.TableNode():
+            return _fence(plain.render_table(block))
+        case tree.QuoteNode():
+            return [f"> {line}".rstrip() for line in _render_blocks(block.blocks, loose=True)]
+        case tree.ListNode():
+            return [line for item in block.items for line in _render_item(item)]
+        case tree.RuleNode():
+            return [plain.RULE]
+        case _:
+            assert_never(block)
+
+
+def _fence(lines: Sequence[str]) -> list[str]:
+    if not any(map(has_visible_text, lines)):
+        return list(lines)
+    return [_FENCE, *(line.replace(_FENCE, ESCAPE.join(_FENCE)) for line in lines), _FENCE]
+
+
+def _render_item(item: tree.ListItemNode) -> list[str]:
+    marker = "- " if item.number is None else f"{item.number}. "
+    margin = " " * len(marker)
+    lines = _render_blocks(item.blocks, loose=False) or [""]
+    first = "" if item.continued else marker
+    if lines[0] == _FENCE:
+        # A fence begins a line of its own, and its code is not indented.
+        return [*([marker.rstrip()] if first else []), *lines]
+    fenced = False
+    shown: list[str] = []
+    for index, line in enumerate(lines):
+        fence = line == _FENCE
+        lead = (first or margin) if index == 0 else margin
+        shown.append(line if fenced or fence else lead + line)
+        fenced ^= fence
+    return shown
+
+
+def _render_lines(children: Iterable[tree.Inline]) -> list[str]:
+    """Return the lines of a paragraph. A style does not go on in the next line, so it is closed and opened again."""
+    runs = _collect_runs(children, frozenset())
+    lines: list[list[_StyledRun]] = [[]]
+    for run in runs:
+        first, *rest = run.text.split("\n")
+        lines[-1].append(replace(run, text=first))
+        lines.extend([replace(run, text=text)] for text in rest)
+    if len(lines) > 1 and not any(run.text for run in lines[-1]):
+        lines.pop()
+    return [_escape_line(_write_styles(line, _STYLES, before="", after="")) for line in lines]
+
+
+def _collect_runs(children: Iterable[tree.Inline], styles: frozenset[str]) -> list[_StyledRun]:
+    runs: list[_StyledRun] = []
+    for node in children:
+        match node:
+            case tree.TextNode():
+                runs.append(_StyledRun(node.text, styles))
+            case tree.BreakNode():
+                runs.append(_StyledRun("\n", styles))
+            case tree.CodeNode():
+                runs.append(_build_code(node.text, styles))
+            case tree.BoldNode():
+                runs += _collect_runs(node.children, styles | {_BOLD})
+            case tree.ItalicNode():
+                runs += _collect_runs(node.children, styles | {_ITALIC})
+            case tree.StrikeNode():
+                runs += _collect_runs(node.children, styles | {_STRIKE})
+            case tree.LinkNode() | tree.ImageNode():
+                runs += _collect_link(node, styles)
+            case _:
+                assert_never(node)
+    return runs
+
+
+def _build_code(text: str, styles: frozenset[str]) -> _StyledRun:
+    """Return code between marks, or as plain text if it has a mark in it or none fits around it."""
+    if not text.strip() or "`" in text or "\n" in text:
+        return _StyledRun(text, styles)
+    return _StyledRun(f"`{text}`", styles, raw=True)
+
+
+def _collect_link(node: tree.LinkNode | tree.ImageNode, styles: frozenset[str]) -> list[_StyledRun]:
+    """Return the text of a link and then its address, which WhatsApp makes a link by itself."""
+    if node.bare:
+        return [_StyledRun(tree.visible_text(node), styles, raw=True)]
+    runs = _collect_runs(node.children, styles)
+    return runs if node.more else [*runs, _StyledRun(" ("), _StyledRun(node.url, raw=True), _StyledRun(")")]
+
+
+def _write_styles(runs: Sequence[_StyledRun], styles: Sequence[str], *, before: str, after: str) -> str:
+    """Return the runs of a line with the marks of these styles. `before` and `after` are the characters around it."""
+    if not styles:
+        return "".join(run.text if run.raw else _MARK.sub(rf"\1{ESCAPE}", run.text) for run in runs)
+    mark, *inner = styles
+    groups: list[list[_StyledRun]] = []
+    for run in runs:
+        if groups and (mark in groups[-1][0].styles) == (mark in run.styles):
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    text = ""
+    for index, group in enumerate(groups):
+        following = groups[index + 1][0].text[:1] if index + 1 < len(groups) else after
+        preceding = text[-1:] or before
+        body = _write_styles(group, inner, before=preceding, after=following)
+        text += _wrap(body, mark, preceding, following) if mark in group[0].styles else body
+    return text
+
+
+def _wrap(body: str, mark: str, before: str, after: str) -> str:
+    """Put marks around a text. WhatsApp shows marks as they are if they touch a letter or digit outside, or a space
+    inside, so spaces stay outside, and a style within a word is left out."""
+    core = body.strip()
+    if not core:
+        return body
+    start = body.index(core)
+    head, tail = body[:start], body[start + len(core) :]
+    if (not head and before.isalnum()) or (not tail and after.isalnum()):
+        return body
+    return f"{head}{mark}{core}{mark}{tail}"
+
+
+def _escape_line(line: str) -> str:
+    return ESCAPE + line if _LINE_MARK.match(line) else line
