@@ -345,15 +345,15 @@ class FakeDiscord(WireFake):
         """Hand an event to every session."""
         with self.lock:
             for session in self.sessions.values():
-                hidden = isinstance(data, dict) and not session.intents & _CONTENT_INTENT
-                body: object = self._hide_content(kind, cast(dict[str, Any], data)) if hidden else data
-                self._append(session, kind, body)
+                self._append(session, kind, self._hide_content(session, kind, data))
             self.lock.notify_all()
 
-    def _hide_content(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    def _hide_content(self, session: GatewaySession, kind: str, data: Any) -> object:
         """Without the intent, text is given only in direct chats and where the bot is mentioned."""
+        if session.intents & _CONTENT_INTENT or kind not in ("MESSAGE_CREATE", "MESSAGE_UPDATE"):
+            return data
         mentioned = any(user["id"] == BOT_ID for user in data.get("mentions", ()))
-        if not kind.startswith("MESSAGE_") or "content" not in data or "guild_id" not in data or mentioned:
+        if "guild_id" not in data or mentioned:
             return data
         return {**data, "content": "", "attachments": []}
 

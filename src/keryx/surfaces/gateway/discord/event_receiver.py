@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -15,7 +15,7 @@ from keryx.core.ports.adapter import AdapterContext, InboundEvent, InboundMessag
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.discord import event_parser, interactions
 from keryx.surfaces.gateway.discord.channels import ChannelCache, NameDirectory
-from keryx.surfaces.gateway.discord.event_parser import DiscordIdentity, ParsedDiscordMessage, ChannelPlace
+from keryx.surfaces.gateway.discord.event_parser import ChannelPlace, DiscordIdentity, ParsedDiscordMessage
 from keryx.surfaces.gateway.discord.gateway_position import GatewayPosition, PositionTracker
 from keryx.surfaces.gateway.discord.gateway_session import Dispatch
 from keryx.surfaces.gateway.discord.payloads import (
@@ -29,6 +29,7 @@ from keryx.surfaces.gateway.discord.payloads import (
     DiscordReaction,
     InteractionKind,
     ReadyEvent,
+    build_snowflake,
 )
 from keryx.surfaces.gateway.discord.rest_api import (
     MAX_PAGE,
@@ -48,6 +49,8 @@ MAX_DIRECT_CHANNELS = 2_000
 _MAX_QUEUED = 1_000
 _MAX_FETCHES = 4
 _FETCH_TIMEOUT_SECONDS = 120.0
+# How far back a direct chat is read that was not known. The engine recognises what it received for longer than this.
+_MAX_AGE = timedelta(days=7)
 _DIRECT_SCOPE = "direct"
 _THREAD_EXISTS = 160004
 
@@ -129,9 +132,9 @@ class EventReceiver:
         match dispatch.kind:
             case "MESSAGE_CREATE":
                 message = msgspec.convert(data, DiscordMessage)
-                await self._receive_message(
-                    message, await self._find_place(message.channel_id, message.guild_id)
-                )
+                place = await self._find_place(message.channel_id, message.guild_id)
+                await self._fetch_first(message, place)
+                await self._receive_message(message, place)
                 self._tracker.note_message(message.id)
             case "MESSAGE_UPDATE":
                 await self._receive_edit(msgspec.convert(data, DiscordMessage))
@@ -301,7 +304,8 @@ class EventReceiver:
         self._channels.forget_members()
         self._behind = {guild.id for guild in ready.guilds}
         for channel in await self._load_direct():
-            await self._fetch_missed(ChannelPlace(DiscordChannel(id=channel, type=ChannelKind.DIRECT)))
+            place = ChannelPlace(DiscordChannel(id=channel, type=ChannelKind.DIRECT))
+            await self._fetch_missed(place, self._tracker.missed_after)
         await self._finish_if_complete()
 
     async def _receive_guild(self, guild: DiscordGuild) -> None:
@@ -310,10 +314,10 @@ class EventReceiver:
         self._channels.add_guild(guild)
         if guild.id not in self._behind:
             return
-        after = int(self._tracker.missed_after)
+        after = self._tracker.missed_after
         for channel in (*guild.channels, *guild.threads):
-            if channel.last_message_id and int(channel.last_message_id) > after:
-                await self._fetch_missed(await self._find_place(channel.id, guild.id))
+            if channel.last_message_id and int(channel.last_message_id) > int(after):
+                await self._fetch_missed(await self._find_place(channel.id, guild.id), after)
         self._behind.discard(guild.id)
         await self._finish_if_complete()
 
@@ -327,15 +331,27 @@ class EventReceiver:
         if not self._behind:
             await self._tracker.finish()
 
-    async def _fetch_missed(self, place: ChannelPlace) -> None:
-        """Receive what was written in a channel since the last session, oldest first. The engine recognises what it knows."""
-        after, count = self._tracker.missed_after, 0
+    async def _fetch_first(self, message: DiscordMessage, place: ChannelPlace) -> None:
+        """Receive what was written in a direct chat before the first message that came as an event: a chat that is not known
+        cannot be asked for missed messages."""
+        known = not place.channel.is_direct or place.channel.id in await self._load_direct()
+        if known or message.author.id == self._identity.id or not self._tracker.first:
+            return
+        oldest = build_snowflake(self._now() - _MAX_AGE)
+        await self._fetch_missed(place, max(self._tracker.first, oldest, key=int), before=message.id)
+
+    async def _fetch_missed(self, place: ChannelPlace, after: str, *, before: str = "") -> None:
+        """Receive what was written in a channel after one message, and before another if that is given, oldest first. The
+        engine recognises what it knows."""
+        count = 0
         while count < MAX_MISSED_MESSAGES:
             page = await self._api.list_messages(place.channel.id, after=after)
             if not page:
                 return
             messages = self._convert_page(page)
             for message in messages:
+                if before and int(message.id) >= int(before):
+                    return
                 await self._receive_message(await self._add_member(message, place.channel), place)
             if len(page) < MAX_PAGE or not messages:
                 return

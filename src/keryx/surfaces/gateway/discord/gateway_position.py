@@ -24,8 +24,10 @@ class GatewayPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     seq: int = 0
     # When the session began, in milliseconds since the epoch.
     started: int = 0
-    # The newest message that was handled. All older ones were, too.
+    # The newest message that was handled. All older ones were, too, back to `first`.
     last: str = ""
+    # The id of a message at the time of the first sign-in. Older ones are never fetched.
+    first: str = ""
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -59,7 +61,15 @@ class PositionTracker:
     @property
     def missed_after(self) -> str:
         """The id after which messages were missed; empty if none were."""
-        return build_snowflake(read_time(self._lost_at) - _OVERLAP) if self._lost_at else ""
+        if not self._lost_at:
+            return ""
+        overlap = build_snowflake(read_time(self._lost_at) - _OVERLAP)
+        return max(overlap, self._live.first or "0", key=int)
+
+    @property
+    def first(self) -> str:
+        """The id of a message at the time of the first sign-in; empty if it is not known."""
+        return self._live.first
 
     def encode(self) -> str:
         """Return the position to store."""
@@ -70,13 +80,18 @@ class PositionTracker:
 
     async def begin(self, session: str, url: str, seq: int, *, now: datetime) -> None:
         """A new session has begun. If there was one before, messages were missed until `finish`."""
-        first = not self._live.last
+        beginning, earlier = build_snowflake(now), self._live
         # A session that was lost while messages were fetched has not changed what was missed.
         self._lost_at = self._lost_at or self._live.last
-        started = int(now.timestamp() * 1000)
-        last = self._live.last or build_snowflake(now)
-        self._live = GatewayPosition(session=session, url=url, seq=seq, started=started, last=last)
-        if first:
+        self._live = GatewayPosition(
+            session=session,
+            url=url,
+            seq=seq,
+            started=int(now.timestamp() * 1000),
+            last=earlier.last or beginning,
+            first=earlier.first or ("" if earlier.last else beginning),
+        )
+        if not earlier.last:
             await self._context.init_cursor(self.encode())
 
     def advance(self, seq: int) -> None:

@@ -3,14 +3,14 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
 from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
 
-from keryx import __version__
 from keryx.core.errors import Forbidden, KeryxError, Unavailable
-from keryx.core.media import Attachment
+from keryx.core.media import UNKNOWN_MIME, Attachment
 from keryx.surfaces.gateway.discord.payloads import (
     DiscordApplication,
     DiscordChannel,
@@ -26,7 +26,6 @@ BAD_TOKEN = (
     "Discord does not accept this token: open https://discord.com/developers/applications, choose the application, "
     "press Reset Token on the page Bot, and run `keryx gateway setup discord`"
 )
-_USER_AGENT = f"DiscordBot (keryx, {__version__})"
 _CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 20.0
 _FILE_TIMEOUT_SECONDS = 60.0
@@ -91,6 +90,8 @@ class DiscordApi:
         self._limits = limits or RouteLimits()
         self._sleep = sleep
         self._refused = False
+        # Discord refuses requests without a name of this form.
+        self._user_agent = f"DiscordBot (keryx, {version('keryx')})"
         self._clients = HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
 
     def retry_token(self) -> None:
@@ -117,13 +118,15 @@ class DiscordApi:
         delay = self._limits.find_delay(route)
         if delay is not None:
             raise DiscordRateLimit(delay.seconds, account=delay.account)
-        headers = {"user-agent": _USER_AGENT}
+        headers = {"user-agent": self._user_agent}
         if authorize:
             headers["authorization"] = f"Bot {self._token}"
         content: dict[str, Any] = {"headers": headers}
         if files:
             content["data"] = {"payload_json": json.dumps(body)}
-            content["files"] = {f"files[{n}]": (f.name, f.body, f.mime) for n, f in enumerate(files)}
+            content["files"] = {
+                f"files[{n}]": (f.name or "file", f.body, f.mime or UNKNOWN_MIME) for n, f in enumerate(files)
+            }
             seconds = _FILE_TIMEOUT_SECONDS
         elif body is not None:
             content["content"] = json.dumps(body).encode()
@@ -202,7 +205,9 @@ class DiscordApi:
             timeout = httpx.Timeout(_FILE_TIMEOUT_SECONDS, connect=_CONNECT_SECONDS)
             async with (
                 self._clients.acquire() as client,
-                client.stream("GET", url, timeout=timeout, headers={"user-agent": _USER_AGENT}) as answer,
+                client.stream(
+                    "GET", url, timeout=timeout, headers={"user-agent": self._user_agent}
+                ) as answer,
             ):
                 if answer.status_code != 200:
                     raise DiscordError(answer.status_code, 0, "the file is not there")
