@@ -110,9 +110,12 @@ class FakeDiscord(WireFake):
         self.interactions: dict[str, Interaction] = {}
         self.identifies = 0
         self.resumes = 0
+        self.heartbeats = 0
         self.silent_heartbeats = False
         self.starts_left = 1000
         self.no_buttons = False
+        # Files of people can no longer be fetched.
+        self.lose_files = False
         self.global_limit = 0.0
         self._window: dict[str, tuple[float, int]] = {}
         self._nonces: dict[tuple[str, str], str] = {}
@@ -476,6 +479,7 @@ class FakeDiscord(WireFake):
             for text in socket:
                 frame = json.loads(text)
                 if frame.get("op") == 1 and set(frame) == {"op", "d"}:
+                    self.heartbeats += 1
                     if not self.silent_heartbeats:
                         self._send(socket, {"op": 11, "d": None, "s": None, "t": None})
                 elif frame.get("op") not in (3, 4, 8):
@@ -526,7 +530,7 @@ class FakeDiscord(WireFake):
             body = self.files.get(request.path.removeprefix("/attachments/"))
             if "authorization" in request.headers:
                 return WireResponse(400)
-            return WireResponse(404) if body is None else WireResponse(200, body)
+            return WireResponse(404) if body is None or self.lose_files else WireResponse(200, body)
         path = request.path.removeprefix("/api/v10")
         for method, pattern, kind, name in _ROUTES:
             found = pattern.fullmatch(path)

@@ -22,8 +22,11 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9+#.-]{1,32}\Z")
 
 def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[str]:
     """Return the parts in order; none if the text shows nothing."""
-    parts = split_document(parse(markdown), render, limit.fill_ratio)
-    return [part for part in parts if has_visible_text(part)]
+    parts = split_document(
+        parse(markdown), lambda part: (render(part), part), lambda part: limit.fill_ratio(part[0])
+    )
+    # The fence of a code block without text would be shown.
+    return [text for text, part in parts if has_visible_text(plain.render(part))]
 
 
 def render(document: tree.DocumentNode) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,14 +30,18 @@ MENU = (
 class Bot:
     """An adapter, its platform and a context. `later` moves the clock of the adapter."""
 
-    def __init__(self, discord: FakeDiscord, *, token: str = TOKEN, **settings: Any) -> None:
+    def __init__(
+        self, discord: FakeDiscord, *, token: str = TOKEN, stranger: bool = False, **settings: Any
+    ) -> None:
         self.discord = discord
         self.pauses: list[float] = []
         self.later = timedelta(0)
+        # Ends the pause before the next heartbeat.
+        self.beat = asyncio.Event()
         self.settings = DiscordSettings(base_url=discord.api_url, **settings)
         self._adapters: list[DiscordAdapter] = []
         self.adapter = self.build(token)
-        self.context = RecordingAdapterContext(menu=MENU)
+        self.context = RecordingAdapterContext(menu=MENU, stranger=lambda source: stranger)
 
     def build(self, token: str = TOKEN) -> DiscordAdapter:
         adapter = DiscordAdapter(
@@ -51,29 +55,31 @@ class Bot:
             await adapter.close()
 
     async def pause(self, seconds: float) -> None:
-        """Count a pause. Heartbeats keep their interval."""
-        if seconds >= 30:
-            await asyncio.sleep(seconds)
+        """Count a pause. One before a heartbeat ends with `beat`."""
+        if seconds == self.discord.heartbeat:
+            await self.beat.wait()
+            self.beat.clear()
         self.pauses.append(seconds)
         await asyncio.sleep(0)
 
     @asynccontextmanager
     async def listening(
         self, context: RecordingAdapterContext | None = None
-    ) -> AsyncIterator[RecordingAdapterContext]:
+    ) -> AsyncGenerator[RecordingAdapterContext]:
         """Listen while the block runs, which begins when the bot is connected."""
         context, before = context or self.context, self.discord.identifies + self.discord.resumes
         task = asyncio.create_task(self.adapter.listen(context))
         try:
-            await self.until(
-                lambda: task.done() or self.discord.identifies + self.discord.resumes > before,
-            )
+            await self.until(lambda: task.done() or self._is_connected(context, before))
             yield context
             if task.done():
                 task.result()
         finally:
             task.cancel()
             await asyncio.wait({task})
+
+    def _is_connected(self, context: RecordingAdapterContext, before: int) -> bool:
+        return context.cursor is not None and self.discord.identifies + self.discord.resumes > before
 
     async def hear(self, count: int = 1) -> list[InboundMessage]:
         """Listen until this many messages are received in all."""
