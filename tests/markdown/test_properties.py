@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import matrix_html, parse, plain, telegram_entities, whatsapp_markup
+from keryx.markdown import discord_markdown, matrix_html, parse, plain, telegram_entities, whatsapp_markup
 from keryx.markdown.split import LengthLimit, measure_length, split_document
 from keryx.markdown.tree import (
     BoldNode,
@@ -32,6 +32,7 @@ from keryx.markdown.tree import (
 )
 
 SMALL = LengthLimit(1500, LengthUnit.UTF16)
+CHARACTERS = LengthLimit(1500, LengthUnit.CHARACTERS)
 CLUSTERS = [
     "👨‍👩‍👧‍👦",
     "👍🏽",
@@ -180,6 +181,7 @@ def matrix_parts(markdown: str) -> list[str]:
 
 
 PLATFORMS: dict[str, Callable[[str], list[str]]] = {
+    "discord": lambda markdown: discord_markdown.render_parts(markdown, CHARACTERS),
     "matrix": matrix_parts,
     "telegram": lambda markdown: [part.text for part in telegram_entities.render_parts(markdown, SMALL)],
     "whatsapp": lambda markdown: whatsapp_markup.render_parts(markdown, SMALL),
@@ -226,6 +228,8 @@ def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
         assert measure_length(text, whatsapp_markup.LIMIT.unit) <= whatsapp_markup.LIMIT.size
     for part in matrix_html.render_parts(markdown, budget=6000):
         assert matrix_html.measure_size(part) <= 6000
+    for text in discord_markdown.render_parts(markdown):
+        assert solid(text) and len(text) <= discord_markdown.LIMIT.size
     for unit in LengthUnit:
         assert all(
             measure_length(part, unit) <= 1500 for part in plain_parts(markdown, LengthLimit(1500, unit))

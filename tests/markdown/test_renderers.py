@@ -8,7 +8,7 @@ import pytest
 from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import matrix_html, parse, plain, telegram_entities, whatsapp_markup
+from keryx.markdown import discord_markdown, matrix_html, parse, plain, telegram_entities, whatsapp_markup
 from keryx.markdown.split import LengthLimit, measure_length
 from keryx.markdown.telegram_entities import TelegramEntity
 
@@ -45,6 +45,39 @@ def test_matrix_takes_no_html_and_no_script_from_the_message() -> None:
     )
     tags = ["<p>", '<a href="http://x/%22onclick=d">', "</a>", "<code>", "</code>", "</p>"]
     assert re.findall(r"<[^>]+>", part.formatted_body) == tags
+
+
+def test_discord() -> None:
+    assert discord_markdown.render(parse(STYLED)) == (
+        "# Title\n\n**bold *both*** ~~gone~~ `code` [text](https://x.org/a_b)"
+    )
+    assert discord_markdown.render(parse(LISTED)) == (
+        "3. one\n   - two\n```py\nx = 1\n```\n4. three\n\n> said\n> twice"
+    )
+    assert discord_markdown.render(parse(TABLE)) == "```\na | b\n──┼─────\n1 | 漢字\n2\n```"
+    assert discord_markdown.render(parse("#### deep\n\n> > a\n\n---")) == "**deep**\n\n> a\n\n———"
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("snake_case and 2 \\* 3", "snake\\_case and 2 \\* 3"),
+        (
+            "\\# no heading\n\\- no list\n1\\. no number\n\\> no quotation",
+            "\\# no heading\n\\- no list\n1\\. no number\n\\> no quotation",
+        ),
+        ("-# small", "\\-# small"),
+        ("||hidden||", "\\|\\|hidden\\|\\|"),
+        ("`` a`b ``", "`` a`b ``"),
+        ("<@123> <@!4> <#5> <@&6> <:x:7> <t:8>", "<@123> <@!4> <#5> \\<@&6> \\<:x:7> \\<t:8>"),
+        ("https://x.org/a_b_c", "https://x.org/a_b_c"),
+        ("[a](docs/b_c.md)", "a (docs/b\\_c.md)"),
+        ("[a](<https://x.org/(b)>)", "[a](https://x.org/%28b%29)"),
+        ("~~~\n```\n~~~", "```\n`\u200b`\u200b`\u200b\n```"),
+    ],
+)
+def test_discord_shows_text_that_looks_like_markup_as_it_is(markdown: str, shown: str) -> None:
+    assert discord_markdown.render_parts(markdown) == [shown]
 
 
 def test_telegram_styles() -> None:

@@ -107,7 +107,10 @@ class HubAdapterContext:
 
 
 def _build_menu(texts: Texts) -> list[MenuItem]:
-    return [MenuItem(c.name, c.describe(texts)) for c in commands.list_commands(lane=True, chat=True)]
+    return [
+        MenuItem(c.name, c.describe(texts), c.format_usage(texts))
+        for c in commands.list_commands(lane=True, chat=True)
+    ]
 
 
 async def open_context(

@@ -347,6 +347,8 @@ class MenuItem(msgspec.Struct, frozen=True):
 
     name: str
     help: str
+    # Its arguments, such as `[number]`; empty if it has none. Those in brackets are optional.
+    usage: str = ""
 
 
 class AdapterContext(Protocol):

@@ -21,7 +21,7 @@ _CONNECT_TIMEOUT_SECONDS = 20.0
 _CLOSE_TIMEOUT_SECONDS = 5.0
 _MAX_FRAME_BYTES = 4_000_000
 # Any code other than 1000 and 1001 lets Discord keep the session for a resume.
-_DEAD_CODE = 4000
+DEAD_CODE = 4000
 _REFUSED_STATUSES = (401, 403)
 
 
@@ -75,7 +75,7 @@ class Websocket:
                 return
             await self._sleep(seconds)
         log.info("a heartbeat was not answered: the connection is made anew")
-        await self.close(_DEAD_CODE)
+        await self.close(DEAD_CODE)
 
 
 class WebsocketListener(Protocol):
@@ -106,13 +106,15 @@ async def listen(
     report: Callable[[LinkState, str], None],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     max_frame_bytes: int = _MAX_FRAME_BYTES,
+    close_code: int = 1000,
 ) -> None:
-    """Stay connected until cancelled. Errors of the listener other than `Unavailable` end it."""
+    """Stay connected until cancelled. Errors of the listener other than `Unavailable` end it. `close_code` is sent when this
+    side ends a connection; Discord keeps a session only after certain codes."""
     failures = 0
     while True:
         report(LinkState.CONNECTING, "")
         try:
-            confirmed = await _connect_once(listener, report, sleep, max_frame_bytes)
+            confirmed = await _connect_once(listener, report, sleep, max_frame_bytes, close_code)
         except Unavailable as exc:
             confirmed = False
             report(LinkState.CONNECTING, str(exc))
@@ -125,6 +127,7 @@ async def _connect_once(
     report: Callable[[LinkState, str], None],
     sleep: Callable[[float], Awaitable[None]],
     max_frame_bytes: int,
+    close_code: int,
 ) -> bool:
     """Connect and read until the connection is lost. Return whether the platform had accepted it."""
     url = await listener.find_url()
@@ -154,6 +157,6 @@ async def _connect_once(
     finally:
         socket.stop()
         with anyio.move_on_after(_CLOSE_TIMEOUT_SECONDS, shield=True):
-            await connection.close()
+            await connection.close(close_code)
     listener.closed(connection.close_code or 1006, connection.close_reason or "")
     return socket.confirmed

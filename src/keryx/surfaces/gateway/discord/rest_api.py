@@ -1,0 +1,276 @@
+"""Discord's REST API for one bot: calls within the rate limits, file transfer, and typed errors without the token in them."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from typing import Any, TypeAlias, TypeVar
+
+import httpx
+import msgspec
+
+from keryx.core.errors import Forbidden, KeryxError, Unavailable
+from keryx.core.media import UNKNOWN_MIME, Attachment
+from keryx.surfaces.gateway.discord.payloads import (
+    DiscordApplication,
+    DiscordChannel,
+    DiscordMember,
+    DiscordMessage,
+    GatewayInfo,
+)
+from keryx.surfaces.gateway.discord.route_limits import Route, RouteLimits
+from keryx.surfaces.gateway.http_clients import HttpClientPool
+
+DEFAULT_URL = "https://discord.com/api/v10"
+BAD_TOKEN = (
+    "Discord does not accept this token: open https://discord.com/developers/applications, choose the application, "
+    "press Reset Token on the page Bot, and run `keryx gateway setup discord`"
+)
+_CONNECT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 20.0
+_FILE_TIMEOUT_SECONDS = 60.0
+_LONGEST_WAIT_SECONDS = 60.0
+_MAX_TRIES = 5
+MAX_PAGE = 100
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+T = TypeVar("T")
+
+
+class DiscordError(KeryxError):
+    """A refusal. `code` is Discord's own, 0 if it has none."""
+
+    def __init__(self, status: int, code: int, message: str, *, fields: str = "") -> None:
+        super().__init__(f"Discord says: {message} ({code or status})" + (f": {fields}" if fields else ""))
+        self.status = status
+        self.code = code
+        # The names of the fields that were refused, as text.
+        self.fields = fields
+
+
+class DiscordRateLimit(KeryxError):
+    """The request was not sent, or was refused, because there were too many."""
+
+    def __init__(self, after: float, *, account: bool) -> None:
+        super().__init__(f"Discord asks to wait {after:g} s")
+        self.after = after
+        self.account = account
+
+
+class DiscordUnreachable(KeryxError):
+    pass
+
+
+class DiscordNoResponse(KeryxError):
+    pass
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    code: int = 0
+    message: str = ""
+    errors: Any = None
+    retry_after: float = 0
+    is_global: bool = msgspec.field(name="global", default=False)
+
+
+class DiscordApi:
+    """One bot's calls. Opens its connections when they are needed. After a refused token nothing is sent any more until
+    `retry_token`."""
+
+    def __init__(
+        self,
+        token: str,
+        base_url: str = DEFAULT_URL,
+        *,
+        limits: RouteLimits | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._token = token
+        self._base = base_url.rstrip("/")
+        self._limits = limits or RouteLimits()
+        self._sleep = sleep
+        self._refused = False
+        # Discord refuses requests without a name of this form.
+        self._user_agent = f"DiscordBot (keryx, {version('keryx')})"
+        self._clients = HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
+
+    def retry_token(self) -> None:
+        """Let requests through again after the token was refused."""
+        self._refused = False
+
+    async def close(self) -> None:
+        await self._clients.close()
+
+    async def request(
+        self,
+        route: Route,
+        body: object = None,
+        *,
+        files: Sequence[Attachment] = (),
+        query: dict[str, str] | None = None,
+        authorize: bool = True,
+        seconds: float = _TIMEOUT_SECONDS,
+    ) -> Any:
+        """Send one request and return the decoded response. Raise `DiscordRateLimit` without sending it while its bucket is
+        exhausted."""
+        if self._refused and authorize:
+            raise DiscordError(401, 0, "the token was refused")
+        delay = self._limits.find_delay(route)
+        if delay is not None:
+            raise DiscordRateLimit(delay.seconds, account=delay.account)
+        headers = {"user-agent": self._user_agent}
+        if authorize:
+            headers["authorization"] = f"Bot {self._token}"
+        content: dict[str, Any] = {"headers": headers}
+        if files:
+            content["data"] = {"payload_json": json.dumps(body)}
+            content["files"] = {
+                f"files[{n}]": (f.name or "file", f.body, f.mime or UNKNOWN_MIME) for n, f in enumerate(files)
+            }
+            seconds = _FILE_TIMEOUT_SECONDS
+        elif body is not None:
+            content["content"] = json.dumps(body).encode()
+            headers["content-type"] = "application/json"
+        response = await self._send(route, seconds, params=query, **content)
+        return self._read_response(route, response)
+
+    async def call(self, route: Route, body: object = None, **options: Any) -> Any:
+        """Send a request, wait for rate limits, and retry while Discord is not available. Raise `DiscordError` for a
+        refusal, and `Unavailable` after several tries. For requests that may be repeated."""
+        for attempt in range(1, _MAX_TRIES + 1):
+            try:
+                return await self.request(route, body, **options)
+            except DiscordRateLimit as exc:
+                error: KeryxError = exc
+                if exc.after > _LONGEST_WAIT_SECONDS:
+                    break
+                await self._sleep(exc.after)
+            except DiscordError as exc:
+                if exc.status == 401:
+                    raise Forbidden(BAD_TOKEN) from None
+                if exc.status < 500:
+                    raise
+                error = exc
+                await self._sleep(attempt)
+            except (DiscordUnreachable, DiscordNoResponse) as exc:
+                error = exc
+                await self._sleep(attempt)
+        raise Unavailable(str(error)) from None  # pyright: ignore[reportPossiblyUnboundVariable]
+
+    async def find_application(self) -> DiscordApplication:
+        return self._convert(await self.call(Route("GET", "/applications/@me")), DiscordApplication)
+
+    async def find_gateway(self) -> GatewayInfo:
+        return self._convert(await self.call(Route("GET", "/gateway/bot")), GatewayInfo)
+
+    async def find_channel(self, channel: str) -> DiscordChannel | None:
+        """Return a channel, or `None` if it does not exist or the bot may not see it."""
+        return await self._find(Route("GET", "/channels/{}", (channel,)), DiscordChannel)
+
+    async def find_member(self, guild: str, user: str) -> DiscordMember | None:
+        """Return a member of a server, or `None` for a person who is not in it."""
+        return await self._find(Route("GET", "/guilds/{}/members/{}", (guild, user)), DiscordMember)
+
+    async def list_messages(self, channel: str, *, after: str) -> list[object] | None:
+        """Return the next messages after an id, undecoded, or `None` if the bot may not read the channel."""
+        try:
+            found = await self.call(
+                Route("GET", "/channels/{}/messages", (channel,)),
+                query={"after": after, "limit": str(MAX_PAGE)},
+            )
+        except DiscordError as exc:
+            if exc.status in (403, 404):
+                return None
+            raise Unavailable(str(exc)) from None
+        if not isinstance(found, list):
+            raise Unavailable("Discord gave an answer that cannot be read")
+        return found  # pyright: ignore[reportUnknownVariableType]
+
+    async def find_messages_after(self, channel: str, after: str) -> list[DiscordMessage]:
+        """Return the next messages after an id with one request, for a search before a send."""
+        found = await self.request(
+            Route("GET", "/channels/{}/messages", (channel,)),
+            query={"after": after, "limit": str(MAX_PAGE)},
+        )
+        try:
+            return msgspec.convert(found, list[DiscordMessage])
+        except msgspec.ValidationError:
+            raise DiscordNoResponse("Discord gave an answer that cannot be read") from None
+
+    async def download(self, url: str, limit: int) -> bytes:
+        """Return the bytes of a file that a person sent. Raise `DiscordError` for one that is larger than `limit`. The token
+        is not sent."""
+        body = bytearray()
+        try:
+            timeout = httpx.Timeout(_FILE_TIMEOUT_SECONDS, connect=_CONNECT_SECONDS)
+            async with (
+                self._clients.acquire() as client,
+                client.stream(
+                    "GET", url, timeout=timeout, headers={"user-agent": self._user_agent}
+                ) as answer,
+            ):
+                if answer.status_code != 200:
+                    raise DiscordError(answer.status_code, 0, "the file is not there")
+                async for chunk in answer.aiter_bytes():
+                    body += chunk
+                    if len(body) > limit:
+                        raise DiscordError(413, 0, "the file is too large")
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise DiscordNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+        return bytes(body)
+
+    async def _find(self, route: Route, kind: type[T]) -> T | None:
+        try:
+            return self._convert(await self.call(route), kind)
+        except DiscordError as exc:
+            if exc.status in (403, 404):
+                return None
+            raise Unavailable(str(exc)) from None
+
+    async def _send(self, route: Route, seconds: float, **content: Any) -> httpx.Response:
+        timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+        try:
+            async with self._clients.acquire() as client:
+                return await client.request(route.method, self._base + route.path, timeout=timeout, **content)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+            raise DiscordUnreachable(f"Discord cannot be reached ({type(exc).__name__})") from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            raise DiscordUnreachable("Discord cannot be reached: its base_url is not a web address") from None
+        except httpx.HTTPError as exc:
+            raise DiscordNoResponse(f"Discord did not answer ({type(exc).__name__})") from None
+
+    def _read_response(self, route: Route, response: httpx.Response) -> Any:
+        status = response.status_code
+        if status < 400:
+            self._limits.record(route, status, response.headers)
+            try:
+                return json.loads(response.content) if response.content else None
+            except (ValueError, RecursionError):
+                raise DiscordNoResponse("Discord gave an answer that cannot be read") from None
+        try:
+            body = msgspec.json.decode(response.content, type=_ErrorBody)
+        except (msgspec.DecodeError, RecursionError):
+            body = _ErrorBody(message=response.reason_phrase or "no reason is given")
+        after = body.retry_after or _read_seconds(response.headers.get("retry-after", ""))
+        self._limits.record(route, status, response.headers, retry_after=after)
+        if status == 429:
+            account = body.is_global or response.headers.get("x-ratelimit-scope") == "global"
+            raise DiscordRateLimit(after or 1.0, account=account)
+        if status == 401:
+            self._refused = True
+        raise DiscordError(
+            status, body.code, body.message, fields=json.dumps(body.errors)[:300] if body.errors else ""
+        )
+
+    def _convert(self, found: object, kind: type[T]) -> T:
+        try:
+            return msgspec.convert(found, kind)
+        except msgspec.ValidationError:
+            raise Unavailable("Discord gave an answer that cannot be read") from None
+
+
+def _read_seconds(text: str) -> float:
+    try:
+        return max(float(text), 0.0)
+    except ValueError:
+        return 0.0
