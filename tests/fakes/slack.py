@@ -1,6 +1,7 @@
 """Slack on loopback: a Web API that checks each request, Socket Mode over real websockets, posts of the Events API, and knobs for Slack's faults."""
 
 import asyncio
+import base64
 import itertools
 import json
 import re
@@ -503,10 +504,14 @@ class FakeSlack(WireFake):
         if kind.startswith("application/json"):
             if method.startswith(_FORM_ONLY):
                 raise SlackRefusal("invalid_arguments", detail="this method takes forms")
-            params: dict[str, Any] = json.loads(request.body)
+            params: dict[str, Any] = json.loads(request.body or b"{}")
         else:
             params = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
             params |= request.query
+        if request.headers.get("authorization", "").startswith("Basic "):
+            # The credentials of an app may come by either way.
+            pair = base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode()
+            params |= dict(zip(("client_id", "client_secret"), pair.split(":", 1), strict=True))
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         self._check_token(method, token)
         allowed = METHODS[method]
@@ -778,7 +783,7 @@ class FakeSlack(WireFake):
     def _serve_file(self, request: WireRequest) -> WireResponse:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         id_ = request.path.split("/")[2]
-        if token not in self.valid_tokens:
+        if token not in self.valid_tokens or id_ == "page":
             return WireResponse(200, b"<html>sign in</html>", {"content-type": "text/html; charset=utf-8"})
         return WireResponse(200, self.files[id_]) if id_ in self.files else WireResponse(404)
 

@@ -61,8 +61,8 @@ _MAX_UPLOAD_BYTES = 1_000_000_000
 _MAX_BODY_BYTES = 2_000_000
 _FORM = "application/x-www-form-urlencoded"
 _NOTES = (
-    "To mention a person, write <@ID> with their id, such as <@U023BECGF>.",
-    "Nobody can notify a whole channel from here: @here and @channel are plain text.",
+    "To mention a person whose id you know, write <@ID>, such as <@U023BECGF>.",
+    "A whole channel cannot be notified from here: @here and @channel are plain text.",
 )
 
 
@@ -103,7 +103,7 @@ class SlackSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # The emoji that shows outside of threads that a message is being answered. Empty for none.
     reaction: str = "eyes"
     # Suggested when a person opens the assistant.
-    prompts: tuple[str, ...] = ("What can you do?",)
+    prompts: Annotated[tuple[str, ...], msgspec.Meta(max_length=4)] = ("What can you do?",)
     # The largest file that is fetched, in bytes.
     download: Annotated[int, msgspec.Meta(ge=0)] = 20_000_000
     # Messages per second to one chat. 0 means no limit but Slack's own.

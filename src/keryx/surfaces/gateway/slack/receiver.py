@@ -244,10 +244,11 @@ class SlackReceiver:
             return None
 
     async def _build_context(self, ids: set[str], *, follows: bool = False) -> SlackContext:
-        found = await self._directory.find(ids)
+        me = self._parser_context.me
+        found = await self._directory.find(ids - {me.user_id})
         return msgspec.structs.replace(
             self._parser_context,
-            names={id_: entry.name for id_, entry in found.items()},
+            names={me.user_id: me.user, **{id_: entry.name for id_, entry in found.items()}},
             languages={id_: entry.language for id_, entry in found.items() if entry.language},
             follows_thread=follows,
         )
