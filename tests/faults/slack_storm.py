@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
+from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, BOT_USER, FakeSlack
 from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
@@ -19,17 +19,23 @@ CHATS = 20
 PER_SECOND = 25
 
 
-class DirectChats:
-    """Direct chats on the fake, named as the storm names them."""
+class StormChats:
+    """Direct chats and threads of channels on the fake, by turns, named as the storm names them."""
 
     def __init__(self, slack: FakeSlack) -> None:
         self._slack = slack
 
     def say(self, chat: str, text: str) -> None:
-        self._slack.say(text, channel=_id(chat))
+        number = _read_number(chat)
+        if number % 2:
+            self._slack.say(
+                f"<@{BOT_USER}> {text}", channel=_build_id(number), thread_ts=f"1690000000.{number:06}"
+            )
+        else:
+            self._slack.say(text, channel=_build_id(number))
 
     def texts(self, chat: str) -> list[str]:
-        return self._slack.texts(_id(chat))
+        return self._slack.texts(_build_id(_read_number(chat)))
 
 
 def run(
@@ -50,12 +56,16 @@ def run(
             "KERYX_SLACK_ALLOW": "*",
         }
         with Node(slack.url, home, database=database, command=command, **environ) as node:
-            storm = Storm(DirectChats(slack), node, chats=CHATS, per_second=PER_SECOND, seed=seed)
+            storm = Storm(StormChats(slack), node, chats=CHATS, per_second=PER_SECOND, seed=seed)
             return storm.run(kills, between=between, progress=progress)
 
 
-def _id(chat: str) -> str:
-    return f"D{1001 + int(chat.rpartition('-')[2]):07}"
+def _read_number(chat: str) -> int:
+    return int(chat.rpartition("-")[2])
+
+
+def _build_id(number: int) -> str:
+    return f"{'C' if number % 2 else 'D'}{1001 + number:07}"
 
 
 if __name__ == "__main__":

@@ -197,8 +197,11 @@ def test_another_bot_is_marked_as_one() -> None:
         "bot_id": "B7",
         "username": "CI",
     }
-    source = parse_message({**said, "user": None}).source
+    inbound = parse_message({**said, "user": None})
+    source = inbound.source
     assert (source.bot, source.user, source.user_name) == (True, "B7", "CI")
+    # Nothing can be streamed to a bot.
+    assert inbound.reply is not None and inbound.reply.reply_context is None
 
 
 def test_files_are_named_with_their_addresses() -> None:

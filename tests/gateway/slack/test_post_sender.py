@@ -68,6 +68,14 @@ async def test_where_slack_offers_no_stream_the_answer_is_shown_by_edits(workspa
     assert workspace.slack.count_calls("chat.startStream") == 1
 
 
+async def test_a_stream_that_is_refused_once_is_offered_again(workspace: Workspace) -> None:
+    workspace.slack.refusals["chat.startStream"] = "user_not_found"
+    await workspace.send("One", thread=THREAD, final=False)
+    del workspace.slack.refusals["chat.startStream"]
+    await workspace.send("Two", thread=THREAD, key="d2.0", final=False)
+    assert [post.streaming for post in workspace.slack.posts] == [False, True]
+
+
 async def test_a_limit_on_streams_is_not_one_on_answers(workspace: Workspace) -> None:
     workspace.slack.limited["chat.startStream"] = 30
     await workspace.send("One", thread=THREAD, final=False)

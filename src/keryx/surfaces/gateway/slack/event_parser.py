@@ -371,15 +371,14 @@ def _build_source(
 
 def _build_target(context: SlackContext, source: Source, *, team: str, reply_to: str = "") -> Target:
     """Return where the answer goes. A stream in a channel needs the person who asked, and their workspace."""
-    direct = source.chat_type is ChatType.DM
-    recipient = f"{source.user} {team or context.me.team_id}" if source.thread and source.user else ""
+    streams = source.chat_type is ChatType.THREAD and source.user is not None and not source.bot
     return Target(
         PLATFORM,
         context.account,
         source.chat or "",
         source.thread or "",
         reply_to=reply_to,
-        reply_context=ReplyContext(recipient) if recipient and not direct else None,
+        reply_context=ReplyContext(f"{source.user} {team or context.me.team_id}") if streams else None,
     )
 
 

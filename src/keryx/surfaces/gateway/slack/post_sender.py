@@ -17,6 +17,7 @@ from keryx.markdown import parse as parse_markdown
 from keryx.markdown import plain, slack_markdown
 from keryx.markdown.split import LengthLimit
 from keryx.surfaces.gateway.slack.directory import ThreadIndex
+from keryx.surfaces.gateway.slack.event_parser import is_own
 from keryx.surfaces.gateway.slack.payloads import SlackFile, SlackIdentity, SlackMessage
 from keryx.surfaces.gateway.slack.web_api import (
     AUTH_ERRORS,
@@ -46,12 +47,17 @@ _PAGE_SIZE = 200
 _MAX_PAGES = 50
 _MAX_REMEMBERED = 10_000
 _BLOCK_START = re.compile(r"\s*(#|>|```|~~~|\||[-*+] |\d+[.)] )")
-_GONE = frozenset(
-    {"message_not_found", "cant_update_message", "edit_window_closed", "cant_delete_message", "no_message"}
-)
+_GONE = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
 # The stream has ended: its time is over, a person has stopped it, or the message never was one.
-_STREAM_OVER = frozenset(
-    {"message_not_in_streaming_state", "stopped_by_user", "streaming_state_conflict", "message_not_streaming"}
+_STREAM_OVER = frozenset({"message_not_in_streaming_state", "stopped_by_user", "streaming_state_conflict"})
+# Slack offers no streams in the channel at all.
+_NO_STREAMS = frozenset(
+    {
+        "channel_type_not_supported",
+        "method_not_supported_for_channel_type",
+        "feature_not_enabled",
+        "unknown_method",
+    }
 )
 _GONE_TARGETS = {
     "channel_not_found": "there is no such channel, or the bot has never been in it",
@@ -71,7 +77,7 @@ _GONE_TARGETS = {
     "access_denied": "the bot may not write here",
 }
 _TOO_LONG = frozenset({"msg_too_long", "msg_blocks_too_long", "text_too_long"})
-_BAD_BLOCKS = frozenset({"invalid_blocks", "invalid_blocks_format", "block_mismatch", "invalid_markdown"})
+_BAD_BLOCKS = frozenset({"invalid_blocks", "invalid_blocks_format", "block_mismatch"})
 
 
 def render_parts(markdown: str) -> Sequence[RenderedPart]:
@@ -226,9 +232,9 @@ class SlackSender:
             if exc.uncertain or exc.unauthorized:
                 raise
             self._note_limit(exc)
-            if not exc.throttled:
-                log.info("answers in a channel are shown by edits: %s", exc)
+            if exc.code in _NO_STREAMS:
                 self._unstreamable.add(target.chat)
+            log.info("an answer is shown by edits: %s", exc)
             return await self._post(part)
         ts = _read_ts(answer)
         self._note_stream(target.chat, ts, part.text)
@@ -397,7 +403,10 @@ class SlackSender:
 
     async def _identify(self) -> SlackIdentity:
         if self._me is None:
-            self._me = msgspec.convert(await self._api.call("auth.test"), SlackIdentity)
+            try:
+                self._me = msgspec.convert(await self._api.call("auth.test"), SlackIdentity)
+            except msgspec.ValidationError:
+                raise SlackNoResponse("Slack does not say who the bot is") from None
         return self._me
 
     async def _read_history(self, target: Target) -> AsyncGenerator[SlackMessage]:
@@ -450,9 +459,9 @@ def _remember(known: OrderedDict[tuple[str, str], T], place: tuple[str, str], va
 
 def _is_open_stream(message: SlackMessage, me: SlackIdentity, text: str) -> bool:
     """Whether a message is a stream of ours that was never closed and shows the beginning of a text."""
-    own = message.user == me.user_id or (bool(message.bot_id) and message.bot_id == me.bot_id)
     shown = _keep_letters(message.text or "")
-    return own and not message.files and bool(shown) and _keep_letters(text).startswith(shown)
+    open_stream = is_own(message, me) and not message.files and bool(shown)
+    return open_stream and _keep_letters(text).startswith(shown)
 
 
 def _keep_letters(text: str) -> str:

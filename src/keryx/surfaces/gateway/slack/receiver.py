@@ -181,11 +181,10 @@ class SlackReceiver:
         source = inbound.source
         place = source.chat or "", source.thread or ""
         untitled = False
-        if source.thread and inbound.addressed and inbound.edits is None:
+        if source.thread and inbound.addressed and inbound.edits is None and not self._followed.get(place):
             untitled = (await self._context.load_state(_name_scope(*place))) == _UNTITLED
-            if untitled or not self._followed.get(place):
-                # Stored with the message: later messages in the thread need no mention.
-                inbound = msgspec.structs.replace(inbound, state={_name_scope(*place): _FOLLOWED})
+            # Stored with the message: later messages in the thread need no mention.
+            inbound = msgspec.structs.replace(inbound, state={_name_scope(*place): _FOLLOWED})
         if source.message and source.thread:
             self._threads.add(source.chat or "", source.message, source.thread)
         await self._store(await self._add_files(inbound, files))

@@ -121,7 +121,9 @@ class SocketMode:
 
     def report(self, link: LinkState, detail: str) -> None:
         state = link, detail or (self._detail if link is LinkState.CONNECTED else "")
-        if state != self._reported:
+        # While a connection is replaced, the old one is still there.
+        replacing = state == (LinkState.CONNECTING, "") and self._chains > 1
+        if state != self._reported and not replacing:
             self._reported = state
             self._context.report(*state)
 
