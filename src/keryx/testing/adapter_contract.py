@@ -124,6 +124,8 @@ class AdapterHarness:
     traits: frozenset[Trait] = frozenset()
     # The ids of two chats.
     chats: tuple[str, str] = ("c1", "c2")
+    # The thread of what is sent, for platforms that stream in threads only.
+    thread: str = ""
     # Must be in no error and in no log.
     secret: str = ""
     # The position of an account that has listened before, for platforms that hand over nothing older than the first
@@ -872,7 +874,9 @@ def build_part(
     harness: AdapterHarness, text: str = "hello", *, delivery: str = "d1", chat: str = ""
 ) -> OutgoingPart:
     """Return the first part of a text, as the engine sends it."""
-    target = Target(harness.adapter.platform, harness.adapter.account, chat or harness.chats[0])
+    target = Target(
+        harness.adapter.platform, harness.adapter.account, chat or harness.chats[0], harness.thread
+    )
     part = OutgoingPart(delivery=DeliveryId(delivery), number=0, key=f"{delivery}.0", target=target)
     return set_text(part, harness.adapter.parts(text)[0] if text else RenderedPart(""))
 

@@ -52,7 +52,7 @@ def judge(tx: Transaction, source: Source, rules: AccessRules) -> Verdict:
 
 def explain(tx: Transaction, source: Source, rules: AccessRules) -> str:
     """Return which part of the rules lets the author of a message talk, for an operator."""
-    rule, others = _find_rule(tx, source, rules), _find_other_ids(tx, source)
+    rule, others = _find_rule(tx, source, rules), find_other_ids(tx, source)
     parts = {
         "operators": AccessRule(operators=rule.operators, bots=rule.bots),
         "allow": AccessRule(allow=rule.allow, bots=rule.bots),

@@ -1,0 +1,305 @@
+"""Receives Slack's events, button presses and slash commands one by one: looks up names, fetches files and hands them to the engine."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.media import Attachment
+from keryx.core.messages import Part, Text
+from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundMessage
+from keryx.surfaces.gateway.slack import event_parser
+from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
+from keryx.surfaces.gateway.slack.event_parser import ParsedSlackMessage, RemoteSlackFile, SlackContext
+from keryx.surfaces.gateway.slack.payloads import (
+    AssistantThread,
+    ButtonPress,
+    EventCallback,
+    SlackEvent,
+    SlackFile,
+    SlackIdentity,
+    SlashCommand,
+)
+from keryx.surfaces.gateway.slack.web_api import SLACK_ERRORS, SlackApi
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_MAX_FETCHES = 4
+_FETCH_TIMEOUT_SECONDS = 120.0
+_HINT_TIMEOUT_SECONDS = 5.0
+_MAX_TITLE_LENGTH = 60
+_FOLLOWED = "followed"
+_UNTITLED = "untitled"
+_MAX_KNOWN_THREADS = 10_000
+
+
+class WorkspaceReceivers:
+    """The receivers of this process by workspace. An app that is installed in several workspaces hands the events of all of
+    them to each of its connections."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[tuple[str, str], SlackReceiver] = {}
+
+    def add(self, base_url: str, team: str, receiver: "SlackReceiver") -> None:
+        self._receivers[base_url, team] = receiver
+
+    def remove(self, base_url: str, team: str, receiver: "SlackReceiver") -> None:
+        if self._receivers.get((base_url, team)) is receiver:
+            del self._receivers[base_url, team]
+
+    def find(self, base_url: str, teams: Iterable[str]) -> "SlackReceiver | None":
+        return next((r for team in teams if (r := self._receivers.get((base_url, team)))), None)
+
+
+RECEIVERS = WorkspaceReceivers()
+
+
+class SlackReceiver:
+    """`limit` is the largest file that is fetched, in bytes; `prompts` are suggested when a person opens the assistant."""
+
+    def __init__(
+        self,
+        api: SlackApi,
+        context: AdapterContext,
+        me: SlackIdentity,
+        *,
+        account: str,
+        base_url: str,
+        threads: ThreadIndex,
+        directory: Directory,
+        limit: int,
+        prompts: tuple[str, ...],
+        reply_in_threads: bool,
+    ) -> None:
+        self._api = api
+        self._context = context
+        self._directory = directory
+        self._threads = threads
+        self._base_url = base_url
+        self._max_file_bytes = limit
+        self._prompts = prompts
+        self._parser_context = SlackContext(
+            account=account,
+            me=me,
+            commands=frozenset(item.name for item in context.menu),
+            reply_in_threads=reply_in_threads,
+        )
+        self._fetches = asyncio.Semaphore(_MAX_FETCHES)
+        # One at a time, in the order of arrival, whatever connection or post they come by.
+        self._lock = asyncio.Lock()
+        # The threads that Keryx takes part in, by channel and ts; the state of the account has all of them.
+        self._followed: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        # The number of events that could not be parsed or were refused as invalid.
+        self.skipped = 0
+
+    async def receive_event(self, payload: bytes) -> None:
+        """Receive an event. It is stored when this returns. Raise `Unavailable` if it cannot be stored now."""
+        callback = self._decode(payload, EventCallback)
+        if callback is None or callback.type != "event_callback":
+            return
+        event = self._decode(bytes(callback.event), SlackEvent)
+        teams = [a.team_id for a in callback.authorizations if a.team_id] or [callback.team_id]
+        owner = self._find_owner(teams)
+        if event is not None and owner is not None:
+            await owner._dispatch(event)
+
+    async def _dispatch(self, event: SlackEvent) -> None:
+        async with self._lock:
+            if event.type in event_parser.MESSAGE_TYPES:
+                await self._receive_message(event)
+            elif event.type in event_parser.REACTION_TYPES:
+                await self._receive_reaction(event)
+            elif event.type == "assistant_thread_started" and event.assistant_thread is not None:
+                await self._greet(event.assistant_thread)
+
+    async def receive_press(self, payload: bytes) -> None:
+        """Receive an interaction. Who pressed a button is told what came of it."""
+        press = self._decode(payload, ButtonPress)
+        if press is None or press.type != "block_actions":
+            return
+        owner = self._find_owner([press.team.id if press.team else press.user.team_id])
+        if owner is not None:
+            await owner._receive_press(press)
+
+    async def _receive_press(self, press: ButtonPress) -> None:
+        async with self._lock:
+            context = await self._build_context({press.user.id})
+            inbound = event_parser.parse_press(press, context)
+            reply = await self._store(inbound) if inbound is not None else None
+        if inbound is not None and reply:
+            await self._hint(
+                "chat.postEphemeral",
+                channel=inbound.source.chat,
+                user=inbound.source.user,
+                thread_ts=inbound.source.thread,
+                text=reply,
+            )
+
+    async def receive_command(self, payload: bytes) -> None:
+        """Receive a slash command. Its reply is a message."""
+        command = self._decode(payload, SlashCommand)
+        owner = self._find_owner([command.team_id]) if command is not None else None
+        if command is not None and owner is not None:
+            await owner._receive_command(command)
+
+    async def _receive_command(self, command: SlashCommand) -> None:
+        async with self._lock:
+            context = await self._build_context({command.user_id, command.channel_id})
+            await self._store(event_parser.parse_command(command, context))
+
+    def _find_owner(self, teams: Sequence[str]) -> "SlackReceiver | None":
+        """Return the receiver of the account that an event belongs to; none for a workspace that is not configured."""
+        named = [team for team in teams if team]
+        if not named or self._parser_context.me.team_id in named:
+            return self
+        owner = RECEIVERS.find(self._base_url, named)
+        if owner is None:
+            self._skip(f"it is for the workspace {named[0]}, which has no account here")
+        return owner
+
+    async def _receive_message(self, event: SlackEvent) -> None:
+        if event_parser.is_own(event.message or event.previous_message or event, self._parser_context.me):
+            return
+        thread = event_parser.find_thread(event)
+        context = await self._build_context(
+            event_parser.find_named_ids(event), follows=await self._follows(event.channel, thread)
+        )
+        match event_parser.parse_message(event, context):
+            case InboundDeletion() as deletion:
+                await self._context.receive(deletion)
+            case ParsedSlackMessage(inbound=inbound, files=files):
+                await self._receive_parsed(inbound, files)
+            case None:
+                pass
+
+    async def _receive_parsed(self, inbound: InboundMessage, files: tuple[RemoteSlackFile, ...]) -> None:
+        source = inbound.source
+        place = source.chat or "", source.thread or ""
+        untitled = False
+        if source.thread and inbound.addressed and inbound.edits is None and not self._followed.get(place):
+            untitled = (await self._context.load_state(_name_scope(*place))) == _UNTITLED
+            # Stored with the message: later messages in the thread need no mention.
+            inbound = msgspec.structs.replace(inbound, state={_name_scope(*place): _FOLLOWED})
+        if source.message and source.thread:
+            self._threads.add(source.chat or "", source.message, source.thread)
+        await self._store(await self._add_files(inbound, files))
+        if source.thread and inbound.addressed:
+            self._remember(place, followed=True)
+        if untitled:
+            text = "".join(part.text for part in inbound.parts if isinstance(part, Text))
+            title = " ".join(text.split())[:_MAX_TITLE_LENGTH]
+            if title and not title.startswith("/"):
+                await self._hint(
+                    "assistant.threads.setTitle", channel_id=place[0], thread_ts=place[1], title=title
+                )
+
+    async def _receive_reaction(self, event: SlackEvent) -> None:
+        context = await self._build_context(event_parser.find_named_ids(event))
+        item = event.item
+        thread = await self._threads.find(item.channel, item.ts) if item else ""
+        reaction = event_parser.parse_reaction(event, context, thread)
+        if reaction is not None:
+            await self._context.receive(reaction)
+
+    async def _greet(self, thread: AssistantThread) -> None:
+        """A person has opened the assistant: suggest prompts, and name the conversation after its first message."""
+        scope = _name_scope(thread.channel_id, thread.thread_ts)
+        if await self._context.load_state(scope) is None:
+            await self._context.save_state(scope, _UNTITLED)
+        if self._prompts:
+            await self._hint(
+                "assistant.threads.setSuggestedPrompts",
+                channel_id=thread.channel_id,
+                thread_ts=thread.thread_ts,
+                prompts=[{"title": prompt, "message": prompt} for prompt in self._prompts],
+            )
+
+    async def _follows(self, channel: str, thread: str) -> bool:
+        if not thread:
+            return False
+        place = channel, thread
+        if place not in self._followed:
+            stored = await self._context.load_state(_name_scope(channel, thread))
+            self._remember(place, followed=stored == _FOLLOWED)
+        return self._followed[place]
+
+    def _remember(self, place: tuple[str, str], *, followed: bool) -> None:
+        self._followed[place] = followed
+        self._followed.move_to_end(place)
+        while len(self._followed) > _MAX_KNOWN_THREADS:
+            self._followed.popitem(last=False)
+
+    async def _store(self, inbound: InboundMessage) -> str | None:
+        """Hand a message to the engine and return its reply. One that the engine refuses as invalid is skipped."""
+        try:
+            return (await self._context.receive(inbound)).reply
+        except Invalid as exc:
+            self._skip(str(exc))
+            return None
+
+    async def _build_context(self, ids: set[str], *, follows: bool = False) -> SlackContext:
+        me = self._parser_context.me
+        found = await self._directory.find(ids - {me.user_id})
+        return msgspec.structs.replace(
+            self._parser_context,
+            names={me.user_id: me.user, **{id_: entry.name for id_, entry in found.items()}},
+            languages={id_: entry.language for id_, entry in found.items() if entry.language},
+            follows_thread=follows,
+        )
+
+    async def _add_files(self, inbound: InboundMessage, files: tuple[RemoteSlackFile, ...]) -> InboundMessage:
+        """Return a message with its files. Those of a user without access are named and not fetched."""
+        if not files:
+            return inbound
+        if not await self._context.is_allowed(inbound.source):
+            parts: list[Part] = [Text(f"[{file.name}]") for file in files]
+        else:
+            parts = list(await asyncio.gather(*(self._fetch_part(file) for file in files)))
+        return msgspec.structs.replace(inbound, parts=(*inbound.parts, *parts))
+
+    async def _fetch_part(self, file: RemoteSlackFile) -> Part:
+        """Return the file as a part of the message, or a sentence that says why it is missing."""
+        try:
+            if file.problem:
+                raise Invalid(file.problem)
+            if file.size > self._max_file_bytes:
+                raise Invalid(f"it is larger than {self._max_file_bytes:,} bytes")
+            async with self._fetches, asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
+                url, mime = file.url, file.mime
+                if not url:
+                    answer = await self._api.call("files.info", file=file.id)
+                    known = msgspec.convert(answer.get("file"), SlackFile)
+                    url, mime = known.url, known.mimetype or mime
+                body = await self._api.download(url, limit=self._max_file_bytes)
+                return await self._context.store_attachment(Attachment(name=file.name, mime=mime, body=body))
+        except (*SLACK_ERRORS, Invalid, msgspec.ValidationError) as exc:
+            return Text(f"[{file.name} could not be fetched: {exc}]")
+        except TimeoutError:
+            return Text(f"[{file.name} could not be fetched: it took too long]")
+
+    async def _hint(self, method: str, **params: object) -> None:
+        """Call a method whose failure affects nothing."""
+        try:
+            await self._api.call(method, seconds=_HINT_TIMEOUT_SECONDS, **params)
+        except SLACK_ERRORS as exc:
+            log.info("%s", exc)
+
+    def _decode(self, payload: bytes, kind: type[T]) -> T | None:
+        try:
+            return msgspec.json.decode(payload, type=kind)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            self._skip(str(exc))
+            return None
+
+    def _skip(self, why: str) -> None:
+        self.skipped += 1
+        log.warning("an event of Slack is left out, %d so far: %s", self.skipped, why)
+
+
+def _name_scope(channel: str, thread: str) -> str:
+    return f"thread {channel} {thread}"

@@ -1,0 +1,293 @@
+"""Slack's Web API: calls, file transfer, typed errors without a token in them, and the budgets of methods that Slack limits by the minute."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from keryx.core.durations import parse_retry_after
+from keryx.core.errors import Forbidden, KeryxError
+from keryx.surfaces.gateway.http_clients import HttpClientPool
+
+DEFAULT_URL = "https://slack.com/api"
+_CONNECT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 20.0
+_FILE_TIMEOUT_SECONDS = 60.0
+_DEFAULT_RETRY_AFTER = timedelta(seconds=30)
+# These take JSON; all others take forms.
+_JSON_FAMILIES = ("chat.", "assistant.", "reactions.")
+_SLACK_HOST = ".slack.com"
+# What Slack allows in a minute in one workspace, for the methods whose use Keryx can choose.
+METHOD_BUDGETS: Mapping[str, int] = {
+    "chat.startStream": 20,
+    "chat.stopStream": 20,
+    "chat.appendStream": 100,
+    "chat.update": 50,
+}
+_MINUTE_SECONDS = 60.0
+
+AUTH_ERRORS: Mapping[str, str] = {
+    "invalid_auth": "Slack does not accept the token: take the bot token from the page OAuth & Permissions of the app and run `keryx gateway setup slack`",
+    "not_authed": "Slack got no token: run `keryx gateway setup slack`",
+    "token_revoked": "the token was revoked, or the app was removed from the workspace: install the app again and run `keryx gateway setup slack`",
+    "token_expired": "the token has expired, and no refresh token is set: run `keryx gateway setup slack`",
+    "account_inactive": "the workspace or the bot's account was deactivated: ask an owner of the workspace",
+    "invalid_refresh_token": "Slack does not accept the refresh token: install the app again and run `keryx gateway setup slack`",
+    "bad_client_secret": "Slack does not accept slack.client_secret: take it from the page Basic Information of the app",
+    "invalid_client_id": "Slack does not know slack.client_id: take it from the page Basic Information of the app",
+    "not_allowed_token_type": "this is the wrong kind of token: the bot token begins with xoxb-, the app token with xapp-",
+    "org_login_required": "the workspace is being moved to an organisation: try again when that is done",
+    "ekm_access_denied": "the owners of the workspace have suspended access to it",
+    "team_access_not_granted": "the app is not approved for this workspace: ask an owner of the workspace",
+    "app_uninstalled": "the app was removed from the workspace: install it again and run `keryx gateway setup slack`",
+}
+# Slack may have done what it was asked to.
+_UNCERTAIN_CODES = frozenset({"fatal_error", "internal_error", "service_unavailable", "request_timeout"})
+
+
+class SlackApiError(KeryxError):
+    """A refusal. `code` is Slack's word for it, `needed` the scope that is missing."""
+
+    def __init__(
+        self, method: str, code: str, *, needed: str = "", retry_after: timedelta | None = None
+    ) -> None:
+        super().__init__(f"Slack refuses {method}: {AUTH_ERRORS.get(code) or code}" + describe_scope(needed))
+        self.method = method
+        self.code = code
+        self.needed = needed
+        # Set if Slack asks to wait.
+        self.retry_after = retry_after
+
+    @property
+    def throttled(self) -> bool:
+        return self.retry_after is not None
+
+    @property
+    def uncertain(self) -> bool:
+        return self.code in _UNCERTAIN_CODES
+
+    @property
+    def unauthorized(self) -> bool:
+        return self.code in AUTH_ERRORS
+
+
+class SlackUnreachable(KeryxError):
+    pass
+
+
+class SlackNoResponse(KeryxError):
+    pass
+
+
+SLACK_ERRORS = (SlackApiError, SlackUnreachable, SlackNoResponse)
+
+
+def describe_scope(scope: str) -> str:
+    """Return what to do about a missing scope, as the end of a sentence; empty for none."""
+    return (
+        f": the app lacks the scope {scope}. Add it on the page OAuth & Permissions of the app and install it again"
+        if scope
+        else ""
+    )
+
+
+def check_access(error: SlackApiError) -> None:
+    """Raise `Forbidden` for a refusal of the credentials or of a scope."""
+    if error.unauthorized:
+        raise Forbidden(AUTH_ERRORS[error.code]) from None
+    if error.code == "missing_scope":
+        raise Forbidden(f"Slack refuses {error.method}{describe_scope(error.needed)}") from None
+
+
+class TokenSource(Protocol):
+    """Where the bot token comes from."""
+
+    async def read(self, *, refused: str = "") -> str:
+        """Return the token to use; another one than `refused`, if there is one."""
+        ...
+
+
+class FixedToken:
+    """A token that does not expire."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def read(self, *, refused: str = "") -> str:
+        return self._token
+
+
+class _ApiAnswer(msgspec.Struct, frozen=True):
+    ok: bool
+    error: str = ""
+    needed: str = ""
+
+
+class SlackApi:
+    """The calls of one workspace. Opens its connections when they are needed."""
+
+    def __init__(self, token: TokenSource, base_url: str = DEFAULT_URL) -> None:
+        self._token = token
+        self._base = base_url.rstrip("/")
+        self._clients = HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
+
+    async def close(self) -> None:
+        await self._clients.close()
+
+    async def call(
+        self, method: str, *, seconds: float = _TIMEOUT_SECONDS, **params: object
+    ) -> dict[str, Any]:
+        """Return the answer of a method. Parameters that are `None` are left out. A token that has expired is replaced."""
+        token = await self._token.read()
+        try:
+            return await self.call_as(token, method, seconds=seconds, **params)
+        except SlackApiError as exc:
+            if exc.code != "token_expired":
+                raise
+            fresh = await self._token.read(refused=token)
+            if fresh == token:
+                raise
+        return await self.call_as(fresh, method, seconds=seconds, **params)
+
+    async def call_as(
+        self, token: str, method: str, *, seconds: float = _TIMEOUT_SECONDS, **params: object
+    ) -> dict[str, Any]:
+        """Call a method with another token than the bot's; with an empty one, without any."""
+        sent = {name: value for name, value in params.items() if value is not None}
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        request: dict[str, Any]
+        if method.startswith(_JSON_FAMILIES):
+            headers["content-type"] = "application/json; charset=utf-8"
+            request = {"content": json.dumps(sent).encode()}
+        else:
+            request = {"data": {name: _encode_field(value) for name, value in sent.items()}}
+        answer = await self._post(f"{self._base}/{method}", seconds, headers=headers, **request)
+        return _read_answer(method, answer)
+
+    async def find_scopes(self) -> frozenset[str]:
+        """Return the scopes of the bot token; none if Slack does not name them."""
+        headers = {"authorization": f"Bearer {await self._token.read()}"}
+        answer = await self._post(f"{self._base}/auth.test", _TIMEOUT_SECONDS, headers=headers)
+        _read_answer("auth.test", answer)
+        named = answer.headers.get("x-oauth-scopes", "").split(",")
+        return frozenset(scope.strip() for scope in named if scope.strip())
+
+    async def upload(self, url: str, body: bytes) -> None:
+        """Send the bytes of a file to the address that Slack has named for them."""
+        answer = await self._post(
+            url, _FILE_TIMEOUT_SECONDS, headers={"content-type": "application/octet-stream"}, content=body
+        )
+        if answer.status_code != 200:
+            raise SlackApiError("the upload of a file", f"status {answer.status_code}")
+
+    async def download(self, url: str, *, limit: int) -> bytes:
+        """Return the bytes of a file. Raise `SlackApiError` for one that is larger than `limit` or not accessible."""
+        if not self._is_own_host(url):
+            raise SlackApiError("the file", "it is not on Slack")
+        token = await self._token.read()
+        body = bytearray()
+        try:
+            async with (
+                self._clients.acquire() as client,
+                client.stream(
+                    "GET",
+                    url,
+                    headers={"authorization": f"Bearer {token}"},
+                    timeout=_build_timeout(_FILE_TIMEOUT_SECONDS),
+                ) as answer,
+            ):
+                # Slack answers with a page for signing in if the app may not read files.
+                if answer.status_code != 200 or answer.headers.get("content-type", "").startswith(
+                    "text/html"
+                ):
+                    code = (
+                        "missing_scope"
+                        if answer.status_code in (200, 302)
+                        else f"status {answer.status_code}"
+                    )
+                    raise SlackApiError(
+                        "the file", code, needed="files:read" if code == "missing_scope" else ""
+                    )
+                async for chunk in answer.aiter_bytes():
+                    body += chunk
+                    if len(body) > limit:
+                        raise SlackApiError("the file", f"it is larger than {limit:,} bytes")
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise SlackNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+        return bytes(body)
+
+    def _is_own_host(self, url: str) -> bool:
+        """Whether the token may be sent there."""
+        parts, base = urlsplit(url), urlsplit(self._base)
+        if (parts.scheme, parts.netloc) == (base.scheme, base.netloc):
+            return True
+        return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(_SLACK_HOST)
+
+    async def _post(self, url: str, seconds: float, **request: Any) -> httpx.Response:
+        try:
+            async with self._clients.acquire() as client:
+                return await client.post(url, timeout=_build_timeout(seconds), **request)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+            raise SlackUnreachable(f"Slack cannot be reached ({type(exc).__name__})") from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            raise SlackUnreachable("Slack cannot be reached: its base_url is not a web address") from None
+        except httpx.HTTPError as exc:
+            raise SlackNoResponse(f"Slack did not answer ({type(exc).__name__})") from None
+
+
+def _build_timeout(seconds: float) -> httpx.Timeout:
+    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+
+
+def _encode_field(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read_answer(method: str, answer: httpx.Response) -> dict[str, Any]:
+    if answer.status_code == 429:
+        wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
+        raise SlackApiError(method, "ratelimited", retry_after=wait or _DEFAULT_RETRY_AFTER)
+    if answer.status_code >= 500:
+        raise SlackApiError(method, "service_unavailable")
+    try:
+        found = json.loads(answer.content)
+        status = msgspec.convert(found, _ApiAnswer)
+    except (ValueError, RecursionError):
+        if answer.status_code == 200:
+            raise SlackNoResponse("Slack gave an answer that cannot be read") from None
+        raise SlackApiError(method, f"status {answer.status_code}") from None
+    if status.ok:
+        return found
+    wait = _DEFAULT_RETRY_AFTER if status.error in ("ratelimited", "rate_limited") else None
+    raise SlackApiError(method, status.error or "no reason is given", needed=status.needed, retry_after=wait)
+
+
+class MethodBudget:
+    """Counts the calls of limited methods, so that what has a substitute is not asked for too often."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._calls: dict[str, list[float]] = {}
+        self._closed_until: dict[str, float] = {}
+
+    def has_room(self, *methods: str) -> bool:
+        """Whether each of these methods may be called now."""
+        now = self._now()
+        for method in methods:
+            calls = [at for at in self._calls.get(method, ()) if at > now - _MINUTE_SECONDS]
+            self._calls[method] = calls
+            if len(calls) >= METHOD_BUDGETS[method] or self._closed_until.get(method, now) > now:
+                return False
+        return True
+
+    def count(self, method: str) -> None:
+        self._calls.setdefault(method, []).append(self._now())
+
+    def close(self, method: str, wait: timedelta) -> None:
+        """Slack has refused the method for some time."""
+        self._closed_until[method] = self._now() + wait.total_seconds()

@@ -1,0 +1,322 @@
+"""What the Slack adapter sends: streams, messages, files and signs that an answer is being written."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from tests.fakes.slack import (
+    BOT_TOKEN,
+    PERSON,
+    FakeSlack,
+)
+from tests.gateway.slack.workspace import CHANNEL, DIRECT, THREAD, Workspace, build
+
+from keryx.core.deliveries import REPEAT_MARK, Target
+from keryx.core.errors import (
+    MessageGone,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
+from keryx.core.media import Attachment
+from keryx.core.messages import Text
+from keryx.core.ports.adapter import (
+    Streaming,
+)
+from keryx.core.questions import Button
+from keryx.surfaces.gateway.slack import (
+    SlackStreaming,
+)
+from keryx.surfaces.gateway.slack.post_sender import STATUS
+from keryx.surfaces.gateway.slack.web_api import METHOD_BUDGETS, MethodBudget
+from keryx.testing import RecordingAdapterContext
+from keryx.testing.fault_injection import PlatformFaults
+
+
+async def test_an_answer_in_a_channel_is_streamed_to_who_asked(workspace: Workspace) -> None:
+    ts = await workspace.send("One", chat=CHANNEL, thread=THREAD, final=False)
+    await workspace.send("One two", chat=CHANNEL, thread=THREAD, edits=ts, final=False, shown="One")
+    await workspace.send("One two three", chat=CHANNEL, thread=THREAD, edits=ts, shown="One two")
+    [post] = workspace.slack.posts
+    assert post.methods == ["chat.startStream", "chat.appendStream", "chat.stopStream"]
+    assert (post.text, post.thread, post.streaming) == ("One two three", THREAD, False)
+    start = workspace.slack.calls[0][1]
+    assert (start["recipient_user_id"], start["recipient_team_id"]) == (PERSON, "T0000001")
+    assert [p.get("markdown_text") for _, p in workspace.slack.calls] == ["One", " two", " three"]
+    assert post.metadata is not None and post.metadata["event_payload"] == {"key": "d1.0"}
+
+
+async def test_without_a_thread_or_a_person_a_message_is_edited(workspace: Workspace) -> None:
+    ts = await workspace.send("One", final=False)
+    await workspace.send("One two", edits=ts, final=False)
+    nobody = build("One", chat=CHANNEL, thread=THREAD, final=False)
+    plain = msgspec.structs.replace(nobody, target=msgspec.structs.replace(nobody.target, reply_context=None))
+    await workspace.adapter.send(plain)
+    assert [p.methods for p in workspace.slack.posts] == [["chat.update"], []]
+    assert not workspace.slack.count_calls("chat.startStream")
+
+
+async def test_where_slack_offers_no_stream_the_answer_is_shown_by_edits(workspace: Workspace) -> None:
+    workspace.slack.refusals["chat.startStream"] = "channel_type_not_supported"
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    await workspace.send("One two", thread=THREAD, edits=ts)
+    assert workspace.slack.texts() == ["One two"]
+    await workspace.send("Next", thread=THREAD, key="d2.0", final=False)
+    assert workspace.slack.count_calls("chat.startStream") == 1
+
+
+async def test_a_stream_that_is_refused_once_is_offered_again(workspace: Workspace) -> None:
+    workspace.slack.refusals["chat.startStream"] = "user_not_found"
+    await workspace.send("One", thread=THREAD, final=False)
+    del workspace.slack.refusals["chat.startStream"]
+    await workspace.send("Two", thread=THREAD, key="d2.0", final=False)
+    assert [post.streaming for post in workspace.slack.posts] == [False, True]
+
+
+async def test_a_limit_on_streams_is_not_one_on_answers(workspace: Workspace) -> None:
+    workspace.slack.limited["chat.startStream"] = 30
+    await workspace.send("One", thread=THREAD, final=False)
+    await workspace.send("Two", thread=THREAD, key="d2.0", final=False)
+    assert workspace.slack.texts() == ["One", "Two"]
+    assert workspace.slack.count_calls("chat.startStream") == 1
+
+
+async def test_a_stream_that_slack_has_ended_is_finished_by_an_edit(workspace: Workspace) -> None:
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    workspace.slack.posts[0].streaming = False
+    await workspace.send("One two", thread=THREAD, edits=ts, final=False, shown="One")
+    await workspace.send("One two three", thread=THREAD, edits=ts)
+    assert workspace.slack.texts() == ["One two three"]
+    ts = await workspace.send("A", thread=THREAD, key="d2.0", final=False)
+    workspace.slack.posts[1].streaming = False
+    await workspace.send("A b", thread=THREAD, key="d2.0", edits=ts)
+    assert workspace.slack.texts()[1:] == ["A b"]
+
+
+async def test_an_append_of_unknown_outcome_doubles_no_text(workspace: Workspace) -> None:
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    workspace.slack.lost.add("chat.appendStream")
+    with pytest.raises(Uncertain):
+        await workspace.send("One two", thread=THREAD, edits=ts, final=False, shown="One")
+    await workspace.send("One two three", thread=THREAD, edits=ts, final=False, shown="One")
+    await workspace.send("One two three.", thread=THREAD, edits=ts)
+    assert workspace.slack.texts() == ["One two three."] and not workspace.slack.count_open(DIRECT)
+
+
+async def test_a_throttled_append_is_made_up_for(workspace: Workspace) -> None:
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    workspace.slack.limited["chat.appendStream"] = 5
+    with pytest.raises(Throttled) as caught:
+        await workspace.send("One two", thread=THREAD, edits=ts, final=False, shown="One")
+    assert caught.value.after == timedelta(seconds=5) and not caught.value.account
+    workspace.slack.limited.clear()
+    await workspace.send("One two three", thread=THREAD, edits=ts, shown="One")
+    assert workspace.slack.texts() == ["One two three"]
+
+
+async def test_a_lost_end_of_a_stream_is_repeated_without_doubling_text(workspace: Workspace) -> None:
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    workspace.slack.lost.add("chat.stopStream")
+    with pytest.raises(Uncertain):
+        await workspace.send("One two", thread=THREAD, edits=ts)
+    assert await workspace.send("One two", thread=THREAD, edits=ts) == ts
+    assert workspace.slack.texts() == ["One two"] and not workspace.slack.count_open(DIRECT)
+
+
+async def test_another_process_finishes_the_stream_of_one_that_has_ended(workspace: Workspace) -> None:
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    other = Workspace(workspace.slack)
+    assert await other.send("Another answer", thread=THREAD, edits=ts) == ts
+    assert workspace.slack.texts() == ["Another answer"] and not workspace.slack.count_open(DIRECT)
+    await other.adapter.close()
+
+
+async def test_a_stream_whose_start_was_lost_is_found_by_what_it_shows(workspace: Workspace) -> None:
+    asked = workspace.slack.say("question", thread_ts=THREAD)
+    await workspace.send("**One** earlier", thread=THREAD, key="d0.0")
+    workspace.slack.lost.add("chat.startStream")
+    with pytest.raises(Uncertain):
+        await workspace.send("**One** `two`", thread=THREAD, key="p1", final=False)
+    final = build("**One** `two` three", thread=THREAD, key="p1", reply_to=asked)
+    found = await workspace.adapter.find_sent(final)
+    assert found == workspace.slack.posts[1].ts
+    await workspace.adapter.send(msgspec.structs.replace(final, edits=found, key="d1.0"))
+    assert workspace.slack.texts()[1:] == ["**One** `two` three"] and not workspace.slack.count_open(DIRECT)
+    other = build("Something else", thread=THREAD, key="d9.0", reply_to=asked)
+    assert await workspace.adapter.find_sent(other) is None
+
+
+async def test_what_was_sent_is_found_behind_many_later_messages(workspace: Workspace) -> None:
+    sent = await workspace.send("hello", key="d1.0")
+    for number in range(450):
+        workspace.slack.say(f"m{number}")
+    assert await workspace.adapter.find_sent(build(key="d1.0")) == sent
+    assert workspace.slack.count_calls("conversations.history") == 3
+
+
+async def test_streams_can_be_switched_off() -> None:
+    with FakeSlack() as slack:
+        workspace = Workspace(slack, streaming=SlackStreaming.EDIT)
+        assert workspace.adapter.capabilities.streaming is Streaming.EDIT
+        await workspace.send("One", thread=THREAD, final=False)
+        assert not slack.count_calls("chat.startStream")
+        await workspace.adapter.close()
+
+
+def test_the_budget_of_a_method_counts_a_minute() -> None:
+    now = 0.0
+    budget = MethodBudget(lambda: now)
+    for _ in range(METHOD_BUDGETS["chat.startStream"]):
+        assert budget.has_room("chat.startStream", "chat.stopStream")
+        budget.count("chat.startStream")
+    assert not budget.has_room("chat.startStream")
+    now = 61.0
+    assert budget.has_room("chat.startStream")
+    budget.close("chat.startStream", timedelta(seconds=5))
+    assert not budget.has_room("chat.startStream")
+    now = 66.0
+    assert budget.has_room("chat.startStream")
+
+
+async def test_a_message_has_markdown_a_fallback_and_a_key(workspace: Workspace) -> None:
+    await workspace.send("**Hi** <@U0000007> & <b>")
+    [(_, body)] = workspace.slack.calls
+    assert body["blocks"] == [{"type": "markdown", "text": "**Hi** <@U0000007> & <b>"}]
+    assert body["text"] == "Hi &lt;@U0000007&gt; &amp; &lt;b&gt;"
+    assert body["metadata"] == {"event_type": "keryx_part", "event_payload": {"key": "d1.0"}}
+    assert (body["unfurl_links"], body["unfurl_media"]) == (False, False)
+
+
+async def test_what_slack_refuses_is_sent_as_plain_text(workspace: Workspace) -> None:
+    workspace.slack.refuse_blocks = True
+    await workspace.send("**bold**", buttons=(Button("Yes", "/answer 1 1"),))
+    assert workspace.slack.texts() == ["bold"] and workspace.slack.count_calls("chat.postMessage") == 3
+
+
+async def test_a_mark_stands_before_a_block_of_its_own(workspace: Workspace) -> None:
+    await workspace.send("# Title", again=True)
+    await workspace.send("text", again=True, key="d2.0")
+    assert workspace.slack.texts() == [f"{REPEAT_MARK.strip()}\n\n# Title", f"{REPEAT_MARK}text"]
+
+
+async def test_more_buttons_than_slack_shows_are_left_out(workspace: Workspace) -> None:
+    buttons = tuple(Button(f"b{n}", f"/answer 1 {n}") for n in range(26))
+    await workspace.send("Choose", buttons=buttons)
+    assert workspace.slack.posts[0].buttons == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        ("channel_not_found", TargetGone, "no such channel"),
+        ("not_in_channel", TargetGone, "/invite"),
+        ("is_archived", TargetGone, "archived"),
+        ("msg_too_long", Refused, "too long"),
+        ("invalid_auth", NotSent, "does not accept the token"),
+        ("token_revoked", NotSent, "revoked"),
+        ("account_inactive", NotSent, "deactivated"),
+        ("ratelimited", Throttled, "wait 30 s"),
+        ("fatal_error", Uncertain, "may have taken"),
+        ("some_new_error", Refused, "some_new_error"),
+    ],
+)
+async def test_a_refusal_says_what_to_do(
+    workspace: Workspace, code: str, kind: type[SendError], words: str
+) -> None:
+    workspace.slack.refusals["chat.postMessage"] = code
+    with pytest.raises(kind, match=words) as caught:
+        await workspace.send()
+    assert type(caught.value) is kind and BOT_TOKEN not in str(caught.value)
+
+
+async def test_a_missing_scope_is_named(workspace: Workspace) -> None:
+    workspace.slack.missing["chat.postMessage"] = "chat:write"
+    with pytest.raises(NotSent, match="lacks the scope chat:write"):
+        await workspace.send()
+
+
+async def test_a_target_without_a_chat_is_refused(workspace: Workspace) -> None:
+    with pytest.raises(Refused, match="slack:<channel id>"):
+        await workspace.send(chat="")
+
+
+async def test_a_failure_of_slack_leaves_the_outcome_open(workspace: Workspace) -> None:
+    workspace.slack.set_faults(PlatformFaults(broken=1))
+    with pytest.raises(Uncertain, match="service_unavailable"):
+        await workspace.send()
+
+
+async def test_a_message_that_is_gone_cannot_be_removed(workspace: Workspace) -> None:
+    workspace.slack.refusals["chat.delete"] = "cant_delete_message"
+    with pytest.raises(Refused):
+        await workspace.adapter.remove(Target("slack", "", DIRECT), "1.000001")
+    del workspace.slack.refusals["chat.delete"]
+    with pytest.raises(MessageGone):
+        await workspace.adapter.remove(Target("slack", "", DIRECT), "1.000001")
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    await workspace.adapter.remove(Target("slack", "", DIRECT, THREAD), ts)
+    assert workspace.slack.posts == []
+
+
+async def test_a_file_is_uploaded_and_shown_in_its_thread_with_a_key(workspace: Workspace) -> None:
+    attachment = Attachment(name="re|port <1>.txt", mime="text/plain", body=b"abc")
+    ts = await workspace.send("", thread=THREAD, attachment=attachment)
+    [post] = workspace.slack.posts
+    assert (post.files, post.thread, post.ts) == ([b"abc"], THREAD, ts)
+    found = build("", thread=THREAD, attachment=attachment)
+    assert await workspace.adapter.find_sent(found) == ts
+
+
+@pytest.mark.parametrize("method", ["files.getUploadURLExternal", "files.completeUploadExternal"])
+async def test_a_file_whose_upload_is_lost_was_not_sent(workspace: Workspace, method: str) -> None:
+    workspace.slack.lost.add(method)
+    attachment = Attachment(name="a.txt", mime="text/plain", body=b"abc")
+    with pytest.raises(NotSent):
+        await workspace.send("", attachment=attachment)
+    assert workspace.slack.posts == []
+
+
+async def test_the_token_is_sent_to_slack_alone(workspace: Workspace) -> None:
+    url = "http://127.0.0.1:9/steal"
+    workspace.slack.attach("look", "a.txt", b"abc", mime="text/plain", url_private_download=url)
+    [event] = await workspace.hear()
+    assert [p.text for p in event.parts if isinstance(p, Text)][1:] == [
+        "[a.txt could not be fetched: Slack refuses the file: it is not on Slack]"
+    ]
+
+
+async def test_a_file_of_another_workspace_is_asked_for(workspace: Workspace) -> None:
+    workspace.slack.attach("look", "b.txt", b"shared", mime="text/plain", file_access="check_file_info")
+    await workspace.hear()
+    assert [a.body for a in workspace.context.attachments] == [b"shared"]
+
+
+async def test_a_file_that_cannot_be_read_is_told_of_in_the_message(workspace: Workspace) -> None:
+    workspace.slack.attach("look", "a.txt", b"abc", mime="text/plain")
+    workspace.slack.attach(
+        "look", "b.txt", b"abc", mime="text/plain", url_private_download=f"{workspace.slack.url}/files/page"
+    )
+    workspace.slack.files.clear()
+    one, other = await workspace.hear(2)
+    assert "[a.txt could not be fetched: Slack refuses the file: status 404]" in str(one.parts)
+    assert "lacks the scope files:read" in str(other.parts)
+
+
+async def test_files_of_a_stranger_are_not_fetched(workspace: Workspace) -> None:
+    workspace.context = RecordingAdapterContext(stranger=lambda source: True)
+    workspace.slack.attach("look", "a.txt", b"abc", mime="text/plain")
+    [event] = await workspace.hear()
+    assert [p.text for p in event.parts if isinstance(p, Text)] == ["look", "[a.txt]"]
+
+
+async def test_a_status_is_shown_in_a_thread_and_a_reaction_elsewhere(workspace: Workspace) -> None:
+    said = workspace.slack.say("hello")
+    await workspace.adapter.react(Target("slack", "", DIRECT, THREAD, reply_to=said))
+    assert [s["status"] for s in workspace.slack.statuses] == [STATUS]
+    workspace.slack.refusals["assistant.threads.setStatus"] = "channel_type_not_supported"
+    for _ in range(2):
+        await workspace.adapter.react(Target("slack", "", DIRECT, THREAD, reply_to=said))
+    assert workspace.slack.reactions == [{"channel": DIRECT, "timestamp": said, "name": "eyes"}]
