@@ -331,12 +331,12 @@ def _render_for_model(
                 break
             if message.observed and message.text and message.mark is not Mark.WITHDRAWN:
                 overheard.append((message.author, message.text))
-    return prompt.format_message(
-        join_text(inbound.parts),
-        name=inbound.source.user_name or "someone" if lane and lane.shared else "",
-        quoted=inbound.quote,
-        overheard=overheard[::-1],
-    )
+    said = join_text(inbound.said)
+    name = inbound.source.user_name or "someone" if lane and lane.shared else ""
+    exact = prompt.format_message(said, name=name, quoted=inbound.quote, overheard=overheard[::-1])
+    if exact is None and inbound.model_text is not None:
+        return (prompt.format_speaker(name) if name else "") + said
+    return exact
 
 
 def _try_answer(
@@ -346,7 +346,7 @@ def _try_answer(
     session = inbound.session or (lane.session if lane else None)
     if session is None or inbound.observed or not inbound.commands:
         return None
-    match = questions.match_message(tx, session, viewer, inbound.parts)
+    match = questions.match_message(tx, session, viewer, inbound.said)
     if match is None:
         return None
     question, text = match
