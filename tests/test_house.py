@@ -31,6 +31,7 @@ NOUNS = {
     "questions",
     "search",
     "sessions",
+    "setup",
     "sign_ins",
     "tools",
     "turns",
