@@ -148,10 +148,12 @@ def is_active(message: Message) -> bool:
 
 
 def edit_exact(message: Message, parts: Parts) -> str | None:
-    """Return the text for the model of a message whose parts were edited. What was put before it stays."""
-    if message.exact is None:
+    """Return the text for the model of a message whose parts were edited. What was put before it stays; a text that was
+    shorter than the parts gives way to them."""
+    shown = join_text(message.parts)
+    if message.exact is None or not message.exact.endswith(shown):
         return None
-    return message.exact.removesuffix(join_text(message.parts)) + join_text(parts)
+    return message.exact.removesuffix(shown) + join_text(parts)
 
 
 def parse_id(text: str) -> tuple[SessionId, int]:

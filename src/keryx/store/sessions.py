@@ -133,6 +133,12 @@ def exists(tx: Transaction, session: SessionId) -> bool:
     return tx.row("select 1 from sessions where id = :id", {"id": session}) is not None
 
 
+def get_title(tx: Transaction, session: SessionId) -> str:
+    """Return the title of a session; empty if it has none, or was erased."""
+    row = tx.row("select title from sessions where id = :id", {"id": session})
+    return "" if row is None else row[0]
+
+
 def lock(tx: Transaction, session: SessionId) -> None:
     """Hold the session until the end of the transaction; the first lock of every unit that changes it."""
     if tx.for_update:

@@ -103,6 +103,7 @@ HOOKS: Mapping[str, str] = {
     "unreachable": "unreachable: an adapter of the same kind whose platform cannot be reached",
     "restart": "restart(): a new adapter of the same account, as after a restart of the process, with the same spool",
     "close_reply_window": "close_reply_window(chat): messages to this chat are not accepted until a person writes",
+    "count_messages": "count_messages(chat): how many messages of the adapter a person sees in a chat",
     "files": "files(chat): the bytes of the files that a person sees in a chat, in order",
     "count_typing": "count_typing(): how often typing was shown",
     "count_reactions": "count_reactions(): how many messages the adapter has reacted to",
@@ -145,6 +146,7 @@ class AdapterHarness:
     restart: Callable[[], Adapter] | None = None
     close_reply_window: Callable[[str], object] | None = None
     files: Callable[[str], list[bytes]] | None = None
+    count_messages: Callable[[str], int] | None = None
     count_typing: Callable[[], int] | None = None
     count_reactions: Callable[[], int] | None = None
     set_role: Callable[[str], Source] | None = None
@@ -194,6 +196,7 @@ class AdapterHarness:
         return [
             *needs,
             ("Capabilities.attachments", able.attachments is not None, {"files": self.files}),
+            ("Capabilities.files_with_text", able.files_with_text, {"count_messages": self.count_messages}),
             ("Capabilities.typing", able.typing, {"count_typing": self.count_typing}),
             ("Capabilities.reactions", able.reactions, {"count_reactions": self.count_reactions}),
             ("SupportsRoles", isinstance(adapter, SupportsRoles), {"set_role": self.set_role}),
@@ -230,6 +233,7 @@ class AdapterContract:
         assert able.buttons or not able.button_label, "button_label needs Capabilities.buttons"
         assert able.limit > 0 and able.max_edits >= 0 and able.button_label >= 0
         assert able.attachments is None or able.attachments.kinds, "attachments need at least one kind"
+        assert able.attachments or not able.files_with_text, "files_with_text needs Capabilities.attachments"
         assert able.reply_window is None or able.reply_window > timedelta(0)
         assert able.reactions == isinstance(adapter, SupportsReactions)
         assert (able.idempotency is Idempotency.RECONCILE) == isinstance(adapter, SupportsReconciliation)
@@ -482,6 +486,19 @@ class AdapterContract:
             part = set_text(build_part(harness, ""), RenderedPart(""), number)
             assert await harness.adapter.send(msgspec.structs.replace(part, attachment=attachment))
         assert accepted and need(harness.files, "files")(harness.chats[0]) == bodies
+
+    async def test_a_text_and_its_files_arrive_as_one_message(self, harness: AdapterHarness) -> None:
+        skip_unless(harness.capabilities.files_with_text, "files are messages of their own")
+        files = tuple(
+            Attachment(name=f"f{n}.bin", mime="application/pdf", body=b"%%PDF \x00\xff %d" % n)
+            for n in range(3)
+        )
+        part = msgspec.structs.replace(build_part(harness), attachments=files, title="A title")
+        assert await harness.adapter.send(part)
+        assert read_texts(harness) == ["hello"]
+        chat = harness.chats[0]
+        assert need(harness.files, "files")(chat) == [file.body for file in files]
+        assert need(harness.count_messages, "count_messages")(chat) == 1
 
     async def test_typing_is_shown(self, harness: AdapterHarness) -> None:
         skip_unless(harness.capabilities.typing, "typing cannot be shown")

@@ -68,3 +68,46 @@ async def test_a_file_in_doubt_is_repeated_alone(begin: Begin) -> None:
     ]
     (delivery,) = await world.delivered(1)
     assert (delivery.parts_sent, len(delivery.receipts)) == (3, 3)
+
+
+async def test_a_text_and_its_files_are_one_message_where_that_is_declared(begin: Begin) -> None:
+    able = Capabilities(attachments=AttachmentLimits(), files_with_text=True, titles=True)
+    adapter = RecordingAdapter(FAKE, capabilities=able)
+    world = await drawn(begin, adapter)
+    [part] = adapter.sent_parts
+    assert (part.text, part.attachment) == ("Two files", None)
+    assert [(a.name, a.body) for a in part.attachments] == [("cat.png", PNG), ("notes.txt", b"notes")]
+    (delivery,) = await world.delivered(1)
+    assert (delivery.parts_sent, len(delivery.receipts)) == (1, 1)
+
+
+async def test_the_text_names_the_files_that_do_not_fit_into_the_message(begin: Begin) -> None:
+    able = Capabilities(attachments=AttachmentLimits(max_bytes=10), files_with_text=True)
+    adapter = RecordingAdapter(FAKE, capabilities=able)
+    await drawn(begin, adapter)
+    [part] = adapter.sent_parts
+    assert part.text == (
+        "Two files\n\n[file: notes.txt is too large to be sent with the others: at most 10 bytes in all]"
+    )
+    assert [a.name for a in part.attachments] == ["cat.png"]
+
+
+async def test_the_whole_of_a_long_answer_goes_with_its_last_part(begin: Begin) -> None:
+    able = Capabilities(limit=10, attachments=AttachmentLimits(), files_with_text=True)
+    adapter = RecordingAdapter(FAKE, capabilities=able, limit=10)
+    script = [TextDelta("long words " * 200), FileEvent("notes.txt", "text/plain", b"notes")]
+    world = await begin(agent=ScriptedAgent(script), adapters=[adapter])
+    await world.ask("tell")
+    await world.flow(world.delivered(1), step=1)
+    *others, last = adapter.sent_parts
+    assert others and not any(part.attachments or part.attachment for part in others)
+    assert [file.name for file in last.attachments] == ["answer.md", "notes.txt"] and last.text
+
+
+async def test_a_part_has_the_title_of_its_session_where_messages_have_one(begin: Begin) -> None:
+    adapter = RecordingAdapter(FAKE, capabilities=Capabilities(titles=True))
+    world = await begin(agent=ScriptedAgent([TextDelta("Yes.")]), adapters=[adapter])
+    await world.say("/title A day in Rome")
+    await world.ask("really?")
+    await world.flow(adapter.wait_for(2), step=1)
+    assert adapter.sent_parts[-1].title == "A day in Rome"

@@ -13,7 +13,7 @@ from keryx.core.deliveries import REPEAT_MARK, Idempotency, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.media import Attachment, RemoteFile
-from keryx.core.messages import Audio, File, Image, Parts
+from keryx.core.messages import Audio, File, Image, Parts, Text
 from keryx.core.questions import Button
 from keryx.core.sessions import SessionSettings
 from keryx.core.source import Source
@@ -182,6 +182,16 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     settings: SessionSettings | None = None
     # Slash commands are executed.
     commands: bool = True
+    # The text for the model if it differs from that of the parts, such as a mail without the history that it quotes. Slash
+    # commands and answers to questions are read from it.
+    model_text: str | None = None
+
+    @property
+    def said(self) -> Parts:
+        """The parts, with `model_text` in place of their text."""
+        if self.model_text is None:
+            return self.parts
+        return (Text(self.model_text), *(part for part in self.parts if not isinstance(part, Text)))
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,6 +276,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     reactions: bool = False
     # Attachments can be sent, within limits.
     attachments: AttachmentLimits | None = None
+    # Text and files are sent as one message: `OutgoingPart.attachments`. The limit of `attachments` holds for all of them.
+    files_with_text: bool = False
+    # Messages have a subject: `OutgoingPart.title` is set.
+    titles: bool = False
     # Buttons can be shown under a message.
     buttons: bool = False
     # The longest label of a button in characters; longer ones are cut. 0 for no limit.
@@ -310,6 +324,10 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     markup: object = None
     attachment: Attachment | None = None
+    # The files that belong to the text, in one message with it, on a platform with `Capabilities.files_with_text`.
+    attachments: tuple[Attachment, ...] = ()
+    # The title of the session, on a platform with `Capabilities.titles`; empty if it has none.
+    title: str = ""
     # The part may have arrived already, so the adapter puts `mark` before it.
     again: bool = False
     repeat_mark: str = REPEAT_MARK

@@ -117,7 +117,7 @@ _BY_NAME = {name: c for c in COMMANDS for name in (c.name, *c.aliases)}
 
 def parse_inbound(inbound: InboundMessage) -> ParsedCommand | None:
     """Return the command of an event, or `None` if it has none or may not run one. The caption of a file is none."""
-    return parse(inbound.parts) if inbound.commands and not inbound.observed and not inbound.files else None
+    return parse(inbound.said) if inbound.commands and not inbound.observed and not inbound.files else None
 
 
 def parse(parts: Parts) -> ParsedCommand | None:

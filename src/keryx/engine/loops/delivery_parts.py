@@ -17,13 +17,24 @@ from keryx.engine.media import MediaStorage
 _WHOLE_ANSWER = "answer.md"
 
 
-Content: TypeAlias = RenderedPart | Media | Attachment
-"""A part of a delivery: rendered text, a stored file, or a file that is made of the text."""
+class TextWithFiles(msgspec.Struct, frozen=True):
+    """A part on a platform with `Capabilities.files_with_text`."""
+
+    rendered: RenderedPart
+    files: tuple[Attachment, ...]
 
 
-async def split_delivery(adapter: Adapter, delivery: Delivery, *, max_parts: int) -> list[Content]:
+Content: TypeAlias = RenderedPart | Media | Attachment | TextWithFiles
+"""A part of a delivery: rendered text, a stored file, a file that is made of the text, or a text with its files."""
+
+
+async def split_delivery(
+    adapter: Adapter, delivery: Delivery, *, max_parts: int, media: MediaStorage
+) -> list[Content]:
     """Return all parts in order; none if the delivery only ends a preview. `Refused` if the adapter cannot split the
     text."""
+    if adapter.capabilities.files_with_text:
+        return await _join_files(adapter, delivery, max_parts, media)
     parts: list[Content] = []
     if delivery.text:
         parts += await _split_text(adapter, delivery.text, max_parts)
@@ -37,13 +48,38 @@ async def split_delivery(adapter: Adapter, delivery: Delivery, *, max_parts: int
     return parts
 
 
+async def _join_files(
+    adapter: Adapter, delivery: Delivery, max_parts: int, media: MediaStorage
+) -> list[Content]:
+    """Return the parts of the text, the last one with all files. The text names those that cannot be sent."""
+    limits, files, total = adapter.capabilities.attachments, list[Attachment](), 0
+    lines = [delivery.text] if delivery.text else []
+    for item in delivery.media:
+        file = await load_attachment(media, delivery.session, item)
+        reason = find_reason_unsent(adapter, file)
+        size = len(file.body) if file else 0
+        if not reason and limits and limits.max_bytes and total + size > limits.max_bytes:
+            reason = f"is too large to be sent with the others: at most {limits.max_bytes:,} bytes in all"
+        if reason or file is None:
+            lines.append(_describe_unsent(item, reason))
+        else:
+            files.append(file)
+            total += size
+    split = await _split_text(adapter, "\n\n".join(lines), max_parts) if lines else ()
+    files = [*(part for part in split if isinstance(part, Attachment)), *files]
+    texts = [part for part in split if isinstance(part, RenderedPart)]
+    if not files:
+        return [*texts]
+    return [*texts[:-1], TextWithFiles(texts[-1] if texts else RenderedPart(""), tuple(files))]
+
+
 def get_head(adapter: Adapter, text: str, parts: int) -> str:
     """Return enough of a text to fill this many parts: rendering costs what is shown, not what there is."""
     # Markup may take as much space as what it shows.
     return text[: 2 * parts * adapter.capabilities.limit]
 
 
-async def _split_text(adapter: Adapter, text: str, max_parts: int) -> Sequence[Content]:
+async def _split_text(adapter: Adapter, text: str, max_parts: int) -> Sequence[RenderedPart | Attachment]:
     """Return the parts of a text. One that needs more than `max_parts` ends with a file of the whole text, or with a
     notice where that cannot be sent."""
     head = get_head(adapter, text, max_parts)
@@ -82,10 +118,11 @@ def find_reason_unsent(adapter: Adapter, file: Attachment | None) -> str:
 
 async def render_unsent_file(adapter: Adapter, file: Media, reason: str) -> RenderedPart:
     """Return the text that is sent instead of a file that cannot be sent."""
-    parts = await plugins.render_parts(
-        adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)} {reason}]"
-    )
-    return parts[0]
+    return (await plugins.render_parts(adapter, _describe_unsent(file, reason)))[0]
+
+
+def _describe_unsent(file: Media, reason: str) -> str:
+    return f"[{_describe_kind(file)}: {_choose_file_name(file)} {reason}]"
 
 
 def _describe_kind(file: Media) -> str:

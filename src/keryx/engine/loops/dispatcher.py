@@ -34,7 +34,7 @@ from keryx.core.ports.adapter import (
 from keryx.core.questions import Button
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts, reports
-from keryx.engine.loops.delivery_parts import Content
+from keryx.engine.loops.delivery_parts import Content, TextWithFiles
 from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
@@ -167,7 +167,7 @@ class Dispatcher:
                 await self._remove_preview(preview, claimed.closing)
                 preview = None
             parts = await delivery_parts.split_delivery(
-                self._adapter, current, max_parts=self._policy.limits.parts
+                self._adapter, current, max_parts=self._policy.limits.parts, media=self._media
             )
             if claimed.edits:
                 await self._send_edit(claimed, parts[0])
@@ -274,9 +274,13 @@ class Dispatcher:
     ) -> str:
         """Send a part, unless the platform knows that an earlier attempt has arrived."""
         delivery = claimed.delivery
-        part = msgspec.structs.replace(self._build_part(delivery, number, content), buttons=buttons)
+        part = msgspec.structs.replace(
+            self._build_part(delivery, number, content), buttons=buttons, title=claimed.title
+        )
         if isinstance(content, Attachment):
             part = msgspec.structs.replace(part, attachment=content)
+        elif isinstance(content, TextWithFiles):
+            part = _set_text(msgspec.structs.replace(part, attachments=content.files), content.rendered)
         elif not isinstance(content, RenderedPart):
             file = await delivery_parts.load_attachment(self._media, delivery.session, content)
             reason = delivery_parts.find_reason_unsent(self._adapter, file)

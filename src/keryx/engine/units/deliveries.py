@@ -33,7 +33,7 @@ from keryx.core.questions import Button
 from keryx.core.turns import Turn
 from keryx.engine.policy import Policy
 from keryx.engine.units import jobs, questions
-from keryx.store import deliveries, lanes, people, platforms, turns
+from keryx.store import deliveries, lanes, people, platforms, sessions, turns
 from keryx.store import questions as questions_store
 from keryx.store.db import Transaction
 
@@ -76,6 +76,8 @@ class ClaimedDelivery(msgspec.Struct, frozen=True):
     buttons: tuple[Button, ...] = ()
     # If the delivery goes below the preview: what that says in the end, where it cannot be deleted.
     closing: str = ""
+    # The title of the session, on platforms whose messages have a subject.
+    title: str = ""
 
 
 AbandonedDelivery: TypeAlias = tuple[Delivery, LeaseToken, bool]
@@ -106,12 +108,13 @@ def claim(
             continue
         preview = deliveries.find_replaced_preview(tx, delivery)
         closing = _find_closing(tx, preview) if preview else ""
+        title = sessions.get_title(tx, delivery.session) if capabilities.titles and delivery.session else ""
         if capabilities.buttons and delivery.turn:
             edits = questions_store.find_replaced_receipt(tx, delivery.id)
             shown = questions.list_buttons(tx, delivery, max_label=capabilities.button_label)
-            claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown, closing))
+            claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown, closing, title))
         else:
-            claimed.append(ClaimedDelivery(delivery, token, preview, closing=closing))
+            claimed.append(ClaimedDelivery(delivery, token, preview, closing=closing, title=title))
     if not claims.waiting or len(claimed) == most:
         return claimed, claims.waiting, None
     times = [deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)]

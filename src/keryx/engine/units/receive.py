@@ -395,13 +395,18 @@ def _render_for_model(
             if message.observed and message.text and message.mark is not Mark.WITHDRAWN:
                 overheard.append((message.author, message.text))
             reactions += message_events.list_reactions(message)
-    return prompt.format_message(
-        join_text(inbound.parts),
-        name=inbound.source.user_name or "someone" if lane and lane.shared else "",
+    said = join_text(inbound.said)
+    name = inbound.source.user_name or "someone" if lane and lane.shared else ""
+    exact = prompt.format_message(
+        said,
+        name=name,
         quoted=inbound.quote or message_events.find_quote(tx, session.id, inbound.source, inbound.replies_to),
         overheard=overheard[::-1],
         reactions=reactions[::-1],
     )
+    if exact is None and inbound.model_text is not None:
+        return (prompt.format_speaker(name) if name else "") + said
+    return exact
 
 
 def _try_answer(
@@ -411,7 +416,7 @@ def _try_answer(
     session = inbound.session or (lane.session if lane else None)
     if session is None or inbound.observed or inbound.files or not inbound.commands:
         return None
-    match = questions.match_message(tx, session, viewer, inbound.parts)
+    match = questions.match_message(tx, session, viewer, inbound.said)
     if match is None:
         return None
     question, text = match

@@ -1,0 +1,342 @@
+"""Receives the mails of one mailbox: by IDLE where the server offers it, otherwise by asking again. The position (UIDVALIDITY, UID) moves with a stored event, and no flag of a mail is read or changed."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+from keryx import logs
+from keryx.core.durations import Backoff
+from keryx.core.errors import Invalid
+from keryx.core.messages import Part
+from keryx.core.ports.adapter import AdapterContext, LinkState
+from keryx.surfaces.gateway.email import mail_parser
+from keryx.surfaces.gateway.email.imap_client import FetchedMail, ImapConnection, ImapRefused, format_date
+from keryx.surfaces.gateway.email.mail_headers import MAX_HEADER_BYTES, parse_header
+from keryx.surfaces.gateway.email.mail_parser import MailAccount, MailSummary, ParsedMail
+from keryx.surfaces.gateway.email.mail_sender import MailServers
+from keryx.surfaces.gateway.email.mail_stream import MailServerUnavailable
+
+log = logging.getLogger(__name__)
+
+POSITION_SCOPE = "position"
+# Servers end a connection that is idle for 30 minutes, and many routers one of 10.
+IDLE_SECONDS = 9 * 60.0
+_CHUNK = 50
+_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=2))
+# After a change of UIDVALIDITY, mails of this long before the last one are read again, because mails do not arrive in the
+# order of their dates. Events are remembered for 14 days, so those are recognised.
+_OVERLAP = timedelta(days=1)
+_REMEMBERED = timedelta(days=12)
+# In a row. Some servers break the connection whenever they should hand over a certain mail.
+_MOST_FAILURES = 20
+_MOST_SENDERS = 10_000
+# What a malformed mail may lead to in the parser.
+_PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailPosition:
+    """How far a mailbox was read."""
+
+    uid_validity: int
+    # The last one that was read.
+    uid: int
+    # When the last mail arrived, in seconds.
+    at: int = 0
+    # After a change of UIDVALIDITY: mails before this moment were read under other UIDs. 0 if all new UIDs are new mails.
+    since: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.uid_validity}.{self.uid}.{self.at}.{self.since}"
+
+
+def parse_position(text: str | None) -> MailPosition | None:
+    numbers = (text or "").split(".")
+    if len(numbers) != 4 or not all(number.isdigit() for number in numbers):
+        return None
+    validity, uid, at, since = map(int, numbers)
+    return MailPosition(uid_validity=validity, uid=uid, at=at, since=since)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    # The largest mail that is fetched as a whole, in bytes.
+    download: int
+    # The most mails of one sender in an hour; 0 for no limit.
+    per_hour: int
+    # Between two looks into the mailbox if the server has no IDLE, in seconds.
+    poll: float
+
+
+class MailListener:
+    def __init__(
+        self,
+        servers: MailServers,
+        account: MailAccount,
+        context: AdapterContext,
+        *,
+        mailbox: str,
+        limits: ListenerLimits,
+        sleep: Sleep,
+        now: Callable[[], datetime],
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._servers = servers
+        self._account = account
+        self._context = context
+        self._mailbox = mailbox
+        self._limits = limits
+        self._sleep = sleep
+        self._now = now
+        self._idle_seconds = idle_seconds
+        self._position: MailPosition | None = None
+        # What the store holds.
+        self._stored: MailPosition | None = None
+        # The mail that is being handled, and how often the connection broke meanwhile.
+        self._current = 0
+        self._failures = 0
+        self._ignored = 0
+        self._detail = ""
+        self._link: LinkState | None = None
+        # When the last mails of each sender arrived, in seconds.
+        self._arrivals: dict[str, deque[float]] = {}
+
+    async def run(self) -> None:
+        """Receive until cancelled, and reconnect after failures. Raise `Forbidden` if the server refuses the credentials."""
+        failures = 0
+        while True:
+            before = self._position
+            try:
+                await self._receive_until_broken()
+            except MailServerUnavailable as exc:
+                failures = 1 if self._position != before else failures + 1
+                self._failures += bool(self._current)
+                self._report(LinkState.CONNECTING, str(exc))
+                await self._sleep(_BACKOFF.seconds(failures))
+
+    async def _receive_until_broken(self) -> None:
+        servers = self._servers
+        imap = await ImapConnection.connect(
+            servers.imap, servers.credentials, servers.tls, max_bytes=self._limits.download
+        )
+        try:
+            await self._open_mailbox(imap)
+            while True:
+                arrivals = imap.arrivals
+                await self._catch_up(imap)
+                self._report(LinkState.CONNECTED, self._detail)
+                if imap.can_idle:
+                    await imap.idle(self._idle_seconds, arrivals=arrivals)
+                else:
+                    await self._sleep(self._limits.poll)
+                    await imap.command("NOOP")
+        except ImapRefused as exc:
+            raise MailServerUnavailable(str(exc)) from None
+        finally:
+            imap.abort()
+
+    async def _open_mailbox(self, imap: ImapConnection) -> None:
+        """Open the mailbox, and decide where to go on in it."""
+        try:
+            await imap.open_mailbox(self._mailbox, read_only=True)
+        except ImapRefused as exc:
+            raise Invalid(
+                f"the mailbox {self._mailbox!r} cannot be opened ({exc}): check email.mailbox"
+            ) from None
+        if self._position is None:
+            saved = await self._context.load_state(POSITION_SCOPE)
+            self._position = self._stored = choose_position(
+                parse_position(self._context.cursor), parse_position(saved), imap.uid_validity
+            )
+        if self._position is None:
+            self._position = self._stored = await self._find_end(imap)
+            await self._context.init_cursor(str(self._position))
+        elif self._position.uid_validity != imap.uid_validity:
+            self._position = begin_again(self._position, imap.uid_validity, self._now())
+            log.warning(
+                "the mailbox %s has a new UIDVALIDITY: mails are compared by their ids", self._mailbox
+            )
+
+    async def _find_end(self, imap: ImapConnection) -> MailPosition:
+        """Return the position behind all mails: what came before Keryx is not answered."""
+        uids = [] if imap.uid_next else await imap.search(b"ALL")
+        last = imap.uid_next - 1 if imap.uid_next else max(uids, default=0)
+        return MailPosition(uid_validity=imap.uid_validity, uid=last, at=int(self._now().timestamp()))
+
+    @property
+    def _place(self) -> MailPosition:
+        assert self._position is not None
+        return self._position
+
+    async def _catch_up(self, imap: ImapConnection) -> None:
+        """Receive all mails behind the position, in order."""
+        criteria = [b"UID", b"%d:*" % (self._place.uid + 1)]
+        if self._place.since:
+            criteria += [b"SINCE", format_date(datetime.fromtimestamp(self._place.since, UTC) - _OVERLAP)]
+        # The range includes the last mail, even if it is before the position.
+        uids = [uid for uid in await imap.search(*criteria) if uid > self._place.uid]
+        for start in range(0, len(uids), _CHUNK):
+            chunk = uids[start : start + _CHUNK]
+            header = b"BODY.PEEK[HEADER]<0.%d>" % MAX_HEADER_BYTES
+            for mail in await imap.fetch(chunk, b"RFC822.SIZE", b"INTERNALDATE", header):
+                if mail.uid > self._place.uid:
+                    await self._handle(imap, mail)
+            self._position = replace(self._place, uid=max(self._place.uid, chunk[-1]))
+            await self._save_position()
+        if self._place.since:
+            self._position = replace(self._place, since=0)
+            await self._save_position()
+
+    async def _save_position(self) -> None:
+        """Store the position behind mails that are no events."""
+        if self._stored != self._position:
+            await self._context.save_state(POSITION_SCOPE, str(self._place))
+            self._stored = self._position
+
+    async def _handle(self, imap: ImapConnection, mail: FetchedMail) -> None:
+        """Receive one mail, or ignore it, and move the position behind it."""
+        if mail.uid != self._current:
+            self._current = mail.uid
+            self._failures = 0
+        moment = int(mail.at.timestamp()) if mail.at else 0
+        behind = replace(self._place, uid=mail.uid, at=max(self._place.at, moment))
+        try:
+            if not self._is_known(mail):
+                await self._receive(imap, mail, behind)
+        except ImapRefused as exc:
+            self._ignore(None, f"cannot be fetched ({exc})")
+        except _PARSE_ERRORS as exc:
+            self._ignore(None, f"cannot be parsed ({type(exc).__name__})")
+        self._position = behind
+        self._current = 0
+
+    def _is_known(self, mail: FetchedMail) -> bool:
+        """Whether a mail was read before the UIDVALIDITY changed. A server that was restored from a backup may say that all
+        mails arrived just now: then the date that the author wrote decides."""
+        if not self._place.since:
+            return False
+        if mail.at is not None and mail.at.timestamp() < self._place.since:
+            return True
+        try:
+            written = parsedate_to_datetime(parse_header(mail.body or b"").get("date")[:100])
+            return written.timestamp() < self._place.since - _OVERLAP.total_seconds()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return False
+
+    async def _receive(self, imap: ImapConnection, mail: FetchedMail, behind: MailPosition) -> None:
+        summary = await asyncio.to_thread(mail_parser.read_summary, mail.body or b"", self._account)
+        if summary.reason or summary.author is None:
+            self._ignore(summary, summary.reason)
+            return
+        if self._exceeds_rate(summary.author.address, mail.at or self._now()):
+            self._ignore(summary, f"is more than {self._limits.per_hour} from one sender in an hour")
+            return
+        limit = self._limits.download
+        if self._failures < _MOST_FAILURES:
+            found = await imap.fetch([mail.uid], b"BODY.PEEK[]<0.%d>" % limit)
+            raw = next((entry.body for entry in found if entry.body is not None), None)
+        else:
+            log.warning(
+                "a mail is received without its content: the connection broke whenever it was fetched"
+            )
+            raw = mail.body
+        if raw is None:
+            log.info("a mail was deleted before it was read")
+            return
+        if not summary.event:
+            summary = replace(summary, event=await asyncio.to_thread(mail_parser.hash_mail, raw))
+        parsed = await asyncio.to_thread(
+            mail_parser.parse_content, raw, summary, self._account, truncated=mail.size > len(raw) >= limit
+        )
+        files, notes = await self._store_files(parsed)
+        inbound = mail_parser.build_inbound(
+            parsed,
+            summary,
+            self._account,
+            root=await self._find_root(summary),
+            at=mail.at,
+            files=files,
+            notes=notes,
+            cursor=str(behind),
+        )
+        try:
+            await self._context.receive(inbound)
+        except Invalid as exc:
+            self._ignore(summary, f"was refused: {exc}")
+        else:
+            self._stored = behind
+
+    async def _find_root(self, summary: MailSummary) -> str:
+        for name in mail_parser.list_own_threads(summary, self._account):
+            if root := await self._context.load_state(mail_parser.name_thread_scope(name)):
+                return root
+        return mail_parser.find_root(summary, self._account)
+
+    async def _store_files(self, parsed: ParsedMail) -> tuple[tuple[Part, ...], Sequence[str]]:
+        """Store the files of a mail. Return their parts, and a sentence for each file that is missing."""
+        parts: list[Part] = []
+        notes = list(parsed.notes)
+        for file in parsed.files:
+            try:
+                parts.append(await self._context.store_attachment(file))
+            except Invalid as exc:
+                notes.append(f"(A file came with this mail, {file.name!r}, but could not be kept: {exc}.)")
+        return tuple(parts), notes
+
+    def _exceeds_rate(self, address: str, at: datetime) -> bool:
+        """Count a mail of a sender. By the time of its arrival, so that mails that waited are judged alike."""
+        if not self._limits.per_hour:
+            return False
+        moment = at.timestamp()
+        times = self._arrivals.pop(address, deque[float]())
+        while times and times[0] <= moment - 3600:
+            times.popleft()
+        # The senders of the last mails are at the end.
+        self._arrivals[address] = times
+        while len(self._arrivals) > _MOST_SENDERS:
+            self._arrivals.pop(next(iter(self._arrivals)))
+        if len(times) >= self._limits.per_hour:
+            return True
+        times.append(moment)
+        return False
+
+    def _ignore(self, summary: MailSummary | None, reason: str) -> None:
+        """Tell the operator of a mail that is not received."""
+        author = summary.author.address if summary and summary.author else ""
+        self._ignored += 1
+        level = logging.WARNING if summary and summary.bounce else logging.INFO
+        log.log(level, "ignored a mail from %s: it %s", logs.hash_chat(author) or "somebody", reason)
+        what = "is about a mail of ours that was not delivered" if summary and summary.bounce else reason
+        count = "1 mail was ignored" if self._ignored == 1 else f"{self._ignored} mails were ignored"
+        self._detail = f"{count}; the last one, from {author or 'an unknown author'}, {what}"
+        self._link = None
+
+    def _report(self, link: LinkState, detail: str) -> None:
+        if link is not self._link:
+            self._link = link
+            self._context.report(link, detail)
+
+
+def choose_position(
+    cursor: MailPosition | None, saved: MailPosition | None, uid_validity: int
+) -> MailPosition | None:
+    """Return the further one of two stored positions: that of the mailbox as it is now, or else the later one."""
+    found = [position for position in (cursor, saved) if position is not None]
+    current = [position for position in found if position.uid_validity == uid_validity]
+    if current:
+        return max(current, key=lambda position: (position.uid, -position.since))
+    return max(found, key=lambda position: position.at, default=None)
+
+
+def begin_again(last: MailPosition, uid_validity: int, now: datetime) -> MailPosition:
+    """Return the position at which to begin after a change of UIDVALIDITY."""
+    age = now - datetime.fromtimestamp(last.at, UTC)
+    overlap = _OVERLAP if age < _REMEMBERED else timedelta(0)
+    since = max(1, last.at - int(overlap.total_seconds()))
+    return MailPosition(uid_validity=uid_validity, uid=0, at=last.at, since=since)
