@@ -19,7 +19,6 @@ from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import adapter_listener
 from keryx.engine.policy import MediaLimits
-from keryx.engine.units import downloads
 from keryx.store import messages
 from keryx.store.db import Transaction
 from keryx.testing import RecordingAdapter
@@ -230,7 +229,6 @@ async def test_a_platform_that_is_gone_does_not_hold_a_turn_for_ever(begin: Begi
     platform.say(with_files("look", "a"))
     await world.until(has(1))
     world.advance(timedelta(hours=25))
-    assert await world.write(downloads.give_up_old) == 1
     await platform.wait_for(1)
     assert platform.texts == ["look\n\n[a.png could not be fetched: it was not fetched within a day]"]
 

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=5))
+_RETRY_DELAY = timedelta(seconds=1)
 # What a process leaves behind that ends on another machine is noticed by looking.
 _LOOK_AGAIN = timedelta(seconds=30)
 
@@ -52,7 +53,8 @@ class Downloader:
         self._storage = storage
         self._limits = limits
         self._lease = lease
-        self._active = 0
+        # The positions of the files that are being fetched.
+        self._active: set[int] = set()
         self._work = WakeSignal()
 
     def look_again(self) -> None:
@@ -64,36 +66,23 @@ class Downloader:
         adapter = self._adapter
         if not isinstance(adapter, SupportsDownloads):
             return
-        self._active = 0
-        await self._release_own()
+        self._active.clear()
         async with anyio.create_task_group() as group:
             while True:
                 seen = self._work.count
                 claimed: list[Download] = []
                 at: datetime | None = None
-                if free := self._limits.at_once - self._active:
+                if free := self._limits.at_once - len(self._active):
                     try:
                         claimed, at = await self._claim(free)
                     except KeryxError as exc:
                         log.warning("cannot look for files to fetch now: %s", exc)
+                        at = self._clock.now() + _RETRY_DELAY
                 for download in claimed:
-                    self._active += 1
+                    self._active.add(download.position)
                     group.start_soon(self._fetch, adapter, download)
                 latest = self._clock.now() + _LOOK_AGAIN
                 await wait_until(self._work, seen, self._clock, min(at or latest, latest))
-
-    async def _release_own(self) -> None:
-        """Give back what this process claimed before its adapter failed."""
-        release = partial(
-            store.release_all,
-            worker=self._worker,
-            platform=self._adapter.platform,
-            account=self._adapter.account,
-        )
-        try:
-            await self._database.write("downloads.release", release)
-        except KeryxError as exc:
-            log.warning("cannot give back files that were to be fetched: %s", exc)
 
     async def _claim(self, most: int) -> tuple[list[Download], datetime | None]:
         """Take files to fetch, and return when to look again for those that wait for another attempt."""
@@ -104,6 +93,7 @@ class Downloader:
             platform=adapter.platform,
             account=adapter.account,
             most=most,
+            active=frozenset(self._active),
             lease=self._lease,
         )
         return await self._database.write("downloads.claim", work)
@@ -121,7 +111,7 @@ class Downloader:
                 else:
                     return
         finally:
-            self._active -= 1
+            self._active.discard(download.position)
             self._work.signal()
 
     async def _try_fetch(self, adapter: SupportsDownloads, download: Download) -> Work[None]:

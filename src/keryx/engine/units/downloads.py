@@ -1,6 +1,6 @@
 """Files that are fetched after their message is stored: placeholders, the claim of what to fetch, and its outcome. The turn of the message waits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -54,11 +54,25 @@ def _find_placeholders(parts: Parts, files: Sequence[RemoteFile]) -> int:
 
 
 def claim(
-    tx: Transaction, *, worker: WorkerId, platform: str, account: str, most: int, lease: timedelta
+    tx: Transaction,
+    *,
+    worker: WorkerId,
+    platform: str,
+    account: str,
+    most: int,
+    active: Collection[int],
+    lease: timedelta,
 ) -> tuple[list[Download], datetime | None]:
-    """Take files to fetch, and return when to look again for those that wait for another attempt."""
+    """Take files to fetch, and return when to look again for those that wait for another attempt. `active` are the positions
+    of those that the worker fetches already."""
     claimed = downloads.claim(
-        tx, worker, platform=platform, account=account, most=most, alive_since=tx.now - lease
+        tx,
+        worker,
+        platform=platform,
+        account=account,
+        most=most,
+        active=active,
+        alive_since=tx.now - lease,
     )
     return claimed, downloads.get_next_attempt_at(tx, platform=platform, account=account)
 
