@@ -14,9 +14,11 @@ from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, SupportsDownloads
 from keryx.core.texts import Phrase
 from keryx.engine import media, plugins
+from keryx.engine.loops.previews import TYPING_INTERVAL
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import MediaLimits
 from keryx.engine.units import downloads
+from keryx.plugin_thread import guard_plugin
 from keryx.store import downloads as store
 from keryx.store.db import Database, Work
 from keryx.store.downloads import Download
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=5))
 _RETRY_DELAY = timedelta(seconds=1)
+_TYPING_TIMEOUT_SECONDS = 5
 # What a process leaves behind that ends on another machine is noticed by looking.
 _LOOK_AGAIN = timedelta(seconds=30)
 
@@ -101,18 +104,38 @@ class Downloader:
     async def _fetch(self, adapter: SupportsDownloads, download: Download) -> None:
         """Fetch a file and put it, or what became of it, into its message. While the store is not available, repeat it."""
         try:
-            for failures in count(1):
-                try:
-                    work = await self._try_fetch(adapter, download)
-                    await self._database.write("downloads.settle", work)
-                except KeryxError as exc:
-                    log.warning("cannot record what became of a file: %s", exc)
-                    await self._clock.sleep(_BACKOFF.seconds(failures))
-                else:
-                    return
+            async with anyio.create_task_group() as group:
+                if self._adapter.capabilities.typing:
+                    group.start_soon(self._show_typing, download)
+                await self._fetch_and_record(adapter, download)
+                group.cancel_scope.cancel()
         finally:
             self._active.discard(download.position)
             self._work.signal()
+
+    async def _show_typing(self, download: Download) -> None:
+        """Show that a message is being worked on while its file takes long."""
+        while True:
+            await self._clock.sleep(TYPING_INTERVAL.total_seconds())
+            try:
+                find = partial(downloads.find_typing_target, download=download)
+                target = await self._database.read("downloads.typing", find)
+                if target is not None:
+                    with anyio.fail_after(_TYPING_TIMEOUT_SECONDS), guard_plugin():
+                        await self._adapter.typing(target)
+            except Exception as exc:  # noqa: BLE001 an optional hint
+                log.debug("typing on %s failed: %r", self._adapter.platform, exc)
+
+    async def _fetch_and_record(self, adapter: SupportsDownloads, download: Download) -> None:
+        for failures in count(1):
+            try:
+                work = await self._try_fetch(adapter, download)
+                await self._database.write("downloads.settle", work)
+            except KeryxError as exc:
+                log.warning("cannot record what became of a file: %s", exc)
+                await self._clock.sleep(_BACKOFF.seconds(failures))
+            else:
+                return
 
     async def _try_fetch(self, adapter: SupportsDownloads, download: Download) -> Work[None]:
         """Return the unit of work that records the outcome of one attempt."""

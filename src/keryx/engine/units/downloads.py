@@ -5,12 +5,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from keryx.core.deliveries import Target
 from keryx.core.errors import NotFound
 from keryx.core.ids import TurnId, WorkerId
 from keryx.core.media import Media, RemoteFile, clean_name
 from keryx.core.messages import Message, Part, Parts, Text
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.texts import Phrase
+from keryx.core.turns import TurnState
 from keryx.engine.units import answers
 from keryx.store import downloads, messages, sessions, turns
 from keryx.store.db import Transaction
@@ -75,6 +77,14 @@ def claim(
         alive_since=tx.now - lease,
     )
     return claimed, downloads.get_next_attempt_at(tx, platform=platform, account=account)
+
+
+def find_typing_target(tx: Transaction, download: Download) -> Target | None:
+    """Return where to show that the message of a file is being worked on, unless its turn waits no more or nothing may be sent
+    there now."""
+    turn = turns.find(tx, download.turn)
+    waits = turn is not None and turn.state is TurnState.QUEUED and answers.may_type(tx, turn)
+    return turn.reply if turn and waits else None
 
 
 def complete(tx: Transaction, download: Download, part: Media) -> None:
