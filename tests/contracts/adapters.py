@@ -276,7 +276,7 @@ async def _open_matrix(folder: Path) -> AsyncGenerator[AdapterHarness]:
         people = {Trait.EDITS, Trait.DELETES, Trait.REACTS, Trait.ATTACHES, Trait.MALFORMED}
         yield AdapterHarness(
             adapter=adapter,
-            traits=frozenset({*_POLLED, *people}),
+            traits=frozenset({*_POLLED, *people, Trait.OPENS_THREADS}),
             chats=(_ROOM, "!two:fake.test"),
             texts=lambda chat: [str(c["body"]) for c in matrix.shown(chat) if "url" not in c],
             files=lambda chat: [
@@ -288,6 +288,7 @@ async def _open_matrix(folder: Path) -> AsyncGenerator[AdapterHarness]:
             delete=person.delete,
             react=person.react,
             attach=person.attach,
+            write_in_thread=person.write_in_thread,
             set_role=set_role,
             send_malformed=person.send_malformed,
             set_faults=matrix.set_faults,
@@ -306,6 +307,10 @@ class _MatrixPerson:
 
     def write(self, chat: str, text: str) -> None:
         self._last = self._matrix.say(chat, text, hologram={"depth": 3})
+
+    def write_in_thread(self, chat: str, text: str, message: str) -> None:
+        relation = {"rel_type": "m.thread", "event_id": message}
+        self._matrix.push(chat, {"msgtype": "m.text", "body": text, "m.relates_to": relation})
 
     def edit(self, chat: str, text: str) -> None:
         relation = {"rel_type": "m.replace", "event_id": self._last}

@@ -1,6 +1,7 @@
 """Files of stored messages that are still on their platform, and which worker fetches them."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
@@ -67,17 +68,27 @@ def has_any(tx: Transaction, turn: TurnId) -> bool:
 
 
 def claim(
-    tx: Transaction, worker: WorkerId, *, platform: str, account: str, most: int, alive_since: datetime
+    tx: Transaction,
+    worker: WorkerId,
+    *,
+    platform: str,
+    account: str,
+    most: int,
+    active: Collection[int],
+    alive_since: datetime,
 ) -> list[Download]:
     """Take the next files of an account for a worker and count the attempt. Files of a worker that has ended, or was not
-    seen since `alive_since`, are taken over."""
+    seen since `alive_since`, are taken over; so are those that this one took and that are not `active`, as after a claim
+    whose outcome was not known."""
     rows = tx.rows(
         f"""
-        update downloads set worker = :worker, attempts = attempts + 1
+        update downloads
+        set worker = :worker, attempts = attempts + case when worker = :worker then 0 else 1 end
         where position in (
           select d.position from downloads d
           where d.platform = :platform and d.account = :account and d.not_before <= :now and (
             d.worker is null
+            or (d.worker = :worker and not (cast(d.position as text) {tx.in_names}))
             or not exists (select 1 from workers w where w.id = d.worker and w.seen_at >= :alive_since)
           )
           order by d.position limit :most{tx.skip_locked}
@@ -88,6 +99,7 @@ def claim(
             **_encode_account(platform, account),
             "worker": worker,
             "most": most,
+            "names": json.dumps([str(position) for position in active]),
             "now": to_micros(tx.now),
             "alive_since": to_micros(alive_since),
         },
@@ -112,17 +124,6 @@ def release(tx: Transaction, download: Download, *, not_before: datetime) -> Non
     tx.run(
         "update downloads set worker = null, not_before = :not_before where position = :position",
         {"position": download.position, "not_before": to_micros(not_before)},
-    )
-
-
-def release_all(tx: Transaction, worker: WorkerId, *, platform: str, account: str) -> None:
-    """Give back what a worker took and does not fetch any more. The attempts do not count."""
-    tx.run(
-        """
-        update downloads set worker = null, attempts = attempts - 1
-        where platform = :platform and account = :account and worker = :worker
-        """,
-        {**_encode_account(platform, account), "worker": worker},
     )
 
 

@@ -83,6 +83,8 @@ class Trait(StrEnum):
     DELETES = "deletes"
     REACTS = "reacts"
     ATTACHES = "attaches"
+    # People open threads on messages, those of the adapter too. Not for standing topics.
+    OPENS_THREADS = "opens threads"
     # An event may name another id of its author.
     ALIASES = "aliases"
     # Something that cannot be parsed may arrive.
@@ -97,6 +99,7 @@ HOOKS: Mapping[str, str] = {
     "delete": "delete(chat): the person deletes their last message",
     "react": "react(chat, emoji): the person reacts to their last message",
     "attach": "attach(chat, text, attachment): a person sends a file with a text",
+    "write_in_thread": "write_in_thread(chat, text, message): a person writes in the thread on the message with this id",
     "write_as_alias": "write_as_alias(chat, text, other): a person writes, and the event names another id of theirs",
     "send_malformed": "send_malformed(): the platform hands over something that cannot be parsed",
     "set_faults": "set_faults(faults): the wire fails from now on, as `WireFake.set_faults` does",
@@ -139,6 +142,7 @@ class AdapterHarness:
     delete: Callable[[str], object] | None = None
     react: Callable[[str, str], object] | None = None
     attach: Callable[[str, str, Attachment], object] | None = None
+    write_in_thread: Callable[[str, str, str], object] | None = None
     write_as_alias: Callable[[str, str, str], object] | None = None
     send_malformed: Callable[[], object] | None = None
     set_faults: Callable[[PlatformFaults], object] | None = None
@@ -185,6 +189,7 @@ class AdapterHarness:
             Trait.DELETES: {"delete": self.delete},
             Trait.REACTS: {"react": self.react},
             Trait.ATTACHES: {"attach": self.attach},
+            Trait.OPENS_THREADS: {"write_in_thread": self.write_in_thread},
             Trait.ALIASES: {"write_as_alias": self.write_as_alias},
             Trait.MALFORMED: {"send_malformed": self.send_malformed},
             Trait.NETWORK: {"set_faults": self.set_faults, "unreachable": self.unreachable},
@@ -725,6 +730,25 @@ class AdapterContract:
             part = build_part(harness, f"t{number}", delivery=f"d{number}")
             assert await harness.adapter.send(msgspec.structs.replace(part, target=target))
         assert read_texts(harness) == ["t0", "t1"]
+
+    async def test_a_thread_on_an_answer_names_the_answer_and_is_answered_in_place(
+        self, harness: AdapterHarness
+    ) -> None:
+        skip_without(harness, Trait.OPENS_THREADS)
+        able, chat = harness.capabilities, harness.chats[0]
+        assert able.threads and not able.topics, (
+            "threads on messages need Capabilities.threads, without topics"
+        )
+        answer = await harness.adapter.send(build_part(harness))
+        self.write(harness, "hello")
+        need(harness.write_in_thread, "write_in_thread")(chat, "why?", answer)
+        [outside, event] = await self.receive_messages(harness, 2)
+        assert (outside.thread_root, outside.source.thread) == ("", None)
+        assert event.thread_root == answer and event.source.chat == chat and event.source.thread
+        reply = event.reply
+        assert reply is not None and reply.thread == event.source.thread
+        part = build_part(harness, "because", delivery="d2")
+        assert await harness.adapter.send(msgspec.structs.replace(part, target=reply))
 
     async def test_another_id_of_a_person_is_stored_before_their_message(
         self, harness: AdapterHarness

@@ -295,6 +295,21 @@ async def test_fork_moves_the_chat_into_a_copy(world: World) -> None:
     assert len(await world.transcript(first.session)) == 2
 
 
+async def test_where_a_surface_chooses_the_session_a_fork_does_not_say_that_one_is_in_it(
+    world: World,
+) -> None:
+    first = await world.ask("base")
+    assert await world.command("/fork", session=first.session) == "Made a copy: “base #2”."
+    assert (await world.ask("still here", session=first.session)).session == first.session
+
+
+def test_a_menu_lists_what_works_on_its_surface() -> None:
+    editor = {c.name for c in commands.list_commands()}
+    chat = {c.name for c in commands.list_commands(lane=True, chat=True)}
+    assert not {"new", "resume", "undo-reset", "instructions", "mirror", "home"} & editor
+    assert editor < chat and {"new", "mirror", "model", "mode"} <= chat
+
+
 async def test_a_fork_whose_title_is_taken_is_made_and_says_so(world: World) -> None:
     await world.ask("base")
     reply = await world.command("/fork base")

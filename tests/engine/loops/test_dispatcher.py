@@ -4,10 +4,11 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.builders import at_time, until
 from tests.engine.conftest import Begin
-from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World
+from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Pause, Scenes, World
 
 from keryx.core.deliveries import REPEAT_MARK, Delivery, DeliveryState, DoubtPolicy, Idempotency, Target
 from keryx.core.errors import Conflict, NotSent, Refused, SendError, Throttled, Uncertain
@@ -158,6 +159,15 @@ async def test_an_unknown_outcome_is_repeated_with_a_mark(begin: Begin) -> None:
     await world.write(post, "b")
     world.advance(1)
     assert await world.sent(3) == ["a", f"{REPEAT_MARK}a", "b"]
+
+
+async def test_the_mark_of_a_repetition_is_a_setting(begin: Begin) -> None:
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, repeat_mark="(vielleicht doppelt) "))
+    world.fake.errors_after = [LOST]
+    (first,) = await world.write(post, "a")
+    await tried(world, first, 1)
+    world.advance(1)
+    assert await world.sent(2) == ["a", "(vielleicht doppelt) a"]
 
 
 async def test_only_the_part_in_doubt_carries_the_mark(begin: Begin) -> None:

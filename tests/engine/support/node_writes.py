@@ -25,8 +25,8 @@ from keryx.agents.echo import EchoAgent
 from keryx.core.clock import to_micros
 from keryx.core.deliveries import DeliveryState, Idempotency, Target
 from keryx.core.ids import DeliveryId, QuestionId, SessionId, WorkerId
-from keryx.core.media import Attachment
-from keryx.core.messages import Audio, Text
+from keryx.core.media import Attachment, RemoteFile
+from keryx.core.messages import Audio, File, Text
 from keryx.core.ports.adapter import (
     Capabilities,
     OutgoingPart,
@@ -51,6 +51,8 @@ HOUR = timedelta(hours=1)
 PLAIN = Capabilities(threads=True)
 # How often a node looks after its leases, and sweeps.
 LEASES, SWEEPS = 5.0, 30.0
+# The name of a file that is never fetched.
+NEVER = "never"
 
 Done: TypeAlias = Callable[[Transaction], bool]
 
@@ -86,6 +88,15 @@ class OwnKeys(RecordingAdapter):
 
     def create_send_key(self, part: OutgoingPart) -> str:
         return f"own {part.key}"
+
+
+class WithFiles(RecordingAdapter):
+    """Has files, except those that never come."""
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        if file.name == NEVER:
+            await asyncio.Event().wait()
+        return Attachment(name=file.name, mime=file.mime, body=file.reference.encode())
 
 
 class Unreliable:
@@ -265,6 +276,22 @@ async def named(world: World) -> Work:
     return Work(cause, done)
 
 
+async def fetched(world: World) -> Work:
+    """Somebody sends a file, which is fetched."""
+    receipts: list[Receipt] = []
+
+    async def cause() -> None:
+        files = (RemoteFile(reference=fresh(), name="a.txt", mime="text/plain"),)
+        receipts.append(await say(world, f"hello {fresh()}", files=files))
+
+    def done(tx: Transaction) -> bool:
+        session = receipts[0].session
+        assert session
+        return isinstance(messages.get(tx, session, 1).parts[1], File) and answered(receipts[0])(tx)
+
+    return Work(cause, done)
+
+
 async def spoken(world: World) -> Work:
     """Somebody sends a sound, which is written down."""
     name, receipts = fresh(), list[Receipt]()
@@ -286,6 +313,8 @@ async def spoken(world: World) -> Work:
 TURN_WRITES: Mapping[str, NodeWrite] = {
     "delivery.part": NodeWrite(parts, step=LEASES, limit=6, retried=False),
     "delivery.key": NodeWrite(said("hello"), step=LEASES, adapter=OwnKeys, able=KEYED, retried=False),
+    "downloads.claim": NodeWrite(fetched, step=SWEEPS, adapter=WithFiles),
+    "downloads.settle": NodeWrite(fetched, step=SWEEPS, adapter=WithFiles),
     "turn.fail": NodeWrite(said("!fail", TurnState.FAILED)),
     "turn.transcript": NodeWrite(spoken),
     "turn.cancel": NodeWrite(cancelled),
@@ -310,7 +339,13 @@ IDLE = msgspec.structs.replace(
 OLD_GO = msgspec.structs.replace(AT_ONCE, keep=Retention(sessions={"*": 50 * DAY}))
 
 
-def old(table: str, made: Callable[[World], Awaitable[object]], *, policy: Policy = AT_ONCE) -> NodeWrite:
+def old(
+    table: str,
+    made: Callable[[World], Awaitable[object]],
+    *,
+    policy: Policy = AT_ONCE,
+    adapter: type[RecordingAdapter] = RecordingAdapter,
+) -> NodeWrite:
     """Something is made that is forgotten after a season."""
 
     def keys(tx: Transaction) -> set[str]:
@@ -323,12 +358,16 @@ def old(table: str, made: Callable[[World], Awaitable[object]], *, policy: Polic
         assert fresh_ones
         return Work(after(world, 100 * DAY), lambda tx: not keys(tx) & fresh_ones)
 
-    return NodeWrite(begin, step=HOUR.total_seconds(), policy=policy)
+    return NodeWrite(begin, step=HOUR.total_seconds(), policy=policy, adapter=adapter)
 
 
 async def exchange(world: World) -> None:
     receipt = await say(world, "hello")
     await world.until(answered(receipt))
+
+
+async def lost_file(world: World) -> None:
+    await say(world, f"hello {fresh()}", files=(RemoteFile(reference=fresh(), name=NEVER),))
 
 
 async def reserved(world: World) -> None:
@@ -496,6 +535,7 @@ async def abandoned_delivery(world: World) -> Work:
 SWEEP_WRITES: Mapping[str, NodeWrite] = {
     "inbox.trim": old("inbox", exchange),
     "feed.trim": old("changes", exchange),
+    "downloads.give_up": old("downloads", lost_file, adapter=WithFiles),
     "gates.trim": old("gates", gate),
     "previews.trim": old("previews", preview),
     "reserved.trim": old("cursors", reserved),

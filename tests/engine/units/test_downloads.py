@@ -13,13 +13,12 @@ from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Pause, Scenes, World, i
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.messages import File, Image, Message, Role, Text
-from keryx.core.ports.adapter import AdapterContext, InboundMessage, SupportsDownloads
+from keryx.core.ports.adapter import AdapterContext, Capabilities, InboundMessage, SupportsDownloads
 from keryx.core.ports.agent import TextDelta
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import adapter_listener
 from keryx.engine.policy import MediaLimits
-from keryx.engine.units import downloads
 from keryx.store import messages
 from keryx.store.db import Transaction
 from keryx.testing import RecordingAdapter
@@ -30,8 +29,8 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(32)
 class Files(RecordingAdapter):
     """A platform whose files come when the test lets them."""
 
-    def __init__(self) -> None:
-        super().__init__(FAKE)
+    def __init__(self, capabilities: Capabilities = Capabilities(threads=True)) -> None:
+        super().__init__(FAKE, capabilities=capabilities)
         self.bodies: dict[str, bytes | Exception] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
@@ -110,6 +109,19 @@ async def test_a_file_that_takes_too_long_becomes_a_sentence(begin: Begin) -> No
     platform.say(with_files("look", "a"))
     await platform.wait_for(1)
     assert platform.texts == ["look\n\n[a.png could not be fetched: it took too long]"]
+
+
+async def test_typing_is_shown_while_a_file_takes_long(begin: Begin) -> None:
+    platform = Files(Capabilities(threads=True, typing=True))
+    gate = platform.hold("a")
+    world = await begin(adapters=[platform])
+    platform.say(with_files("look", "a"))
+    await world.eventually(lambda: bool(platform.asked))
+    assert not platform.typing_targets
+    await world.flow(world.eventually(lambda: len(platform.typing_targets) == 2))
+    gate.set()
+    await platform.wait_for(1)
+    assert {target.chat for target in platform.typing_targets} == {"1"}
 
 
 async def test_a_file_beyond_the_limit_becomes_a_sentence(begin: Begin) -> None:
@@ -229,9 +241,7 @@ async def test_a_platform_that_is_gone_does_not_hold_a_turn_for_ever(begin: Begi
     world = await begin(adapters=[platform])
     platform.say(with_files("look", "a"))
     await world.until(has(1))
-    world.advance(timedelta(hours=25))
-    assert await world.write(downloads.give_up_old) == 1
-    await platform.wait_for(1)
+    await world.flow(platform.wait_for(1), step=3600)
     assert platform.texts == ["look\n\n[a.png could not be fetched: it was not fetched within a day]"]
 
 

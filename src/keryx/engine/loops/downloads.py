@@ -14,9 +14,11 @@ from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, SupportsDownloads
 from keryx.core.texts import Phrase
 from keryx.engine import media, plugins
+from keryx.engine.loops.previews import TYPING_INTERVAL
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import MediaLimits
 from keryx.engine.units import downloads
+from keryx.plugin_thread import guard_plugin
 from keryx.store import downloads as store
 from keryx.store.db import Database, Work
 from keryx.store.downloads import Download
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=5))
+_RETRY_DELAY = timedelta(seconds=1)
+_TYPING_TIMEOUT_SECONDS = 5
 # What a process leaves behind that ends on another machine is noticed by looking.
 _LOOK_AGAIN = timedelta(seconds=30)
 
@@ -52,7 +56,8 @@ class Downloader:
         self._storage = storage
         self._limits = limits
         self._lease = lease
-        self._active = 0
+        # The positions of the files that are being fetched.
+        self._active: set[int] = set()
         self._work = WakeSignal()
 
     def look_again(self) -> None:
@@ -64,36 +69,23 @@ class Downloader:
         adapter = self._adapter
         if not isinstance(adapter, SupportsDownloads):
             return
-        self._active = 0
-        await self._release_own()
+        self._active.clear()
         async with anyio.create_task_group() as group:
             while True:
                 seen = self._work.count
                 claimed: list[Download] = []
                 at: datetime | None = None
-                if free := self._limits.at_once - self._active:
+                if free := self._limits.at_once - len(self._active):
                     try:
                         claimed, at = await self._claim(free)
                     except KeryxError as exc:
                         log.warning("cannot look for files to fetch now: %s", exc)
+                        at = self._clock.now() + _RETRY_DELAY
                 for download in claimed:
-                    self._active += 1
+                    self._active.add(download.position)
                     group.start_soon(self._fetch, adapter, download)
                 latest = self._clock.now() + _LOOK_AGAIN
                 await wait_until(self._work, seen, self._clock, min(at or latest, latest))
-
-    async def _release_own(self) -> None:
-        """Give back what this process claimed before its adapter failed."""
-        release = partial(
-            store.release_all,
-            worker=self._worker,
-            platform=self._adapter.platform,
-            account=self._adapter.account,
-        )
-        try:
-            await self._database.write("downloads.release", release)
-        except KeryxError as exc:
-            log.warning("cannot give back files that were to be fetched: %s", exc)
 
     async def _claim(self, most: int) -> tuple[list[Download], datetime | None]:
         """Take files to fetch, and return when to look again for those that wait for another attempt."""
@@ -104,6 +96,7 @@ class Downloader:
             platform=adapter.platform,
             account=adapter.account,
             most=most,
+            active=frozenset(self._active),
             lease=self._lease,
         )
         return await self._database.write("downloads.claim", work)
@@ -111,18 +104,38 @@ class Downloader:
     async def _fetch(self, adapter: SupportsDownloads, download: Download) -> None:
         """Fetch a file and put it, or what became of it, into its message. While the store is not available, repeat it."""
         try:
-            for failures in count(1):
-                try:
-                    work = await self._try_fetch(adapter, download)
-                    await self._database.write("downloads.settle", work)
-                except KeryxError as exc:
-                    log.warning("cannot record what became of a file: %s", exc)
-                    await self._clock.sleep(_BACKOFF.seconds(failures))
-                else:
-                    return
+            async with anyio.create_task_group() as group:
+                if self._adapter.capabilities.typing:
+                    group.start_soon(self._show_typing, download)
+                await self._fetch_and_record(adapter, download)
+                group.cancel_scope.cancel()
         finally:
-            self._active -= 1
+            self._active.discard(download.position)
             self._work.signal()
+
+    async def _show_typing(self, download: Download) -> None:
+        """Show that a message is being worked on while its file takes long."""
+        while True:
+            await self._clock.sleep(TYPING_INTERVAL.total_seconds())
+            try:
+                find = partial(downloads.find_typing_target, download=download)
+                target = await self._database.read("downloads.typing", find)
+                if target is not None:
+                    with anyio.fail_after(_TYPING_TIMEOUT_SECONDS), guard_plugin():
+                        await self._adapter.typing(target)
+            except Exception as exc:  # noqa: BLE001 an optional hint
+                log.debug("typing on %s failed: %r", self._adapter.platform, exc)
+
+    async def _fetch_and_record(self, adapter: SupportsDownloads, download: Download) -> None:
+        for failures in count(1):
+            try:
+                work = await self._try_fetch(adapter, download)
+                await self._database.write("downloads.settle", work)
+            except KeryxError as exc:
+                log.warning("cannot record what became of a file: %s", exc)
+                await self._clock.sleep(_BACKOFF.seconds(failures))
+            else:
+                return
 
     async def _try_fetch(self, adapter: SupportsDownloads, download: Download) -> Work[None]:
         """Return the unit of work that records the outcome of one attempt."""

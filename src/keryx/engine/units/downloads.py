@@ -1,16 +1,18 @@
 """Files that are fetched after their message is stored: placeholders, the claim of what to fetch, and its outcome. The turn of the message waits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
+from keryx.core.deliveries import Target
 from keryx.core.errors import NotFound
 from keryx.core.ids import TurnId, WorkerId
 from keryx.core.media import Media, RemoteFile, clean_name
 from keryx.core.messages import Message, Part, Parts, Text
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.texts import Phrase
+from keryx.core.turns import TurnState
 from keryx.engine.units import answers
 from keryx.store import downloads, messages, sessions, turns
 from keryx.store.db import Transaction
@@ -54,13 +56,35 @@ def _find_placeholders(parts: Parts, files: Sequence[RemoteFile]) -> int:
 
 
 def claim(
-    tx: Transaction, *, worker: WorkerId, platform: str, account: str, most: int, lease: timedelta
+    tx: Transaction,
+    *,
+    worker: WorkerId,
+    platform: str,
+    account: str,
+    most: int,
+    active: Collection[int],
+    lease: timedelta,
 ) -> tuple[list[Download], datetime | None]:
-    """Take files to fetch, and return when to look again for those that wait for another attempt."""
+    """Take files to fetch, and return when to look again for those that wait for another attempt. `active` are the positions
+    of those that the worker fetches already."""
     claimed = downloads.claim(
-        tx, worker, platform=platform, account=account, most=most, alive_since=tx.now - lease
+        tx,
+        worker,
+        platform=platform,
+        account=account,
+        most=most,
+        active=active,
+        alive_since=tx.now - lease,
     )
     return claimed, downloads.get_next_attempt_at(tx, platform=platform, account=account)
+
+
+def find_typing_target(tx: Transaction, download: Download) -> Target | None:
+    """Return where to show that the message of a file is being worked on, unless its turn waits no more or nothing may be sent
+    there now."""
+    turn = turns.find(tx, download.turn)
+    waits = turn is not None and turn.state is TurnState.QUEUED and answers.may_type(tx, turn)
+    return turn.reply if turn and waits else None
 
 
 def complete(tx: Transaction, download: Download, part: Media) -> None:
