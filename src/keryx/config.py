@@ -309,10 +309,10 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
             ids.parse_profile(name)
         return settings
     except WrongSetting as exc:
-        raise Invalid(_locate(exc, environ) + str(exc)) from exc
+        raise Invalid(_describe_error(exc, environ)) from exc
     except msgspec.ValidationError as exc:
         wrong = setting_errors.explain(str(exc), Settings, more=list_platforms(), hidden=["platforms"])
-        raise Invalid(_locate(wrong, environ) + str(wrong)) from exc
+        raise Invalid(_describe_error(wrong, environ)) from exc
 
 
 def find_unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -409,12 +409,12 @@ def _hide_secrets(value: Any, *, secret: bool = False) -> Any:
     return "***" if secret and not str(value).startswith(("env:", "file:")) else cast(object, value)
 
 
-def _locate(wrong: WrongSetting, environ: Mapping[str, str]) -> str:
-    """Return where a setting was written, to stand before what is wrong with it."""
+def _describe_error(wrong: WrongSetting, environ: Mapping[str, str]) -> str:
+    """Return what is wrong with a setting, and where it was written."""
     variables = _read_variables(environ).items()
     if variable := next((key for known, (key, _) in variables if known == wrong.name), None):
-        return f"{variable}: "
-    return setting_errors.locate(find_home(environ) / "keryx.toml", wrong)
+        return f"{variable}: {wrong}"
+    return setting_errors.describe(find_home(environ) / "keryx.toml", wrong)
 
 
 def find_home(environ: Mapping[str, str]) -> Path:

@@ -2,10 +2,12 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+
+import msgspec
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 _WRONG_WORD = re.compile(r"Invalid enum value '(.*)'\Z")
@@ -18,6 +20,7 @@ _TYPE_NAMES = {
     "array": "a list",
     "object": "a table",
 }
+_FIELD = re.compile(r"(\w+)(?:\.\w+)*(?=:| must )")
 _INDEX = re.compile(r"\[[^\]]*\]")
 _TOML_LINE = re.compile(r"""\s*(?:\[\[?\s*(?P<table>[^\]]+?)\s*\]|(?P<key>[\w."'-]+)\s*=)""")
 
@@ -54,6 +57,9 @@ def explain(
             place, f"{place} = {wrong[1]!r} is not known. Choose {', '.join(words)}.{meant}", wrong[1]
         )
     what = _EXPECTED.sub(lambda found: f"write {_TYPE_NAMES.get(found[1], found[1])}", what)
+    # A struct that checks several values together begins with the name of the wrong one.
+    if (field := _FIELD.match(what)) and field[1] in _list_fields(hint):
+        return WrongSetting(f"{place}.{field[0]}".removeprefix("."), f"{place}.{what}".removeprefix("."))
     return WrongSetting(place, f"{place}: {what}" if place else what)
 
 
@@ -63,21 +69,33 @@ def suggest(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{near[0]}?" if near else "; `keryx config example` shows every setting."
 
 
-def locate(path: Path, wrong: WrongSetting) -> str:
-    """Return where a setting is written in keryx.toml, to stand before what is wrong with it. Blocks."""
+def describe(path: Path, wrong: WrongSetting) -> str:
+    """Return what is wrong with a setting of keryx.toml, with the line where it is written. Blocks."""
     if not path.is_file():
-        return "the configuration is wrong: "
+        return f"the configuration is wrong: {wrong}"
     lines = list(_list_names_of_lines(path.read_text(encoding="utf-8")))
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, str, str]] = []
     parts = _INDEX.sub("", wrong.name).split(".")
     # Within an inline table there is only the line of the table.
     while parts and not found:
         pattern = r"\.".join("[^.]+" if part == "*" else re.escape(part) for part in parts)
-        found = [(number, line) for number, line, full in lines if re.fullmatch(pattern, full)]
+        found = [entry for entry in lines if re.fullmatch(pattern, entry[2])]
         parts.pop()
     written = re.compile(rf"(?<!\w){re.escape(wrong.word)}(?!\w)" if wrong.word else "")
-    number = next((number for number, line in found if written.search(line)), None)
-    return f"{path}, line {number}: " if number else f"{path}: "
+    for number, line, full in found:
+        if written.search(line):
+            return f"{path}, line {number}: {_name_tables(str(wrong), wrong.name, full)}"
+    return f"{path}: {wrong}"
+
+
+def _name_tables(text: str, name: str, full: str) -> str:
+    """Replace the stars for the names of tables by the names that are written."""
+    stars, names = name.rpartition(".")[0], full.rpartition(".")[0]
+    return text.replace(stars, names) if "*" in stars and stars.count(".") == names.count(".") else text
+
+
+def _list_fields(hint: Any) -> Collection[str]:
+    return get_type_hints(hint) if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else ()
 
 
 def _find_hint(kind: Any, where: str) -> Any:

@@ -135,12 +135,15 @@ def save_pairing(tx: Transaction, pairing: Pairing, code: CodeHash) -> None:
     )
 
 
-def list_open_pairings(tx: Transaction, *, profile: ProfileId, platform: str | None = None) -> list[Pairing]:
-    """The pairings that can still be approved, who asked first before the others."""
+def list_open_pairings(
+    tx: Transaction, *, profile: ProfileId | None, platform: str | None = None
+) -> list[Pairing]:
+    """The pairings that can still be approved, who asked first before the others; of one profile, or of all."""
     rows = tx.rows(
         f"""
         select {_PAIRING_ROWS.columns} from pairings
-        where profile = :profile and expires_at > :now and platform = coalesce(cast(:platform as text), platform)
+        where profile = coalesce(cast(:profile as text), profile) and expires_at > :now
+          and platform = coalesce(cast(:platform as text), platform)
         order by expires_at, person
         """,
         {"profile": profile, "platform": platform, "now": to_micros(tx.now)},
@@ -157,9 +160,9 @@ def find_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: 
     return _PAIRING_ROWS.decode_optional(row)
 
 
-def find_pairing_by_code(tx: Transaction, code: str, *, profile: ProfileId, platform: str) -> Pairing | None:
-    """The open pairing that a code belongs to."""
-    for pairing in list_open_pairings(tx, profile=profile, platform=platform):
+def find_pairing_by_code(tx: Transaction, code: str, *, platform: str) -> Pairing | None:
+    """The open pairing that a code belongs to, of any profile."""
+    for pairing in list_open_pairings(tx, profile=None, platform=platform):
         row = tx.row(
             "select salt, digest from pairings where profile = :profile and platform = :platform and person = :person",
             {"profile": pairing.profile, "platform": pairing.platform, "person": pairing.person},

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound, viewer
@@ -13,7 +14,7 @@ from keryx.core.access import AccessRule
 from keryx.core.errors import Forbidden, NotFound
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.sessions import SessionFilter
-from keryx.core.source import ChatType, Source
+from keryx.core.source import ChatType, Profile, Source, SourceRule
 from keryx.core.turns import BusyMode, TurnLimits, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
@@ -98,6 +99,21 @@ async def test_whoever_is_approved_is_told_and_may_talk(begin: Begin) -> None:
     assert turn.state is TurnState.DONE
     doorway = await world.hub.people.list_pairings(OPERATORS)
     assert (doorway.waiting, [g.person for g in doorway.granted]) == ([], ["ann"])
+
+
+@pytest.mark.engines(*Engine)
+async def test_a_code_lets_in_where_it_was_told_whatever_profile_the_operator_looks_at(begin: Begin) -> None:
+    work = Profile(rules=(SourceRule(platform=FAKE, chat="ann"),))
+    world = await begin(policy=msgspec.structs.replace(SHUT, profiles={"work": work}))
+    await world.hub.receive(knock())
+    await world.eventually(lambda: bool(world.fake.texts))
+    code = CODE.search(world.fake.texts[0])
+    assert code
+    grant = await world.hub.people.approve(OPERATORS, FAKE, code[1])
+    assert (grant.profile, grant.person) == ("work", "ann")
+    assert not (await world.hub.people.list_pairings(OPERATORS)).granted
+    said = await world.hub.receive(knock("may I?", event="again"))
+    assert (await world.settle(said)).profile == "work"
 
 
 async def test_a_code_is_good_for_one_platform_one_hour_and_one_use(begin: Begin) -> None:

@@ -65,7 +65,9 @@ async def approve(
     async with open_hub() as access:
         grant = await access.hub.people.approve(access.viewer, platform, code, operator=operator)
     rights = " as an operator" if grant.operator else ""
-    output.write_result(f"{grant.name or grant.person} may talk on {platform} now{rights}.", grant, json)
+    where = f", in the profile {grant.profile}" if grant.profile != access.viewer.profile else ""
+    who = grant.name or grant.person
+    output.write_result(f"{who} may talk on {platform} now{rights}{where}.", grant, json)
 
 
 @app.command

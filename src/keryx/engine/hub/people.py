@@ -88,9 +88,9 @@ class HubPeople(HubPart):
     def approve(
         self, tx: Transaction, viewer: Viewer, platform: str, code: str, *, operator: bool = False
     ) -> Grant:
-        """Grant access to the person who has this code. Raise `NotFound` for a wrong code."""
-        profile, by = viewer.profile, viewer.principal
-        return pairing.approve_pairing(tx, code, profile=profile, platform=platform, operator=operator, by=by)
+        """Grant access to the person who has this code, in the profile of the chat that was told the code. Raise
+        `NotFound` for a wrong code."""
+        return pairing.approve_pairing(tx, code, platform=platform, operator=operator, by=viewer.principal)
 
     @write_unit("people.deny")
     @_for_operator

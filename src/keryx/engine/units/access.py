@@ -199,36 +199,27 @@ def check_wrong_codes(tx: Transaction, key: str) -> None:
         raise Forbidden(Phrase("person.locked", count=MAX_WRONG_CODES))
 
 
-def approve_pairing(
-    tx: Transaction,
-    code: str,
-    *,
-    profile: ProfileId,
-    platform: str,
-    operator: bool,
-    by: PrincipalId,
-) -> Grant:
-    """Grant access to the person who got this code, and welcome them. Raise `NotFound` for a wrong code.
+def approve_pairing(tx: Transaction, code: str, *, platform: str, operator: bool, by: PrincipalId) -> Grant:
+    """Grant access to the person who got this code, in the profile where they got it, and welcome them. Raise `NotFound`
+    for a wrong code.
 
-    Only operators approve, and they may let in anybody, so wrong codes are not counted."""
-    access_store.lock_attempts(tx, build_lock_key(profile, platform))
-    pairing = access_store.find_pairing_by_code(tx, code, profile=profile, platform=platform)
-    if pairing is None:
+    Only the operator of this Keryx approves, and may let in anybody anywhere, so wrong codes are not counted."""
+    found = access_store.find_pairing_by_code(tx, code, platform=platform)
+    if found is not None:
+        access_store.lock_attempts(tx, build_lock_key(found.profile, platform))
+        # Another process may have approved it, or given out a new code, before the lock was held.
+        found = access_store.find_pairing_by_code(tx, code, platform=platform)
+    if found is None:
         raise NotFound(
             f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour at most, and the last one that a person was told counts"
         )
-    access_store.remove_pairing(tx, profile=profile, platform=platform, person=pairing.person)
+    profile, person = found.profile, found.person
+    access_store.remove_pairing(tx, profile=profile, platform=platform, person=person)
     grant = access_store.add_grant(
-        tx,
-        profile=profile,
-        platform=platform,
-        person=pairing.person,
-        name=pairing.name,
-        operator=operator,
-        by=by,
+        tx, profile=profile, platform=platform, person=person, name=found.name, operator=operator, by=by
     )
-    welcome = tx.texts.speak(pairing.language).say("person.welcome")
-    deliveries.enqueue(tx, pairing.target, welcome, of=Viewer(profile, OPERATOR))
+    welcome = tx.texts.speak(found.language).say("person.welcome")
+    deliveries.enqueue(tx, found.target, welcome, of=Viewer(profile, OPERATOR))
     return grant
 
 

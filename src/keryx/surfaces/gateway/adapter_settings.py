@@ -55,7 +55,7 @@ class AdapterSetup:
             variable = self.variable_name(wrong.name.removeprefix(f"{self.label}."))
             if self.environ.get(variable):
                 raise Invalid(f"{variable}: {wrong}") from exc
-            raise Invalid(setting_errors.locate(self.home / "keryx.toml", wrong) + str(wrong)) from exc
+            raise Invalid(setting_errors.describe(self.home / "keryx.toml", wrong)) from exc
 
     @property
     def label(self) -> str:
