@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.engine.world import World, inbound
+from tests.engine.world import World, inbound, viewer
 from tests.hostile import budget, corpus
 
 from keryx.core.errors import Invalid
@@ -103,3 +103,34 @@ async def test_every_text_is_received(world: World) -> None:
         assert receipt.session or receipt.reply is not None
     assert (await world.ask("hello", chat="2")).state.finished
     assert time.process_time() - began < SECONDS
+
+
+LONG_IDS = ("chat", "user", "thread", "scope", "parent_chat", "user_alt", "chat_alt", "message")
+
+
+@pytest.mark.parametrize("field", LONG_IDS)
+async def test_an_id_that_is_too_long_is_refused_on_every_engine(world: World, field: str) -> None:
+    """An index of PostgreSQL could not hold it, and SQLite would store it with every message."""
+    source = Source(platform="fake", chat="1", chat_type=ChatType.GROUP, user="ann")
+    with pytest.raises(Invalid, match="id of more than"):
+        await world.hub.receive(
+            inbound("hello", source=msgspec.structs.replace(source, **{field: "x" * 1_001}))
+        )
+    with pytest.raises(Invalid, match="id of an event"):
+        await world.hub.receive(msgspec.structs.replace(inbound("hello", source=source), event="e" * 1_001))
+
+
+async def test_long_names_are_cut(world: World) -> None:
+    source = Source(
+        platform="fake",
+        chat="g",
+        chat_type=ChatType.GROUP,
+        user="ann",
+        user_name="n" * 50_000,
+        chat_name="c" * 50_000,
+        topic="t" * 50_000,
+    )
+    receipt = await world.hub.receive(inbound("hello", source=source))
+    assert receipt.session
+    shown = await world.hub.open(viewer("ann"), receipt.session)
+    assert shown.messages[0].author == "n" * 200

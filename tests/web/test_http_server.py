@@ -315,7 +315,9 @@ async def test_a_head_that_comes_at_once_is_not_longer_than_any_other(head: byte
     ],
 )
 async def test_many_headers_and_two_lengths_are_refused(headers: bytes) -> None:
-    sent = b"POST /body HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n0\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n"
+    sent = (
+        b"POST /body HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n0\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
     async with serving() as port:
         reader, writer = await connect(port, sent)
         answer = await reader.read()

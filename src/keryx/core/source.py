@@ -11,7 +11,11 @@ import msgspec
 from keryx.core import codec, ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import DEFAULT_PROFILE, ProfileId
+from keryx.core.text import truncate
 
+MAX_ID_LENGTH = 1_000
+MAX_NAME_LENGTH = 200
+MAX_ROLES = 1_000
 _OLD_SCOPE = "guild_id"
 _WHATSAPP = "whatsapp"
 _ALIASED_PLATFORMS = frozenset({_WHATSAPP, "webhook"})
@@ -64,6 +68,25 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     def __post_init__(self) -> None:
         if self.profile != DEFAULT_PROFILE:
             ids.parse_profile(self.profile)
+
+
+def limit_lengths(source: Source) -> Source:
+    """Return a source whose names are short enough to be stored with every message. Raise `Invalid` for ids that are too
+    long: a part of one could be the id of another."""
+    ids_ = (source.chat, source.user, source.thread, source.account, source.scope, source.parent_chat)
+    others = (source.user_alt, source.chat_alt, source.message, *source.roles)
+    if max(len(id_ or "") for id_ in (*ids_, *others)) > MAX_ID_LENGTH or len(source.roles) > MAX_ROLES:
+        raise Invalid(
+            f"a message from {source.platform!r} has an id of more than {MAX_ID_LENGTH} characters, or more than"
+            f" {MAX_ROLES} roles"
+        )
+    names = (source.chat_name, source.user_name, source.topic, source.language)
+    if max(len(name or "") for name in names) <= MAX_NAME_LENGTH:
+        return source
+    chat_name, user_name, topic, language = (name and truncate(name, MAX_NAME_LENGTH) for name in names)
+    return msgspec.structs.replace(
+        source, chat_name=chat_name, user_name=user_name, topic=topic, language=language
+    )
 
 
 def encode(source: Source) -> str:

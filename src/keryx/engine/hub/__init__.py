@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from keryx.core.changes import Change
-from keryx.core.errors import NotFound, Unavailable
+from keryx.core.errors import Invalid, NotFound, Unavailable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
@@ -24,6 +24,7 @@ from keryx.core.sessions import (
     TitleBy,
     Viewer,
 )
+from keryx.core.source import MAX_ID_LENGTH, limit_lengths
 from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn
 from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
@@ -189,8 +190,13 @@ class Hub(HubPart):
 
     async def receive(self, inbound: InboundEvent) -> Receipt:
         """Return when the event is durable; a repeated event returns the first receipt."""
+        if len(inbound.event) > MAX_ID_LENGTH:
+            raise Invalid(f"the id of an event has more than {MAX_ID_LENGTH} characters")
+        placed = limit_lengths(inbound.source)
         if not isinstance(inbound, InboundMessage) or inbound.principal is None:
-            inbound = msgspec.structs.replace(inbound, source=self._policy.assign_profile(inbound.source))
+            placed = self._policy.assign_profile(placed)
+        if placed is not inbound.source:
+            inbound = msgspec.structs.replace(inbound, source=placed)
         session = command = reply = None
         if isinstance(inbound, InboundMessage):
             session, command = inbound.session, commands.parse_inbound(inbound)

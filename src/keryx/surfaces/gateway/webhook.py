@@ -15,6 +15,7 @@ import anyio
 import httpx
 import msgspec
 
+from keryx.core import codec
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Invalid, NotSent, Refused, Throttled, Unavailable, Uncertain
@@ -316,12 +317,12 @@ class WebhookAdapter:
         if self._context is None:
             return _build_error(503, "Keryx is starting: try again")
         try:
-            message = msgspec.convert(json.loads(request.body), WebhookMessage)
+            message = codec.loads(request.body, WebhookMessage)
             inbound = await self._add_files(parse(event, message, self.account), message.files)
             if message.alias:
                 await self._context.add_alias(inbound.source, message.alias)
             receipt = await self._context.receive(inbound)
-        except (ValueError, RecursionError, Invalid) as exc:
+        except (ValueError, Invalid) as exc:
             return _build_error(400, f"this is not a message: {exc}")
         except Unavailable:
             return _build_error(503, "nothing can be stored now: try again")
