@@ -97,6 +97,17 @@ def list_for_session(tx: Transaction, session: SessionId, *, unfinished: bool = 
     return _ROWS.decode_all(rows)
 
 
+def find_by_receipt(
+    tx: Transaction, session: SessionId, receipt: str, *, among: int = 200
+) -> Delivery | None:
+    """The newest delivery of a session with the platform's id of one of its parts, among the last few hundred."""
+    rows = tx.rows(
+        f"{_SELECT} where d.session = :session order by d.position desc limit :among",
+        {"session": session, "among": among},
+    )
+    return next((delivery for delivery in _ROWS.decode_all(rows) if receipt in delivery.receipts), None)
+
+
 def get_many(tx: Transaction, deliveries: Iterable[str]) -> list[Delivery]:
     """Those of these deliveries that exist, in no order."""
     rows = tx.rows(f"{_SELECT} where d.id {tx.in_names}", {"names": json.dumps(list(deliveries))})

@@ -16,7 +16,6 @@ from keryx.store import deliveries, inbox, messages, overheard, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.db import Transaction
 
-_MAX_DELIVERIES_SEARCHED = 200
 _MAX_MESSAGES_SEARCHED = 100
 
 
@@ -121,9 +120,8 @@ def apply_reaction(
         address = lanes.build_address(source, sharing=sharing, aliases=access.find_aliases(tx, source))
         lane = lane_store.find_locked(tx, address.key)
         if lane is not None and lane.session is not None:
-            sent = deliveries.list_for_session(tx, lane.session)[-_MAX_DELIVERIES_SEARCHED:]
-            if any(inbound.message in delivery.receipts for delivery in sent):
-                session = lane.session
+            sent = deliveries.find_by_receipt(tx, lane.session, inbound.message)
+            session = lane.session if sent else None
     if session is None:
         return Receipt(duplicate=False)
     key = "person.unreacted" if inbound.removed else "person.reacted"
@@ -142,8 +140,8 @@ def find_quote(tx: Transaction, session: SessionId, platform_id: str) -> str:
     message = messages.find_by_platform_id(tx, session, ids.escape(platform_id))
     if message is not None:
         return message.text
-    sent = deliveries.list_for_session(tx, session)[-_MAX_DELIVERIES_SEARCHED:]
-    return next((delivery.text for delivery in reversed(sent) if platform_id in delivery.receipts), "")
+    sent = deliveries.find_by_receipt(tx, session, platform_id)
+    return sent.text if sent else ""
 
 
 def _find_received(tx: Transaction, source: Source, event: str) -> Message | None:
