@@ -8,14 +8,14 @@ import pytest
 from tests.hostile import budget, corpus
 
 from keryx import markdown
-from keryx.core import codec, durations, media, messages, prompt, schedules, search, sessions, text
+from keryx.core import codec, durations, media, messages, prompt, schedules, search, sessions, source, text
 from keryx.core.changes import DraftChunk
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.search import snippets, tokens
 from keryx.engine.commands import command_table
 from keryx.engine.export import html_document
 from keryx.engine.export.redact import Redactor
-from keryx.markdown import html, matrix_html, plain, split, telegram_entities
+from keryx.markdown import html, matrix_html, plain, split, telegram_entities, whatsapp_markup
 from keryx.store.search import documents
 from keryx.surfaces.gateway.matrix import event_types
 from keryx.surfaces.web import request_schema
@@ -49,6 +49,7 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "plain text": lambda given: plain.render(markdown.parse(given)),
     "Telegram": telegram_entities.render_parts,
     "Matrix": matrix_html.render_parts,
+    "WhatsApp": whatsapp_markup.render_parts,
 }
 OTHERS: dict[str, Callable[[str], object]] = {
     "search tokens": tokens.tokenize,
@@ -66,6 +67,7 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "numbered titles": sessions.split_title_number,
     "quotes in a prompt": prompt.quote,
     "speakers": prompt.format_speaker,
+    "ids of WhatsApp": lambda given: source.normalize_user("whatsapp", given),
     "telephone numbers": lambda given: prompt.redact_phones(given, b"salt"),
     "slash commands": lambda given: command_table.parse(messages.text_parts(given)),
     "plans": messages.parse_plan,

@@ -16,6 +16,7 @@ from keryx.engine.policy import Policy, map_reach
 from keryx.store import deliveries
 from keryx.store.admin.verify import verify
 from keryx.store.changes import Scope
+from keryx.store.db import Transaction
 from keryx.testing import RecordingAdapter
 
 
@@ -126,7 +127,7 @@ async def test_a_repeated_failure_counts_once(begin: Begin) -> None:
 async def test_a_failure_waits_while_the_rest_is_being_sent(begin: Begin) -> None:
     world, _, delivery = await begin_with_answer(begin)
 
-    def put_back(tx: Any) -> None:
+    def put_back(tx: Transaction) -> None:
         tx.run("update deliveries set state = 'ready', not_before = 9000000000000000")
 
     await world.write(put_back)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.contracts.whatsapp import ANN, BEN, build_agent, build_cloud
 from tests.engine.world import AT_ONCE, OPERATORS, SECONDS, World
-from tests.fakes.whatsapp import CREATOR, TEMPLATE, FakeWhatsAppAgent, FakeWhatsAppCloud
+from tests.fakes.whatsapp import CREATOR, DISPLAY, GROUP, TEMPLATE, FakeWhatsAppAgent, FakeWhatsAppCloud
 
 from keryx.core.access import AccessRule
 from keryx.core.deliveries import Delivery, DeliveryState
@@ -158,6 +158,20 @@ async def test_access_by_number_holds_for_the_id_of_the_same_person(open_chat: O
     chat.whatsapp.write(ANN, "hello", phone=PHONE)
     await chat.reads(ANN, "hello")
     assert chat.whatsapp.texts(BEN) == []
+
+
+async def test_in_a_group_a_member_stays_one_person_and_answers_quote_the_question(open_chat: Open) -> None:
+    chat = await open_chat(access=AccessRule(allow=("*",), groups=("*",)))
+    mention = f"@{DISPLAY}"
+    chat.whatsapp.write(PHONE, "just talk", group=GROUP)
+    first = chat.whatsapp.write(PHONE, f"{mention} one", group=GROUP)
+    await chat.reads(GROUP, "one")
+    second = chat.whatsapp.write(ANN, f"{mention} two", phone=PHONE, group=GROUP)
+    await chat.reads(GROUP, "one", "one | two")
+    chat.whatsapp.write(BEN, f"{mention} three", group=GROUP)
+    await chat.reads(GROUP, "one", "one | two", "three")
+    assert [b.quotes for b in chat.whatsapp.bubbles[:2]] == [first, second]
+    assert await chat.count_lanes() == 2
 
 
 async def test_a_stranger_gets_a_code(open_chat: Open) -> None:

@@ -161,20 +161,25 @@ def make(setup: AdapterSetup) -> "WhatsAppCloudAdapter | WhatsAppAgentAdapter | 
     )
 
 
-class _TypingGuard:
-    """Lets typing through once per chat while it still shows, because each call counts against a limit."""
+class _TypingIndicator:
+    """Shows typing at the newest message of a chat, once while it still shows: each call counts against a limit."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(
+        self, api: WhatsAppApi, route: MessageRoute, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api = api
+        self._route = route
         self._now = now
-        self._until: dict[str, float] = {}
+        self._shown_until: dict[str, float] = {}
+        # By chat.
+        self.newest_messages: dict[str, str] = {}
 
-    def begin(self, chat: str, message: str) -> bool:
-        now, key = self._now(), f"{chat} {message}"
-        self._until = {name: until for name, until in self._until.items() if until > now}
-        if key in self._until:
-            return False
-        self._until[key] = now + _TYPING_SECONDS
-        return True
+    async def show(self, target: Target) -> None:
+        message, now = target.reply_to or self.newest_messages.get(target.chat, ""), self._now()
+        self._shown_until = {id_: until for id_, until in self._shown_until.items() if until > now}
+        if message and message not in self._shown_until:
+            self._shown_until[message] = now + _TYPING_SECONDS
+            await message_sender.send_typing(self._api, self._route, message)
 
 
 class WhatsAppCloudAdapter:
@@ -215,8 +220,7 @@ class WhatsAppCloudAdapter:
         self._me = WhatsAppIdentity(account=self.account, number=self.account)
         self._context: AdapterContext | None = None
         self._receiver: WhatsAppReceiver | None = None
-        self._last_messages: dict[str, str] = {}
-        self._typing = _TypingGuard(time.monotonic)
+        self._typing = _TypingIndicator(self._api, self._route)
         self.hook = Webhook(
             path=hook_path, handle=self._handle_request, methods=("GET", "POST"), limit=_MAX_POST_BYTES
         )
@@ -243,11 +247,11 @@ class WhatsAppCloudAdapter:
             self._api,
             context,
             media_path="",
+            newest_messages=self._typing.newest_messages,
             usernames=self._settings.usernames,
             answer_press=self._answer_press,
             invite=self._invite,
         )
-        self._receiver.last_messages = self._last_messages
         try:
             await self._check_number(context)
             await asyncio.Event().wait()
@@ -262,9 +266,7 @@ class WhatsAppCloudAdapter:
             await self._api.close()
 
     async def typing(self, target: Target) -> None:
-        message = target.reply_to or self._last_messages.get(target.chat, "")
-        if message and self._typing.begin(target.chat, message):
-            await message_sender.send_typing(self._api, self._route, message)
+        await self._typing.show(target)
 
     async def react(self, target: Target) -> None:
         await message_sender.react(self._api, self._route, target, _RECEIVED_REACTION)
@@ -320,7 +322,7 @@ class WhatsAppCloudAdapter:
         try:
             payload = msgspec.convert(json.loads(request.body), WhatsAppPayload)
         except (ValueError, RecursionError) as exc:
-            receiver.skip_payload(f"a post cannot be read: {exc}")
+            receiver.skip(f"a post cannot be read: {exc}")
             return WebhookResponse()
         try:
             await receiver.receive_payload(parse_payload(payload, self._me))
@@ -414,8 +416,7 @@ class WhatsAppAgentAdapter:
         self._me = WhatsAppIdentity(account=account)
         self._sends = RateWindow(settings.per_minute)
         self._polls = RateWindow(settings.polls_per_minute)
-        self._last_messages: dict[str, str] = {}
-        self._typing = _TypingGuard(time.monotonic)
+        self._typing = _TypingIndicator(self._api, self._route)
         self._link = LinkState.CONNECTING
         self.capabilities = Capabilities(
             typing=True,
@@ -435,10 +436,10 @@ class WhatsAppAgentAdapter:
             self._api,
             context,
             media_path="agent/v1/media/",
+            newest_messages=self._typing.newest_messages,
             answer_press=_ignore_press,
             invite=_invite_nobody,
         )
-        receiver.last_messages = self._last_messages
         self._link = LinkState.CONNECTING
         try:
             await self._poll(context, receiver)
@@ -451,9 +452,7 @@ class WhatsAppAgentAdapter:
             await self._api.close()
 
     async def typing(self, target: Target) -> None:
-        message = target.reply_to or self._last_messages.get(target.chat, "")
-        if message and self._typing.begin(target.chat, message):
-            await message_sender.send_typing(self._api, self._route, message)
+        await self._typing.show(target)
 
     def parts(self, text: str) -> Sequence[RenderedPart]:
         return message_sender.render_parts(text)

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _MAX_FETCHES = 4
 _FETCH_TIMEOUT_SECONDS = 120.0
+_MAX_CHATS = 10_000
 
 # Answers a press; and asks a person to write, because messages to them are held.
 AnswerPress: TypeAlias = Callable[[Source, str], Awaitable[None]]
@@ -38,6 +39,7 @@ class WhatsAppReceiver:
         context: AdapterContext,
         *,
         media_path: str,
+        newest_messages: dict[str, str],
         usernames: bool = False,
         answer_press: AnswerPress,
         invite: InvitePerson,
@@ -52,8 +54,7 @@ class WhatsAppReceiver:
         # By chat, so that posts that arrive at the same time do not overtake each other while files are fetched.
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reported_numbers: set[str] = set()
-        # The newest message of each chat, which typing is shown at.
-        self.last_messages: dict[str, str] = {}
+        self._newest_messages = newest_messages
         # The number of items that could not be read or were refused as invalid.
         self.skipped = 0
 
@@ -61,7 +62,7 @@ class WhatsAppReceiver:
         """Receive what a payload says, in order. Return only after everything is stored. Each event moves the stored
         position to its cursor."""
         for problem in payload.problems:
-            self._skip(problem)
+            self.skip(problem)
         for number in payload.other_numbers:
             self._report_number(number)
         for index, event in enumerate(payload.events):
@@ -69,10 +70,6 @@ class WhatsAppReceiver:
             lock = self._chats.setdefault(chat, asyncio.Lock())
             async with lock:
                 await self._receive(event, cursors[index] if cursors else None)
-
-    def skip_payload(self, why: str) -> None:
-        """Count a payload that cannot be read."""
-        self._skip(why)
 
     async def _receive(self, event: ParsedEvent, cursor: str | None) -> None:
         try:
@@ -82,7 +79,7 @@ class WhatsAppReceiver:
             inbound = await self._complete(event.inbound, event.files)
             receipt = await self._context.receive(msgspec.structs.replace(inbound, cursor=cursor))
         except Invalid as exc:
-            self._skip(str(exc))
+            self.skip(str(exc))
             return
         if isinstance(inbound, InboundMessage) and inbound.reply is not None:
             self._remember(inbound.reply.chat, inbound.reply.reply_to)
@@ -141,10 +138,11 @@ class WhatsAppReceiver:
                 )
 
     def _remember(self, chat: str, message: str) -> None:
-        self.last_messages.pop(chat, None)
-        self.last_messages[chat] = message
-        if len(self.last_messages) > 10_000:
-            self.last_messages.pop(next(iter(self.last_messages)))
+        """Note the newest message of a chat, for as many chats as are likely to be typed in."""
+        self._newest_messages.pop(chat, None)
+        self._newest_messages[chat] = message
+        if len(self._newest_messages) > _MAX_CHATS:
+            del self._newest_messages[next(iter(self._newest_messages))]
 
     def _report_number(self, number: str) -> None:
         if number not in self._reported_numbers:
@@ -153,6 +151,7 @@ class WhatsAppReceiver:
                 "a post of WhatsApp is about the number %s, which is not that of this account", number[:40]
             )
 
-    def _skip(self, why: str) -> None:
+    def skip(self, why: str) -> None:
+        """Count what cannot be read, and say so in the log."""
         self.skipped += 1
         log.warning("an item of WhatsApp is left out, %d so far: %s", self.skipped, why)

@@ -49,11 +49,11 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     if not token:
         raise Invalid("the token is missing")
     if answers.get("mode") == WhatsAppMode.AGENT:
-        return await _check_agent(token, answers, dialog)
+        return await _check_agent(token, answers)
     return await _check_cloud(token, answers, dialog)
 
 
-async def _check_agent(token: str, answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
+async def _check_agent(token: str, answers: Mapping[str, str]) -> SetupOutcome:
     url = answers.get("base_url", "")
     api = WhatsAppApi(token, check_url("base_url", url or AGENT_URL))
     try:
@@ -73,7 +73,7 @@ async def _check_agent(token: str, answers: Mapping[str, str], dialog: SetupDial
         steps=(
             "start Keryx, or start it again: keryx serve",
             "write to the agent in WhatsApp",
-            f"it answers with a code; let yourself in: keryx pairing approve {dialog.label} CODE --operator",
+            f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
         ),
         note="WhatsApp lets an agent talk with its creator only, and takes 12 messages a minute from it.",
     )
