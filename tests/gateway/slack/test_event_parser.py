@@ -128,6 +128,38 @@ def test_an_edit_names_the_message_and_keeps_its_thread() -> None:
     assert inbound.source.thread == "1700000000.000100"
 
 
+def test_the_edit_of_a_question_belongs_to_the_thread_that_it_began() -> None:
+    before = {"type": "message", "user": "U1", "text": "<@U0BOT> hi", "ts": "1700000000.000100"}
+    after = {
+        **before,
+        "text": "hi",
+        "thread_ts": before["ts"],
+        "edited": {"user": "U1", "ts": "1700000009.000000"},
+    }
+    event = {"type": "message", "subtype": "message_changed", "message": after, "previous_message": before}
+    assert parse_message({**event, "channel": "C1"}, follows_thread=True).source.thread == before["ts"]
+    assert parse_message({**event, "channel": "C1"}).source.thread is None
+    assert parse_message({**event, "channel": "D1"}).source.thread is None
+
+
+def test_a_forwarded_message_is_told_with_its_author() -> None:
+    share = {
+        "is_share": True,
+        "author_name": "Ben",
+        "text": "see <#C1>",
+        "files": [{"id": "F1", "name": "a"}],
+    }
+    link = {"from_url": "https://x.org", "title": "X", "text": "a page"}
+    found = parse({**DIRECT, "text": "what is this?", "attachments": [share, link]})
+    assert isinstance(found, ParsedSlackMessage)
+    assert get_text(found.inbound) == "what is this?\n\nForwarded from Ben:\nsee #general"
+    assert [file.name for file in found.files] == ["a"]
+    assert get_text(parse_message({**DIRECT, "text": "", "attachments": [share]})).startswith(
+        "Forwarded from Ben"
+    )
+    assert get_text(parse_message({**DIRECT, "text": "", "attachments": [link]})) == "a page"
+
+
 def test_changes_that_are_no_edits_say_nothing() -> None:
     message = {"type": "message", "user": "U1", "text": "https://x.org", "ts": "1.000001"}
     changed = {"type": "message", "subtype": "message_changed", "channel": "D1", "ts": "2.000001"}

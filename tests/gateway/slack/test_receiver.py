@@ -49,6 +49,13 @@ async def test_a_thread_is_followed_after_a_mention_and_after_a_restart(workspac
     await again.adapter.close()
 
 
+async def test_an_edit_that_takes_the_mention_away_is_still_in_its_thread(workspace: Workspace) -> None:
+    root = workspace.slack.mention("hi", both=False)
+    workspace.slack.rewrite("hello", ts=root, channel=CHANNEL)
+    first, edit = await workspace.hear(2)
+    assert (edit.edits, edit.source.thread, edit.addressed) == (root, first.source.thread, True)
+
+
 async def test_answers_go_to_the_channel_where_that_is_set() -> None:
     with FakeSlack() as slack:
         workspace = Workspace(slack, replies=ReplyPlace.CHANNEL)

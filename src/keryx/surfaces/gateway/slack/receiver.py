@@ -168,10 +168,10 @@ class SlackReceiver:
     async def _receive_message(self, event: SlackEvent) -> None:
         if event_parser.is_own(event.message or event.previous_message or event, self._parser_context.me):
             return
-        thread = event_parser.find_thread(event)
-        context = await self._build_context(
-            event_parser.find_named_ids(event), follows=await self._follows(event.channel, thread)
-        )
+        # The edit of a question belongs to the thread that the question began.
+        begun = event.message.ts if event.message else ""
+        follows = await self._follows(event.channel, event_parser.find_thread(event) or begun)
+        context = await self._build_context(event_parser.find_named_ids(event), follows=follows)
         match event_parser.parse_message(event, context):
             case InboundDeletion() as deletion:
                 await self._context.receive(deletion)
