@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.messages import Text
@@ -109,6 +111,18 @@ def test_talk_that_is_not_meant_for_the_agent_stays_in_the_channel() -> None:
 )
 def test_mentions_and_links_become_readable(written: str, read: str) -> None:
     assert get_text(parse_message({**DIRECT, "text": written})) == read
+
+
+@given(
+    st.lists(
+        st.sampled_from(["<", ">", "|", "@", "#", "!", "^", "U2", "C1", "&lt;", "!new", "\n", " "])
+        | st.text(max_size=3)
+    )
+)
+def test_any_text_can_be_read(pieces: list[str]) -> None:
+    written = "".join(pieces)
+    found = parse({**MESSAGE, "text": f"x{written}", "attachments": [{"is_share": True, "text": written}]})
+    assert isinstance(found, ParsedSlackMessage)
 
 
 def test_an_edit_names_the_message_and_keeps_its_thread() -> None:

@@ -17,9 +17,11 @@ from tests.gateway.slack.workspace import (
     until,
 )
 
+from keryx.core.errors import Invalid
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     InboundEvent,
+    InboundMessage,
     Receipt,
 )
 from keryx.core.questions import Button
@@ -124,6 +126,21 @@ async def test_a_slash_command_is_shown_with_its_reply(workspace: Workspace) -> 
     [event] = await workspace.hear(then=lambda: workspace.slack.acks)
     assert event.parts == (Text("/new"),)
     assert workspace.slack.acks[0]["payload"] == {"response_type": "in_channel"}
+
+
+async def test_an_event_that_the_engine_refuses_blocks_nothing(workspace: Workspace) -> None:
+    async def receive(inbound: InboundEvent) -> Receipt:
+        if not isinstance(inbound, InboundMessage):
+            raise Invalid("this cannot be")
+        return Receipt(duplicate=False)
+
+    workspace.context.set_receive(receive)
+    said = workspace.slack.say("hello")
+    workspace.slack.react("+1", ts=said)
+    workspace.slack.unsay(ts=said)
+    workspace.slack.say("again")
+    await workspace.hear(2, then=lambda: not workspace.slack.waiting)
+    assert workspace.slack.connections_opened == 1
 
 
 async def test_own_messages_start_nothing(workspace: Workspace) -> None:

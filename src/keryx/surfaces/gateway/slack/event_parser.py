@@ -220,7 +220,7 @@ def make_readable(text: str, context: SlackContext) -> str:
 
     def replace(found: re.Match[str]) -> str:
         body, _, label = found[1].partition("|")
-        match body[0]:
+        match body[:1]:
             case "@":
                 return f"@{context.names.get(body[1:]) or label.lstrip('@') or body[1:]}"
             case "#":
@@ -332,7 +332,8 @@ def _describe_attachments(message: SlackMessage, context: SlackContext, *, alone
     for attachment in message.attachments:
         text = make_readable(attachment.text or attachment.fallback or "", context).strip()
         if attachment.forwarded:
-            texts.append(f"Forwarded from {attachment.author_name or 'somebody'}:\n{text}")
+            author = " ".join((attachment.author_name or "somebody").split())
+            texts.append(f"Forwarded from {author}:\n{text}")
         elif alone and text:
             texts.append(text)
     return texts

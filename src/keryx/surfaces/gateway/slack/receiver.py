@@ -11,7 +11,7 @@ import msgspec
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Text
-from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundMessage
+from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundEvent, InboundMessage
 from keryx.surfaces.gateway.slack import event_parser
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_parser import ParsedSlackMessage, RemoteSlackFile, SlackContext
@@ -174,7 +174,7 @@ class SlackReceiver:
         context = await self._build_context(event_parser.find_named_ids(event), follows=follows)
         match event_parser.parse_message(event, context):
             case InboundDeletion() as deletion:
-                await self._context.receive(deletion)
+                await self._store(deletion)
             case ParsedSlackMessage(inbound=inbound, files=files):
                 await self._receive_parsed(inbound, files)
             case None:
@@ -207,7 +207,7 @@ class SlackReceiver:
         thread = await self._threads.find(item.channel, item.ts) if item else ""
         reaction = event_parser.parse_reaction(event, context, thread)
         if reaction is not None:
-            await self._context.receive(reaction)
+            await self._store(reaction)
 
     async def _greet(self, thread: AssistantThread) -> None:
         """A person has opened the assistant: suggest prompts, and name the conversation after its first message."""
@@ -237,8 +237,8 @@ class SlackReceiver:
         while len(self._followed) > _MAX_KNOWN_THREADS:
             self._followed.popitem(last=False)
 
-    async def _store(self, inbound: InboundMessage) -> str | None:
-        """Hand a message to the engine and return its reply. One that the engine refuses as invalid is skipped."""
+    async def _store(self, inbound: InboundEvent) -> str | None:
+        """Hand an event to the engine and return its reply. One that the engine refuses as invalid is skipped."""
         try:
             return (await self._context.receive(inbound)).reply
         except Invalid as exc:
