@@ -175,7 +175,7 @@ class FakeSlack(WireFake):
 
     def __enter__(self) -> "FakeSlack":
         super().__enter__()
-        self._socket = serve(self._serve_socket, "127.0.0.1", 0, close_timeout=0.2)
+        self._socket = serve(self._serve_socket, "127.0.0.1", 0, close_timeout=0.2, ping_interval=None)
         threading.Thread(target=self._socket.serve_forever, daemon=True).start()
         return self
 

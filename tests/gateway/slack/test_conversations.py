@@ -153,6 +153,28 @@ async def test_a_long_answer_is_streamed_to_its_thread(open_talk: Open) -> None:
     assert [status["status"] for status in talk.slack.statuses] == [STATUS]
 
 
+async def test_a_stream_whose_start_was_lost_becomes_the_answer(open_talk: Open) -> None:
+    pause = Pause()
+    talk = await open_talk({"count": [TextDelta("**One** "), pause, TextDelta("two.")]})
+    talk.slack.lost.add("chat.startStream")
+    talk.slack.mention("count", both=False)
+    await pause.reached()
+    await talk.world.flow(talk.until(lambda: talk.slack.posts), step=0.5)
+    pause.go_on()
+    await talk.world.flow(talk.reads("**One** two.", channel=CHANNEL), step=0.5)
+    [post] = talk.slack.posts
+    assert not post.streaming and post.methods[0] == "chat.startStream"
+
+
+async def test_an_answer_whose_receipt_was_lost_is_not_repeated(open_talk: Open) -> None:
+    talk = await open_talk()
+    talk.slack.lost.add("chat.postMessage")
+    talk.slack.say("hello")
+    talk.slack.say("again")
+    await talk.world.flow(talk.reads("answer to hello", "answer to again"), step=0.5)
+    assert talk.slack.count_calls("conversations.history") == 1
+
+
 async def test_a_question_has_buttons_that_its_answer_replaces(open_talk: Open) -> None:
     async def ask(context: TurnContext) -> None:
         await context.ask(Question(key="1", title="May I look?"))

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.messages import Text
@@ -111,6 +113,18 @@ def test_mentions_and_links_become_readable(written: str, read: str) -> None:
     assert get_text(parse_message({**DIRECT, "text": written})) == read
 
 
+@given(
+    st.lists(
+        st.sampled_from(["<", ">", "|", "@", "#", "!", "^", "U2", "C1", "&lt;", "!new", "\n", " "])
+        | st.text(max_size=3)
+    )
+)
+def test_any_text_can_be_read(pieces: list[str]) -> None:
+    written = "".join(pieces)
+    found = parse({**MESSAGE, "text": f"x{written}", "attachments": [{"is_share": True, "text": written}]})
+    assert isinstance(found, ParsedSlackMessage)
+
+
 def test_an_edit_names_the_message_and_keeps_its_thread() -> None:
     before = {"type": "message", "user": "U1", "text": "helo", "ts": "1700000000.000100"}
     after = {**before, "text": "<@U0BOT> hello", "edited": {"user": "U1", "ts": "1700000009.000000"}}
@@ -126,6 +140,38 @@ def test_an_edit_names_the_message_and_keeps_its_thread() -> None:
     assert (inbound.edits, get_text(inbound)) == ("1700000000.000100", "hello")
     assert inbound.event == "C1.1700000000.000100.edit.1700000009.000000"
     assert inbound.source.thread == "1700000000.000100"
+
+
+def test_the_edit_of_a_question_belongs_to_the_thread_that_it_began() -> None:
+    before = {"type": "message", "user": "U1", "text": "<@U0BOT> hi", "ts": "1700000000.000100"}
+    after = {
+        **before,
+        "text": "hi",
+        "thread_ts": before["ts"],
+        "edited": {"user": "U1", "ts": "1700000009.000000"},
+    }
+    event = {"type": "message", "subtype": "message_changed", "message": after, "previous_message": before}
+    assert parse_message({**event, "channel": "C1"}, follows_thread=True).source.thread == before["ts"]
+    assert parse_message({**event, "channel": "C1"}).source.thread is None
+    assert parse_message({**event, "channel": "D1"}).source.thread is None
+
+
+def test_a_forwarded_message_is_told_with_its_author() -> None:
+    share = {
+        "is_share": True,
+        "author_name": "Ben",
+        "text": "see <#C1>",
+        "files": [{"id": "F1", "name": "a"}],
+    }
+    link = {"from_url": "https://x.org", "title": "X", "text": "a page"}
+    found = parse({**DIRECT, "text": "what is this?", "attachments": [share, link]})
+    assert isinstance(found, ParsedSlackMessage)
+    assert get_text(found.inbound) == "what is this?\n\nForwarded from Ben:\nsee #general"
+    assert [file.name for file in found.files] == ["a"]
+    assert get_text(parse_message({**DIRECT, "text": "", "attachments": [share]})).startswith(
+        "Forwarded from Ben"
+    )
+    assert get_text(parse_message({**DIRECT, "text": "", "attachments": [link]})) == "a page"
 
 
 def test_changes_that_are_no_edits_say_nothing() -> None:

@@ -17,9 +17,11 @@ from tests.gateway.slack.workspace import (
     until,
 )
 
+from keryx.core.errors import Invalid
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     InboundEvent,
+    InboundMessage,
     Receipt,
 )
 from keryx.core.questions import Button
@@ -47,6 +49,13 @@ async def test_a_thread_is_followed_after_a_mention_and_after_a_restart(workspac
     [event] = await again.hear()
     assert event.addressed
     await again.adapter.close()
+
+
+async def test_an_edit_that_takes_the_mention_away_is_still_in_its_thread(workspace: Workspace) -> None:
+    root = workspace.slack.mention("hi", both=False)
+    workspace.slack.rewrite("hello", ts=root, channel=CHANNEL)
+    first, edit = await workspace.hear(2)
+    assert (edit.edits, edit.source.thread, edit.addressed) == (root, first.source.thread, True)
 
 
 async def test_answers_go_to_the_channel_where_that_is_set() -> None:
@@ -119,6 +128,21 @@ async def test_a_slash_command_is_shown_with_its_reply(workspace: Workspace) -> 
     assert workspace.slack.acks[0]["payload"] == {"response_type": "in_channel"}
 
 
+async def test_an_event_that_the_engine_refuses_blocks_nothing(workspace: Workspace) -> None:
+    async def receive(inbound: InboundEvent) -> Receipt:
+        if not isinstance(inbound, InboundMessage):
+            raise Invalid("this cannot be")
+        return Receipt(duplicate=False)
+
+    workspace.context.set_receive(receive)
+    said = workspace.slack.say("hello")
+    workspace.slack.react("+1", ts=said)
+    workspace.slack.unsay(ts=said)
+    workspace.slack.say("again")
+    await workspace.hear(2, then=lambda: not workspace.slack.waiting)
+    assert workspace.slack.connections_opened == 1
+
+
 async def test_own_messages_start_nothing(workspace: Workspace) -> None:
     workspace.slack.say("mine", user=BOT_USER, bot_id=BOT_ID)
     workspace.slack.say("hello")
@@ -142,10 +166,14 @@ async def test_events_go_to_the_account_of_their_workspace() -> None:
         slack.team = "T0000001"
         slack.say("for one")
         await one.context.wait_for(1, seconds=SECONDS)
+        # What is for no account is not acknowledged, and holds up nothing.
         slack.team = "T0000003"
         slack.say("for nobody")
-        await until(lambda: not slack.waiting)
+        slack.team = "T0000001"
+        slack.say("for one again")
+        await one.context.wait_for(2, seconds=SECONDS)
+        await until(lambda: len(slack.waiting) == 1)
         for task in tasks:
             await cancel(task)
-        assert [len(w.context.events) for w in (one, two)] == [1, 1]
+        assert [len(w.context.events) for w in (one, two)] == [2, 1]
         assert {e.source.scope for e in two.context.events} == {"T0000002"}

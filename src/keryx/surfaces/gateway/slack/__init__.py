@@ -37,7 +37,7 @@ from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.slack.payloads import EventCallback, SlackIdentity
 from keryx.surfaces.gateway.slack.post_sender import SlackSender
-from keryx.surfaces.gateway.slack.receiver import RECEIVERS, SlackReceiver
+from keryx.surfaces.gateway.slack.receiver import RECEIVERS, SlackReceiver, WorkspaceUnknown
 from keryx.surfaces.gateway.slack.socket_mode import COMMAND_RESPONSE, Sleep, SocketMode
 from keryx.surfaces.gateway.slack.token_file import RotatedToken
 from keryx.surfaces.gateway.slack.web_api import (
@@ -324,7 +324,7 @@ class SlackAdapter:
                 await receiver.receive_event(request.body)
             else:
                 return await self._handle_form(receiver, request.body)
-        except Unavailable:
+        except (Unavailable, WorkspaceUnknown):
             return WebhookResponse(status=503)
         return WebhookResponse()
 

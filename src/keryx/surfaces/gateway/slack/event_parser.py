@@ -118,8 +118,8 @@ def find_named_ids(event: SlackEvent) -> set[str]:
 def find_thread(event: SlackEvent) -> str:
     """Return the thread that a message was written in, or "" for a message that may begin one."""
     message = event.message or event.previous_message or event
-    thread = message.thread_ts or ""
-    return "" if thread == message.ts and not _is_direct(event.channel) else thread
+    # The first message of a thread gets this field when somebody replies to it.
+    return message.thread_ts if message.thread_ts and message.thread_ts != message.ts else ""
 
 
 def is_own(message: SlackMessage, me: SlackIdentity) -> bool:
@@ -220,7 +220,7 @@ def make_readable(text: str, context: SlackContext) -> str:
 
     def replace(found: re.Match[str]) -> str:
         body, _, label = found[1].partition("|")
-        match body[0]:
+        match body[:1]:
             case "@":
                 return f"@{context.names.get(body[1:]) or label.lstrip('@') or body[1:]}"
             case "#":
@@ -282,7 +282,8 @@ def _parse_content(
     mention = f"<@{context.me.user_id}"
     mentioned = f"{mention}>" in raw or f"{mention}|" in raw
     text = _extract_text(raw, message, context)
-    files = tuple(_describe_file(file) for file in message.files)
+    forwarded = [attachment for attachment in message.attachments if attachment.forwarded]
+    files = tuple(map(_describe_file, (*message.files, *(file for a in forwarded for file in a.files))))
     if not text and not files:
         return None
     direct, thread = _is_direct(event.channel), find_thread(event)
@@ -317,11 +318,25 @@ def _extract_text(raw: str, message: SlackMessage, context: SlackContext) -> str
     """Return the readable text without a mention of Keryx at its beginning, and with a command by its name in Keryx."""
     stripped = re.sub(rf"\A\s*<@{re.escape(context.me.user_id)}(?:\|[^<>]*)?>[\s,:;]*", "", raw)
     text = make_readable(stripped or raw, context).strip()
+    text = "\n\n".join(filter(None, (text, *_describe_attachments(message, context, alone=not text))))
     if message.subtype == "me_message":
         return f"* {context.names.get(message.user or '', message.user or '')} {text}"
     # Slack takes a message that begins with a slash for itself, so people write `!new`.
     command = _COMMAND_PATTERN.match(text)
     return f"/{text[1:]}" if command and command[1].lower() in context.commands else text
+
+
+def _describe_attachments(message: SlackMessage, context: SlackContext, *, alone: bool) -> list[str]:
+    """Return the messages that this one forwards; of a message without a text of its own, everything that it shows."""
+    texts: list[str] = []
+    for attachment in message.attachments:
+        text = make_readable(attachment.text or attachment.fallback or "", context).strip()
+        if attachment.forwarded:
+            author = " ".join((attachment.author_name or "somebody").split())
+            texts.append(f"Forwarded from {author}:\n{text}")
+        elif alone and text:
+            texts.append(text)
+    return texts
 
 
 def _describe_file(file: SlackFile) -> RemoteSlackFile:

@@ -27,6 +27,21 @@ class SlackEdit(msgspec.Struct, frozen=True, kw_only=True):
     ts: str = ""
 
 
+class SlackAttachment(msgspec.Struct, frozen=True, kw_only=True):
+    """What Slack shows below a message: a message that was forwarded, or a link."""
+
+    is_share: bool = False
+    is_msg_unfurl: bool = False
+    author_name: str | None = None
+    text: str | None = None
+    fallback: str | None = None
+    files: tuple[SlackFile, ...] = ()
+
+    @property
+    def forwarded(self) -> bool:
+        return self.is_share or self.is_msg_unfurl
+
+
 class SlackMetadata(msgspec.Struct, frozen=True, kw_only=True):
     event_type: str = ""
     event_payload: dict[str, object] = {}
@@ -50,6 +65,7 @@ class SlackMessage(msgspec.Struct, frozen=True, kw_only=True):
     team: str | None = None
     edited: SlackEdit | None = None
     files: tuple[SlackFile, ...] = ()
+    attachments: tuple[SlackAttachment, ...] = ()
     metadata: SlackMetadata | None = None
 
 

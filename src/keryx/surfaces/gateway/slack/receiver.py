@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import msgspec
 
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, KeryxError
 from keryx.core.media import Attachment
 from keryx.core.messages import Part, Text
-from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundMessage
+from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundEvent, InboundMessage
 from keryx.surfaces.gateway.slack import event_parser
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_parser import ParsedSlackMessage, RemoteSlackFile, SlackContext
@@ -31,11 +31,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _MAX_FETCHES = 4
 _FETCH_TIMEOUT_SECONDS = 120.0
-_HINT_TIMEOUT_SECONDS = 5.0
+# Within the three seconds after which Slack repeats an event.
+_HINT_TIMEOUT_SECONDS = 2.0
 _MAX_TITLE_LENGTH = 60
 _FOLLOWED = "followed"
 _UNTITLED = "untitled"
 _MAX_KNOWN_THREADS = 10_000
+
+
+class WorkspaceUnknown(KeryxError):
+    """An event belongs to a workspace for which no account listens in this process, now or at all."""
 
 
 class WorkspaceReceivers:
@@ -98,15 +103,15 @@ class SlackReceiver:
         self.skipped = 0
 
     async def receive_event(self, payload: bytes) -> None:
-        """Receive an event. It is stored when this returns. Raise `Unavailable` if it cannot be stored now."""
+        """Receive an event. It is stored when this returns. Raise `Unavailable` if it cannot be stored now, and
+        `WorkspaceUnknown` if it is not for this account or another one here."""
         callback = self._decode(payload, EventCallback)
         if callback is None or callback.type != "event_callback":
             return
         event = self._decode(bytes(callback.event), SlackEvent)
         teams = [a.team_id for a in callback.authorizations if a.team_id] or [callback.team_id]
-        owner = self._find_owner(teams)
-        if event is not None and owner is not None:
-            await owner._dispatch(event)
+        if event is not None:
+            await self._find_owner(teams)._dispatch(event)
 
     async def _dispatch(self, event: SlackEvent) -> None:
         async with self._lock:
@@ -123,8 +128,7 @@ class SlackReceiver:
         if press is None or press.type != "block_actions":
             return
         owner = self._find_owner([press.team.id if press.team else press.user.team_id])
-        if owner is not None:
-            await owner._receive_press(press)
+        await owner._receive_press(press)
 
     async def _receive_press(self, press: ButtonPress) -> None:
         async with self._lock:
@@ -143,35 +147,34 @@ class SlackReceiver:
     async def receive_command(self, payload: bytes) -> None:
         """Receive a slash command. Its reply is a message."""
         command = self._decode(payload, SlashCommand)
-        owner = self._find_owner([command.team_id]) if command is not None else None
-        if command is not None and owner is not None:
-            await owner._receive_command(command)
+        if command is not None:
+            await self._find_owner([command.team_id])._receive_command(command)
 
     async def _receive_command(self, command: SlashCommand) -> None:
         async with self._lock:
             context = await self._build_context({command.user_id, command.channel_id})
             await self._store(event_parser.parse_command(command, context))
 
-    def _find_owner(self, teams: Sequence[str]) -> "SlackReceiver | None":
-        """Return the receiver of the account that an event belongs to; none for a workspace that is not configured."""
+    def _find_owner(self, teams: Sequence[str]) -> "SlackReceiver":
+        """Return the receiver of the account that an event belongs to."""
         named = [team for team in teams if team]
         if not named or self._parser_context.me.team_id in named:
             return self
         owner = RECEIVERS.find(self._base_url, named)
         if owner is None:
-            self._skip(f"it is for the workspace {named[0]}, which has no account here")
+            raise WorkspaceUnknown(f"no account for the workspace {named[0]} listens here")
         return owner
 
     async def _receive_message(self, event: SlackEvent) -> None:
         if event_parser.is_own(event.message or event.previous_message or event, self._parser_context.me):
             return
-        thread = event_parser.find_thread(event)
-        context = await self._build_context(
-            event_parser.find_named_ids(event), follows=await self._follows(event.channel, thread)
-        )
+        # The edit of a question belongs to the thread that the question began.
+        begun = event.message.ts if event.message else ""
+        follows = await self._follows(event.channel, event_parser.find_thread(event) or begun)
+        context = await self._build_context(event_parser.find_named_ids(event), follows=follows)
         match event_parser.parse_message(event, context):
             case InboundDeletion() as deletion:
-                await self._context.receive(deletion)
+                await self._store(deletion)
             case ParsedSlackMessage(inbound=inbound, files=files):
                 await self._receive_parsed(inbound, files)
             case None:
@@ -204,7 +207,7 @@ class SlackReceiver:
         thread = await self._threads.find(item.channel, item.ts) if item else ""
         reaction = event_parser.parse_reaction(event, context, thread)
         if reaction is not None:
-            await self._context.receive(reaction)
+            await self._store(reaction)
 
     async def _greet(self, thread: AssistantThread) -> None:
         """A person has opened the assistant: suggest prompts, and name the conversation after its first message."""
@@ -234,8 +237,8 @@ class SlackReceiver:
         while len(self._followed) > _MAX_KNOWN_THREADS:
             self._followed.popitem(last=False)
 
-    async def _store(self, inbound: InboundMessage) -> str | None:
-        """Hand a message to the engine and return its reply. One that the engine refuses as invalid is skipped."""
+    async def _store(self, inbound: InboundEvent) -> str | None:
+        """Hand an event to the engine and return its reply. One that the engine refuses as invalid is skipped."""
         try:
             return (await self._context.receive(inbound)).reply
         except Invalid as exc:

@@ -12,7 +12,7 @@ from keryx.core.errors import Forbidden, KeryxError, Unavailable
 from keryx.core.ports.adapter import AdapterContext, LinkState
 from keryx.surfaces.gateway import websocket
 from keryx.surfaces.gateway.slack.payloads import EnvelopePayload
-from keryx.surfaces.gateway.slack.receiver import SlackReceiver
+from keryx.surfaces.gateway.slack.receiver import SlackReceiver, WorkspaceUnknown
 from keryx.surfaces.gateway.slack.web_api import (
     SlackApi,
     SlackApiError,
@@ -162,7 +162,13 @@ class _Connection:
         elif envelope.type == "disconnect":
             self._end(envelope.reason)
         elif envelope.envelope_id:
-            await socket.send(json.dumps(await self._mode.handle(envelope)))
+            try:
+                answer = await self._mode.handle(envelope)
+            except WorkspaceUnknown as exc:
+                # Slack hands it over again, perhaps when the account listens.
+                log.warning("an event of Slack is not acknowledged: %s", exc)
+                return
+            await socket.send(json.dumps(answer))
 
     def closed(self, code: int, reason: str) -> None:
         if self._replaced:

@@ -226,7 +226,8 @@ class SlackApi:
         parts, base = urlsplit(url), urlsplit(self._base)
         if (parts.scheme, parts.netloc) == (base.scheme, base.netloc):
             return True
-        return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(_SLACK_HOST)
+        hosts = (_SLACK_HOST, f".{base.hostname}")
+        return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(hosts)
 
     async def _post(self, url: str, seconds: float, **request: Any) -> httpx.Response:
         try:
