@@ -152,7 +152,7 @@ class FakeMail(WireFake):
         return id_
 
     def deliver(
-        self, raw: bytes, *, mailbox: str = "INBOX", at: datetime = START, flags: set[bytes] = set()
+        self, raw: bytes, *, mailbox: str = "INBOX", at: datetime = START, flags: Sequence[bytes] = ()
     ) -> int:
         """Store a mail as it is, and tell who waits for one."""
         with self.lock:
@@ -187,7 +187,10 @@ class FakeMail(WireFake):
         return [text for text in map(plain_text, self.mails(chat)) if text]
 
     def files(self, chat: str) -> list[bytes]:
-        return [part.get_content() for mail in self.mails(chat) for part in mail.iter_attachments()]
+        found = [
+            part.get_payload(decode=True) for mail in self.mails(chat) for part in mail.iter_attachments()
+        ]
+        return [body for body in found if isinstance(body, bytes)]
 
     def accept(self, recipient: str, raw: bytes) -> None:
         check_mail(raw, recipient, self.errors)

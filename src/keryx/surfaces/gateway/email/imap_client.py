@@ -100,6 +100,14 @@ class ImapConnection:
     def can_idle(self) -> bool:
         return b"IDLE" in self._capabilities
 
+    async def is_alive(self) -> bool:
+        """Whether the server still answers. Afterwards what others have stored is seen."""
+        try:
+            await self.command("NOOP")
+        except (MailServerUnavailable, ImapRefused):
+            return False
+        return True
+
     async def close(self) -> None:
         """Sign out. A server that does not answer is not waited for."""
         try:
