@@ -136,7 +136,8 @@ class MailServer:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="keryx-mail-"))
         self._folder.chmod(0o755)
-        self._ports = dict(zip(("imap", "lmtp", "auth", "smtp"), _find_ports(4), strict=True))
+        names = ["imap", "lmtp", "auth", "smtp"]
+        self._ports: dict[str, int] = dict(zip(names, _find_ports(4), strict=True))
         self.imap = f"imap://127.0.0.1:{self._ports['imap']}"
         self.smtp = f"smtp://127.0.0.1:{self._ports['smtp']}"
         self._configure()

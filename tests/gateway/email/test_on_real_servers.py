@@ -7,16 +7,18 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests import left_out
 from tests.builders import until
 from tests.fakes.email import plain_text, read
+from tests.faults.node import Node
 from tests.gateway.email.mail_server import (
     AUTHSERV,
     DOMAIN,
@@ -123,9 +125,7 @@ def answer(box: Mailbox, event: InboundMessage, text: str, *files: Attachment) -
         markup=rendered.markup,
         attachments=files,
     )
-    return OutgoingPart(
-        **{**{f: getattr(part, f) for f in part.__struct_fields__}, "key": box.adapter.create_send_key(part)}
-    )
+    return msgspec.structs.replace(part, key=box.adapter.create_send_key(part))
 
 
 async def test_mails_are_pushed_answered_in_their_thread_and_found_in_sent(server: MailServer) -> None:
@@ -180,9 +180,6 @@ async def test_a_restart_of_dovecot_and_a_new_uidvalidity_lose_nothing(server: M
 async def test_serve_answers_by_mail(server: MailServer, tmp_path: Path) -> None:
     box = Mailbox(server)
     environ = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("KERYX_")},
-        "KERYX_HOME": str(tmp_path),
-        "KERYX_AGENT": "echo",
         "KERYX_EMAIL_ADDRESS": box.address,
         "KERYX_EMAIL_PASSWORD": PASSWORD,
         "KERYX_EMAIL_IMAP": server.imap,
@@ -190,32 +187,20 @@ async def test_serve_answers_by_mail(server: MailServer, tmp_path: Path) -> None
         "KERYX_EMAIL_AUTHSERV": AUTHSERV,
         "KERYX_EMAIL_ALLOW": "*",
     }
-    command = [str(Path(sys.executable).with_name("keryx"))]
-    process = subprocess.Popen(
-        [*command, "serve", "--port", "0", "--json"],
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    program = str(Path(sys.executable).with_name("keryx"))
 
-        def status() -> str:
-            return subprocess.run(
-                [*command, "gateway", "status", "--json"],
-                env=environ,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            ).stdout
+    def read_status() -> str:
+        command = [program, "gateway", "status", "--json"]
+        environment = {**os.environ, "KERYX_HOME": str(tmp_path)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60).stdout
 
-        await until(lambda: '"connected"' in status())
+    serve = [program, "serve", "--port", "0", "--json"]
+    with Node("", tmp_path, command=serve, **environ) as node:
+        node.start()
+        await until(lambda: '"connected"' in read_status())
         await asyncio.to_thread(box.write, "hello by mail", author=f"eve@{DOMAIN}")
         await asyncio.to_thread(box.write, "hello by mail")
         await until(lambda: bool(box.read()))
-        shown = await asyncio.to_thread(status)
-    finally:
-        process.kill()
-        process.communicate()
+        assert "1 mail was ignored" in read_status()
     [mail] = box.read()
     assert plain_text(mail) == "hello by mail"
-    assert "1 mail was ignored" in shown
