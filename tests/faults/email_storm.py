@@ -16,7 +16,7 @@ from keryx.testing.fault_injection import PlatformFaults
 
 ROUGH = PlatformFaults(duplicate=0.05, reorder=0.1, torn=0.01, throttle=0.02, broken=0.02, lost_reply=0.02)
 CHATS = 20
-PER_SECOND = 15
+PER_SECOND = 8
 
 
 class Threads:
