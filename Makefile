@@ -36,6 +36,7 @@ faults: .venv/.dev
 	.venv/bin/python -m tests.faults.storm --kills 500
 	.venv/bin/python -m tests.faults.telegram_storm --kills 300
 	.venv/bin/python -m tests.faults.whatsapp_storm --kills 100
+	.venv/bin/python -m tests.faults.email_storm --kills 100
 	.venv/bin/python -m tests.faults.brain_storm --kills 150
 	.venv/bin/python -m tests.faults.feed_storm --seconds 300
 	.venv/bin/python -m tests.faults.siege --minutes 10

@@ -14,6 +14,7 @@ SYNAPSE: Final = "scripts/setup dev"
 MODEL: Final = "scripts/setup dev"
 NODE: Final = "apt-get install nodejs npm (as root)"
 COMPILER: Final = "apt-get install gcc libc6-dev (as root)"
+MAIL: Final = "apt-get install postfix dovecot-imapd dovecot-lmtpd (as root), and run the tests as root"
 SMALL_DISK: Final = "run the tests as root, where file systems may be mounted"
 
 

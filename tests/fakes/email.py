@@ -68,6 +68,8 @@ class FakeMail(WireFake):
         self.errors: list[str] = []
         # Who gets it, and the mail, in order.
         self.delivered: list[tuple[str, bytes]] = []
+        # Who gets it, and what they read.
+        self._texts: list[tuple[str, str]] = []
         self.commands: list[str] = []
         # The password that is right now.
         self.password = PASSWORD
@@ -152,7 +154,7 @@ class FakeMail(WireFake):
         return id_
 
     def deliver(
-        self, raw: bytes, *, mailbox: str = "INBOX", at: datetime = START, flags: set[bytes] = set()
+        self, raw: bytes, *, mailbox: str = "INBOX", at: datetime = START, flags: Sequence[bytes] = ()
     ) -> int:
         """Store a mail as it is, and tell who waits for one."""
         with self.lock:
@@ -180,19 +182,24 @@ class FakeMail(WireFake):
         """The mails that a person got, in order."""
         with self.lock:
             found = [raw for to, raw in self.delivered if to == chat]
-        return [read(raw) for raw in found]
+        return list(map(read, found))
 
     def texts(self, chat: str) -> list[str]:
         """What a person reads, without the quoted tail."""
-        return [text for text in map(plain_text, self.mails(chat)) if text]
+        with self.lock:
+            return [text for to, text in self._texts if to == chat and text]
 
     def files(self, chat: str) -> list[bytes]:
-        return [part.get_content() for mail in self.mails(chat) for part in mail.iter_attachments()]
+        found = [
+            part.get_payload(decode=True) for mail in self.mails(chat) for part in mail.iter_attachments()
+        ]
+        return [body for body in found if isinstance(body, bytes)]
 
     def accept(self, recipient: str, raw: bytes) -> None:
-        check_mail(raw, recipient, self.errors)
+        mail = check_mail(raw, recipient, self.errors)
         with self.lock:
             self.delivered.append((recipient, raw))
+            self._texts.append((recipient, plain_text(mail)))
             if self.saves_sent:
                 self.sent.append(StoredMail(next(self._uids), raw, START, {b"\\SEEN"}))
             self.lock.notify_all()
@@ -251,8 +258,8 @@ def plain_text(mail: EmailMessage) -> str:
     return _TAIL.sub("", text)
 
 
-def check_mail(raw: bytes, recipient: str, errors: list[str]) -> None:
-    """Note what a strict server or a strict reader would not take."""
+def check_mail(raw: bytes, recipient: str, errors: list[str]) -> EmailMessage:
+    """Return a mail, and note what a strict server or a strict reader would not take."""
     if re.search(rb"(?<!\r)\n|\r(?!\n)", raw):
         errors.append("a line end that is not CRLF")
     if any(len(line) > 998 for line in raw.split(b"\r\n")):
@@ -269,6 +276,7 @@ def check_mail(raw: bytes, recipient: str, errors: list[str]) -> None:
         errors.append(f"the mail is to {mail['To']}, but was handed over for {recipient}")
     if not mail.is_multipart() or mail.get_body(("html",)) is None:
         errors.append("the mail has no HTML")
+    return mail
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -477,8 +485,8 @@ class _ImapSession(_Session):
         with self.fake.lock:
             mails = list(self.fake.mailboxes[self.mailbox])
         if header := re.fullmatch(rb'HEADER Message-ID ("[^"]+")', arguments):
-            wanted = _unquote(header[1])
-            found = [mail.uid for mail in mails if wanted in str(read(mail.raw)["Message-ID"])]
+            wanted = b"Message-ID: " + _unquote(header[1]).encode()
+            found = [mail.uid for mail in mails if wanted in mail.raw]
         elif span := re.fullmatch(rb"UID (\d+):\*(?: SINCE (\d+-[A-Z][a-z]{2}-\d{4}))?", arguments):
             last = max((mail.uid for mail in mails), default=0)
             day = datetime.strptime(span[2].decode(), "%d-%b-%Y").replace(tzinfo=UTC) if span[2] else None

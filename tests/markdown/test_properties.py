@@ -1,5 +1,6 @@
 """What holds for any message on any platform: nothing is lost, everything fits, nothing is left open."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import discord_markdown, matrix_html, parse, plain, telegram_entities, whatsapp_markup
+from keryx.markdown import (
+    discord_markdown,
+    email_html,
+    matrix_html,
+    parse,
+    plain,
+    telegram_entities,
+    whatsapp_markup,
+)
 from keryx.markdown.split import LengthLimit, measure_length, split_document
 from keryx.markdown.tree import (
     BoldNode,
@@ -180,8 +189,14 @@ def matrix_parts(markdown: str) -> list[str]:
     return [shown_in_html(part.formatted_body) for part in matrix_html.render_parts(markdown, budget=6000)]
 
 
+def email_parts(markdown: str) -> list[str]:
+    parts = email_html.render_parts(markdown, SMALL)
+    return [shown_in_html(re.sub(r' style="[^"]*"', "", part.html)) for part in parts]
+
+
 PLATFORMS: dict[str, Callable[[str], list[str]]] = {
     "discord": lambda markdown: discord_markdown.render_parts(markdown, CHARACTERS),
+    "email": email_parts,
     "matrix": matrix_parts,
     "telegram": lambda markdown: [part.text for part in telegram_entities.render_parts(markdown, SMALL)],
     "whatsapp": lambda markdown: whatsapp_markup.render_parts(markdown, SMALL),

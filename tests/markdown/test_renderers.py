@@ -8,7 +8,15 @@ import pytest
 from tests.markdown.plain_parts import plain_parts
 
 from keryx.core.ports.adapter import LengthUnit
-from keryx.markdown import discord_markdown, matrix_html, parse, plain, telegram_entities, whatsapp_markup
+from keryx.markdown import (
+    discord_markdown,
+    email_html,
+    matrix_html,
+    parse,
+    plain,
+    telegram_entities,
+    whatsapp_markup,
+)
 from keryx.markdown.split import LengthLimit, measure_length
 from keryx.markdown.telegram_entities import TelegramEntity
 
@@ -164,7 +172,7 @@ def test_a_limit_too_small_for_a_link_is_refused() -> None:
         LengthLimit(100, LengthUnit.CHARACTERS)
 
 
-PARTS = [matrix_html.render_parts, plain_parts, telegram_entities.render_parts]
+PARTS = [email_html.render_parts, matrix_html.render_parts, plain_parts, telegram_entities.render_parts]
 
 
 @pytest.mark.parametrize("parts", PARTS, ids=lambda parts: parts.__module__.rpartition(".")[2])

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from keryx.engine.export import html_document
-from keryx.markdown import html, matrix_html, parse, plain, telegram_entities
+from keryx.markdown import email_html, html, matrix_html, parse, plain, telegram_entities
 
 CORPUS = {
     "line breaks": "one\ntwo  \nthree\\\nfour\n\nfive",
@@ -50,6 +50,8 @@ def test_page_export_and_matrix_show_the_same(text: str) -> None:
     (part,) = matrix_html.render_parts(text)
     assert read_html(html_document.render_markdown(text)) == page
     assert read_html(part.formatted_body) == page
+    (mail,) = email_html.render_parts(text)
+    assert read_html(mail.html) == page
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())

@@ -25,13 +25,13 @@ class MailMarkup(msgspec.Struct, frozen=True):
     html: str
 
 
-def render_parts(markdown: str) -> list[MailMarkup]:
+def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[MailMarkup]:
     """Return the mails in order; none if the text shows nothing. Almost every answer is one."""
 
     def render(document: tree.DocumentNode) -> MailMarkup:
         return MailMarkup(plain.render(document), _WRITER.blocks(document.blocks))
 
-    parts = split_document(parse(markdown), render, lambda part: LIMIT.fill_ratio(part.plain))
+    parts = split_document(parse(markdown), render, lambda part: limit.fill_ratio(part.plain))
     return [part for part in parts if has_visible_text(part.plain)]
 
 
@@ -46,9 +46,10 @@ def render_quote(text: str) -> str:
 
 
 class _MailWriter(HtmlWriter):
+    strike_tag = "del"
+
     def code_block(self, block: tree.CodeBlockNode) -> str:
-        code = escape("\n".join(block.lines))
-        return f'<pre style="{_PRE_STYLE}"><code>{code}\n</code></pre>'
+        return super().code_block(block).replace("<pre>", f'<pre style="{_PRE_STYLE}">', 1)
 
     def block(self, block: tree.Block) -> str:
         if isinstance(block, tree.QuoteNode):

@@ -138,7 +138,6 @@ class EmailAdapter:
             attachments=AttachmentLimits(max_bytes=settings.upload),
             files_with_text=True,
             titles=True,
-            markup="Markdown, shown as HTML",
             limit=email_html.LIMIT.size,
             unit=email_html.LIMIT.unit,
             pii_safe=True,

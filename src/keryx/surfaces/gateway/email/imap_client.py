@@ -74,6 +74,8 @@ class ImapConnection:
         self.arrivals = 0
         self.uid_validity = 0
         self.uid_next = 0
+        # How many mails there are, as the server reported last.
+        self._exists: Token = b""
         # What the server said at the end of the last command.
         self._completion = b""
 
@@ -99,6 +101,14 @@ class ImapConnection:
     @property
     def can_idle(self) -> bool:
         return b"IDLE" in self._capabilities
+
+    async def is_alive(self) -> bool:
+        """Whether the server still answers. Afterwards what others have stored is seen."""
+        try:
+            await self.command("NOOP")
+        except (MailServerUnavailable, ImapRefused):
+            return False
+        return True
 
     async def close(self) -> None:
         """Sign out. A server that does not answer is not waited for."""
@@ -340,7 +350,11 @@ class ImapConnection:
 
     def _note(self, tokens: Sequence[Token]) -> None:
         if len(tokens) > 2 and tokens[0] == b"*" and _upper(tokens[2]) == b"EXISTS":
-            self.arrivals += 1
+            # Some servers repeat the number without a reason.
+            self.arrivals += tokens[1] != self._exists
+            self._exists = tokens[1]
+        elif len(tokens) > 2 and tokens[0] == b"*" and _upper(tokens[2]) == b"EXPUNGE":
+            self._exists = b""
         elif len(tokens) > 1 and tokens[0] == b"*" and _upper(tokens[1]) == b"BYE":
             raise MailServerUnavailable(f"{self._stream.address} has ended the connection")
 

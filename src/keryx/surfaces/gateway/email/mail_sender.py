@@ -34,11 +34,13 @@ _MOST_REMEMBERED = 1_000
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class _Closable(Protocol):
+class PooledConnection(Protocol):
+    async def is_alive(self) -> bool: ...
+
     async def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=_Closable)
+C = TypeVar("C", bound=PooledConnection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,8 @@ class MailServers:
 
 
 class MailConnectionPool(Generic[C]):
-    """Reuses connections that were used a moment ago. A failure inside of the block ends the connection."""
+    """Reuses connections that were used a moment ago and still answer. A failure inside of the block ends the
+    connection."""
 
     def __init__(self, connect: Callable[[], Awaitable[C]]) -> None:
         self._connect = connect
@@ -77,7 +80,7 @@ class MailConnectionPool(Generic[C]):
     async def _take(self) -> C | None:
         while self._idle:
             used_at, connection = self._idle.pop()
-            if time.monotonic() - used_at < _IDLE_SECONDS:
+            if time.monotonic() - used_at < _IDLE_SECONDS and await connection.is_alive():
                 return connection
             await connection.close()
         return None
@@ -193,8 +196,6 @@ class MailSender:
 
     async def _find_copies(self, message_id: str) -> list[FetchedMail]:
         async with self._translate_errors(), self._sent.acquire() as sent:
-            # A connection that stays open sees what others have stored only after a command.
-            await sent.command("NOOP")
             return await sent.find_by_message_id(message_id)
 
     async def _connect_smtp(self) -> SmtpConnection:

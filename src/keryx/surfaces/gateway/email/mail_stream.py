@@ -26,6 +26,7 @@ class MailStream:
         self.encrypted = address.tls
         self._reader = reader
         self._writer = writer
+        self._plain_writer: asyncio.StreamWriter | None = None
 
     @classmethod
     async def open(cls, address: ServerAddress, tls: ssl.SSLContext) -> "MailStream":
@@ -99,6 +100,8 @@ class MailStream:
         if transport is None:
             raise MailServerUnavailable(f"{self.address} has closed the connection")
         protocol.connection_made(transport)
+        # A writer that nobody holds closes its transport, which is below the encrypted one.
+        self._plain_writer = self._writer
         self._reader, self._writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
         self.encrypted = True
 

@@ -32,17 +32,23 @@ _DROPPED = {"script", "style", "title", "head", "template"}
 _MARKUP = re.compile(r'<(/?)([a-z0-9]+)((?: [a-z-]+="[^"]*")*+)>')
 _HREF = re.compile(r'href="([^"]*)"')
 _ALT = re.compile(r'alt="([^"]*)"')
+_ANY_TAG = re.compile(r"<[^<>]*>\s*")
+# The time to sanitise nested tags grows with the square of their number.
+_MOST_TAGS = 10_000
 _BLANKS = re.compile(r"[ \t\n\r\f\xa0]+")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _MAX_QUOTE_DEPTH = 8
 
 _QUOTED = re.compile(r"\s{0,3}>")
-# The line before a quotation, in the languages of the common mail programs: a date or a name, and the verb.
+# What stands before a quotation, in the languages of the common mail programs: a date or a name, and the verb. It may take
+# up to three lines if it begins with one of these words.
 _ATTRIBUTION = re.compile(
-    r"(?:on|am|le|el|il|em|op|den|dne|w dniu|il giorno)\b[^\n]{0,300}"
-    r"(?:wrote|schrieb|écrit|escribió|scritto|escreveu|schreef|skrev|napsal|napisał)[^\n]{0,100}:\s*\Z"
-    r"|[^\n]{0,300}(?:wrote|schrieb|пишет|писал|написал|写道|寫道|のメール)\s*[:：]\s*\Z",
+    r"(?:on|am|le|el|il|em|op|den|dne|w dniu|il giorno)\b[^\n]{0,400}"
+    r"(?:wrote|schrieb|écrit|escribió|scritto|escreveu|schreef|skrev|napsal|napisał)[^\n]{0,100}[:：]\s*\Z",
     re.IGNORECASE,
+)
+_SHORT_ATTRIBUTION = re.compile(
+    r"[^\n]{0,300}(?:wrote|schrieb|пишет|писал|написал|写道|寫道|のメール)\s*[:：]\s*\Z", re.IGNORECASE
 )
 _SEPARATOR = re.compile(
     r"\s*-{3,}\s*(?:original message|original appointment|ursprüngliche nachricht|originalnachricht|message d'origine|"
@@ -67,6 +73,8 @@ _LONGEST_ATTRIBUTION = 600
 
 def render_html(html: str) -> str:
     """Return the text that a person sees, with quotations marked by `>` and links as `text (address)`."""
+    if html.count("<") > _MOST_TAGS:
+        return "\n".join(_BLANKS.sub(" ", unescape(line)).strip() for line in _ANY_TAG.split(html)).strip()
     clean = nh3.clean(
         html, tags=set(_TAGS), attributes=_ATTRIBUTES, clean_content_tags=_DROPPED, link_rel=None
     )
@@ -185,7 +193,7 @@ def unfold_flowed(text: str, *, delete_space: bool = False) -> str:
 def strip_history(text: str, *, known: bool) -> str:
     """Return what the person wrote: without signature and, if the history is `known` already, without the history that
     they quote at the end. A quotation between answers stays, and so does everything in a mail that is nothing else."""
-    lines = text.split("\n")
+    lines = _strip_signature(_strip_end(text.split("\n")))
     end = _find_history(lines) if known else len(lines)
     kept = _strip_signature(_strip_end(lines[:end]))
     said = "\n".join(kept).strip()
@@ -212,12 +220,12 @@ def _find_history(lines: list[str]) -> int:
         start -= 1
     if start == end:
         return end
-    # The attribution may take up to three lines.
     for size in (1, 2, 3):
         attribution = " ".join(part.strip() for part in lines[max(0, start - size) : start])
-        if start >= size and len(attribution) <= _LONGEST_ATTRIBUTION and _ATTRIBUTION.match(attribution):
-            return start - size
-    return start
+        if len(attribution) <= _LONGEST_ATTRIBUTION and _ATTRIBUTION.match(attribution):
+            return max(0, start - size)
+    last = lines[start - 1] if start else ""
+    return start - 1 if len(last) <= _LONGEST_ATTRIBUTION and _SHORT_ATTRIBUTION.match(last) else start
 
 
 def _has_header_block(lines: list[str], start: int) -> bool:
