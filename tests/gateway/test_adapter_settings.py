@@ -82,6 +82,14 @@ def test_a_wrong_setting_is_told_with_its_place_and_what_was_meant(tmp_path: Pat
         assert str(caught.value) == text
 
 
+def test_a_misspelt_variable_is_logged_and_one_of_an_account_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    environ = {"KERYX_SAMPLE_TOKN": "geheim", "KERYX_SAMPLE_WORK_TOKEN": "geheim", "KERYX_SAMPLE_ALLOW": "*"}
+    assert setup(environ=environ).read(Sample) is None
+    assert [r.getMessage() for r in caplog.records] == [
+        "Unknown setting KERYX_SAMPLE_TOKN; did you mean KERYX_SAMPLE_TOKEN?"
+    ]
+
+
 def written(home: Path, text: str, **environ: str) -> dict[str, str]:
     (home / "keryx.toml").write_text(text)
     return {"KERYX_HOME": str(home), **environ}

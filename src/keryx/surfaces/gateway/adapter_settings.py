@@ -1,7 +1,9 @@
 """The settings of a platform, read from its table in keryx.toml and from the environment, and the placeholder for an adapter that cannot be built."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -16,6 +18,10 @@ from keryx.secrets import Secret
 ENTRY_POINT_GROUP = "keryx.adapters"
 """The entry points of adapters: `<platform> = "module:make"`. `make` takes an `AdapterSetup` and returns an `Adapter`,
 or `None` if its platform is not configured."""
+
+log = logging.getLogger(__name__)
+# KERYX_TELEGRAM_TOKN is misspelt, KERYX_TELEGRAM_WORK_TOKEN is the variable of an account.
+_MISSPELT_RATIO = 0.85
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
@@ -74,11 +80,22 @@ class AdapterSetup:
     def _read_variables(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         hints = get_type_hints(kind)
         variables = {name: self.variable_name(name) for name in hints}
+        self._warn_of_misspelt(set(variables.values()))
         return {
             name: f"env:{variable}" if hints[name] is Secret else self.environ[variable]
             for name, variable in variables.items()
             if self.environ.get(variable)
         }
+
+    def _warn_of_misspelt(self, known: set[str]) -> None:
+        """Log variables that are almost those of a setting. Others can belong to a named account."""
+        prefix = self.variable_name("")
+        names = {name.removeprefix(prefix): name for name in known}
+        for variable in sorted(self.environ):
+            if variable.startswith(prefix) and variable not in known:
+                near = get_close_matches(variable.removeprefix(prefix), names, n=1, cutoff=_MISSPELT_RATIO)
+                if near:
+                    log.warning("Unknown setting %s; did you mean %s?", variable, names[near[0]])
 
 
 class BrokenAdapter:
