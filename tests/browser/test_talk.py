@@ -182,6 +182,18 @@ def test_conversations_are_renamed_pinned_archived_and_put_into_projects(page: T
     expect(page.rows()).to_have_count(0)
 
 
+def test_a_conversation_is_taken_out_of_its_project(page: Tab) -> None:
+    page.begin("alpha", "alpha")
+    page.choose("Move to a project")
+    page.page.get_by_role("textbox", name="Name of a new project").fill("Alphabet")
+    page.page.get_by_role("button", name="Move", exact=True).click()
+    expect(page.rows().first.locator("[title='Project Alphabet']")).to_be_visible()
+    page.choose("Move to a project")
+    page.page.get_by_role("combobox", name="Project", exact=True).select_option(label="No project")
+    page.page.get_by_role("button", name="Move", exact=True).click()
+    expect(page.rows().first.locator("[title='Project Alphabet']")).to_have_count(0)
+
+
 def test_files_are_sent_and_shown(page: Tab, tmp_path: Path) -> None:
     picture = tmp_path / "small.png"
     picture.write_bytes(PIXEL)

@@ -106,6 +106,9 @@ function assign(node, name, value, before) {
     node[name.toLowerCase()] = value;
   } else if (name === "css") {
     for (const key in value || {}) node.style.setProperty(key, value[key]);
+  } else if (name === "value" && node.tagName === "OPTION") {
+    // An option without the attribute has its label as its value, an empty one too.
+    node.setAttribute("value", value ?? "");
   } else if (PROPERTIES.has(name)) {
     if (node[name] !== (value ?? "")) node[name] = value ?? "";
   } else if (value === null || value === undefined || value === false) {
