@@ -8,6 +8,7 @@ from typing import get_args
 import msgspec
 
 from keryx import logs, metrics
+from keryx.agents.llm import known_models
 from keryx.cli.commands import app
 from keryx.cli.commands.config import SettingRow, format_toml, list_settings, render_example
 from keryx.cli.exit_codes import CODES, OTHER_CODES
@@ -48,6 +49,15 @@ prints a file to begin with. Durations are written `30s`, `10m`, `2h`, `7d` or `
 | setting | type | default | variable | meaning |
 |---|---|---|---|---|
 {rows}
+
+## Models known by name
+
+What the settings do not say of a model (`context`, `images`, `files`, `audio` of [`[[models]]`](../how-to/connect-a-model.md)) is known of these by their `id`, in lower case and without
+the provider before the last slash. The first row that fits the beginning counts. Of any other model Keryx assumes {context:,} tokens and that it reads text only.
+
+| id begins with | context | reads, beside text |
+|---|---|---|
+{models}
 
 ## Platforms
 
@@ -199,7 +209,18 @@ def cli() -> str:
 
 
 def configuration() -> str:
-    return _CONFIGURATION.format(rows="\n".join(map(_row, list_settings())), example=render_example())
+    return _CONFIGURATION.format(
+        rows="\n".join(map(_row, list_settings())),
+        example=render_example(),
+        context=known_models.DEFAULT_CONTEXT,
+        models="\n".join(_model(*entry) for entry in known_models.KNOWN_MODELS),
+    )
+
+
+def _model(begins: str, known: known_models.KnownModel) -> str:
+    kinds = (("pictures", known.images), ("files", known.files), ("sounds", known.audio))
+    reads = ", ".join(name for name, readable in kinds if readable)
+    return f"| `{begins.replace('|', chr(92) + '|')}` | {known.context:,} | {reads} |"
 
 
 def commands() -> str:

@@ -99,7 +99,11 @@ class App(BaseApp):
     def _describe_place(self, reading: TurnInput, turn: Turn) -> str:
         """Describe the chat for the prompt. The text is the same for every turn of a lane."""
         return place.describe(
-            reading.place_facts, self.usable_adapters, self.settings.profiles, salt=self._salt
+            reading.place_facts,
+            self.usable_adapters,
+            self.settings.profiles,
+            salt=self._salt,
+            show_ids=self.settings.policy.shows_ids(turn.profile, reading.session.settings),
         )
 
     def _read_salt(self, tx: Transaction) -> str:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from keryx import config, logs
 from keryx.config import LogFormat, Settings
@@ -150,9 +151,9 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
     return PostgresDatabase(settings.store, clock=clock)
 
 
-def configure_logging(settings: Settings) -> None:
-    """Log to stderr. Log lines contain no message text and no secrets."""
+def configure_logging(settings: Settings, file: Path | None = None) -> None:
+    """Log to stderr, or to a file. Log lines contain no message text and no secrets."""
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
         raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")
-    logs.configure(level, as_json=settings.log_format is LogFormat.JSON)
+    logs.configure(level, as_json=settings.log_format is LogFormat.JSON, file=file)

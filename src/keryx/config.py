@@ -282,6 +282,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             access=self.access,
             profiles=self.profiles,
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
+            id_tools={s.name: s.profiles for s in self.tools if s.ids},
             models=tuple(sorted(self.model_names, key=lambda name: name != self.model)),
             model_agents=frozenset(
                 name

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from pathlib import Path
 
 from keryx.core import prompt
 
@@ -41,9 +42,13 @@ _bound: ContextVar[dict[str, FieldValue]] = ContextVar("keryx_log_fields")
 _salts: list[bytes] = []
 
 
-def configure(level: int, *, as_json: bool) -> None:
-    """Log to stderr, all libraries in one format."""
-    handler = logging.StreamHandler(sys.stderr)
+def configure(level: int, *, as_json: bool, file: Path | None = None) -> None:
+    """Log to stderr or to a file, all libraries in one format."""
+    handler = (
+        logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
+        if file
+        else logging.StreamHandler(sys.stderr)
+    )
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
     handler.addFilter(RepeatFilter())
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)

@@ -1,5 +1,6 @@
 """Drives the real command line: in this process, as a process of its own, and on a terminal."""
 
+import fcntl
 import io
 import json
 import logging
@@ -8,8 +9,10 @@ import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -18,9 +21,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.cli.screen import Screen
+
 from keryx.cli.commands import run
 
 WAIT = 60.0
+_ROWS = 24
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()=>][0-9A-Z]?|\x1b\][^\x07]*\x07|\r")
 
 
@@ -44,7 +50,6 @@ class Cli:
             "KERYX_HOME": str(home),
             "KERYX_AGENT": "echo",
             "KERYX_PORT": "0",
-            "PROMPT_TOOLKIT_NO_CPR": "1",
             **variables,
         }
 
@@ -105,9 +110,10 @@ class Cli:
             end(process)
 
     @contextmanager
-    def terminal(self, *arguments: str, **variables: str) -> Generator["Terminal"]:
-        """A command on a terminal of 80 columns."""
-        terminal = Terminal(command(*arguments), self.environment(TERM="xterm", **variables))
+    def terminal(self, *arguments: str, columns: int = 80, **variables: str) -> Generator["Terminal"]:
+        """A command on a terminal."""
+        environment = self.environment(**{"TERM": "xterm", **variables})
+        terminal = Terminal(command(*arguments), environment, columns=columns)
         try:
             yield terminal
         finally:
@@ -133,10 +139,12 @@ class Node:
 class Terminal:
     """What a person sees and types."""
 
-    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str], *, columns: int = 80) -> None:
         pid, self._fd = pty.fork()
         if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
             os.execve(arguments[0], list(arguments), environment)
+        self._shown = Screen(columns, _ROWS)
         self.pid = pid
         self.code: int | None = None
         self._screen = ""
@@ -153,6 +161,18 @@ class Terminal:
                 raise AssertionError(f"{wanted!r} did not appear in {self._screen!r}")
         seen, _, self._screen = self._screen.partition(wanted)
         return seen
+
+    def show(self, *wanted: str) -> str:
+        """Wait until the screen, with what has scrolled away, has all the wanted words; gives all of it."""
+        deadline = time.monotonic() + WAIT
+        while not all(words in self._shown.text for words in wanted):
+            if not self._read(deadline - time.monotonic()):
+                raise AssertionError(f"{wanted!r} did not appear on\n{self._shown.text}")
+        return self._shown.text
+
+    @property
+    def screen(self) -> str:
+        return self._shown.text
 
     def exit(self) -> int:
         """Wait for the end; gives the exit code."""
@@ -184,6 +204,10 @@ class Terminal:
             return False
         text = data.decode("utf-8", "replace")
         self.raw += text
+        self._shown.feed(text)
+        if self._shown.replies:
+            os.write(self._fd, self._shown.replies.encode())
+            self._shown.replies = ""
         self._screen += _ESCAPES.sub("", text)
         return bool(data)
 

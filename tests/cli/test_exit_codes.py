@@ -194,3 +194,40 @@ def test_a_listing_loads_nothing_heavy(keryx: Cli) -> None:
         [sys.executable, "-c", program], env=keryx.environment(), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def run_in_shell(keryx: Cli, rest: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    shell = f"{subprocess.list2cmdline(command(*arguments))} {rest}"
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", shell],
+        env=keryx.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_answer_that_nobody_reads_to_its_end_is_no_error(keryx: Cli) -> None:
+    done = run_in_shell(keryx, "| head -c 10", "send", "--wait", "!words 200000")
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.BROKEN_PIPE, "word1 word", "")
+
+
+def test_a_chat_whose_reader_went_away_ends(keryx: Cli) -> None:
+    done = run_in_shell(keryx, "| true", "chat", "!words 200000")
+    assert (done.returncode, done.stderr) == (exit_codes.BROKEN_PIPE, "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["version"], ["--help"], ["send", "--wait", "hello"], ["chat", "hello"]]
+)
+def test_output_to_a_full_disk_is_told(keryx: Cli, arguments: list[str]) -> None:
+    done = run_in_shell(keryx, "> /dev/full", *arguments)
+    words = "keryx: the output cannot be written (No space left on device): free some space, or send it elsewhere\n"
+    assert (done.returncode, done.stderr) == (5, words)
+
+
+def test_a_closed_output_is_never_mistaken_for_the_store(keryx: Cli) -> None:
+    for arguments in (["send", "--wait", "hello"], ["sessions", "list"], ["chat", "again"]):
+        done = run_in_shell(keryx, ">&- 2>&- <&-", *arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert keryx("verify").code == 0

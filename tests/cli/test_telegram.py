@@ -1,5 +1,7 @@
 """Telegram through a real node, as a person sees it."""
 
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -207,6 +209,33 @@ def test_a_picture_reaches_a_model_that_can_read_it_and_else_the_person_is_told(
             assert telegram.wait_for(lambda: "Seen." in telegram.texts(), 60), telegram.texts()
     assert "image_url" not in contents(model, 0) and contents(model, -1).count("image_url") >= 2
     assert len([t for t in telegram.texts() if "does not read pictures" in t]) == 1
+
+
+def test_the_model_is_told_ids_while_a_tool_needs_them(keryx: Cli, telegram: FakeTelegram) -> None:
+    server = [
+        sys.executable,
+        str(Path(__file__).parents[1] / "agents" / "tool_server.py"),
+        str(keryx.home / "runs"),
+    ]
+    (keryx.home / "keryx.toml").write_text(
+        f'[[tools]]\nname = "chats"\ncommand = {json.dumps(server)}\nids = true\n'
+    )
+    scripts = [answer(text) for text in ("One.", "Greetings", "Two.", "Three.")]
+    with Endpoint(*scripts) as model, keryx.serving(**reached(model)):
+        first = telegram.say("hello")
+        assert has_texts(telegram, "One."), telegram.texts()
+        assert telegram.wait_for(lambda: len(model.requests) == 2, 60), "the model names the conversation"
+        second = telegram.say("and again")
+        assert has_texts(telegram, "One.", "Two."), telegram.texts()
+        telegram.say("/tools off chats")
+        assert telegram.wait_for(lambda: "chats: off" in telegram.texts(), 60)
+        telegram.say("without")
+        assert telegram.wait_for(lambda: "Three." in telegram.texts(), 60), telegram.texts()
+    system = [request["messages"][0]["content"] for request in model.requests]
+    assert '(id "7")' in system[0] and system[0] == system[2] and "(id" not in system[3]
+    assert f'message id "{first}")' in contents(model, 0)
+    assert f'message id "{first}")' in contents(model, 2) and f'message id "{second}")' in contents(model, 2)
+    assert "message id" not in contents(model, 3)
 
 
 def test_a_topic_is_one_conversation_and_answers_go_there(keryx: Cli, telegram: FakeTelegram) -> None:

@@ -1,16 +1,19 @@
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keryx.core import ids
 from keryx.core.prompt import (
     LONGEST_VALUE,
     PII_SAFE_PLATFORMS,
     Place,
     build_context,
     format_speaker,
+    format_stamp,
     hash_id,
     quote,
     redact_phones,
@@ -83,6 +86,17 @@ def test_ids_are_told_only_if_tools_need_them() -> None:
     assert f'"Ann" (id "{PLACE.person_id}")' in build_context(
         replace(PLACE, show_ids=True), salt=SALT, redact=False
     )
+
+
+def test_a_message_is_stamped_with_what_is_told_of_it() -> None:
+    sent_at = datetime(2026, 3, 2, 8, 12, tzinfo=UTC)
+    assert format_stamp(sent_at, zone="Europe/Berlin") == "(Monday 2026-03-02 09:12, Europe/Berlin)\n"
+    stored = ids.escape("$a:b.org")
+    assert format_stamp(sent_at, zone="UTC", message_id=stored) == (
+        '(Monday 2026-03-02 08:12, UTC; message id "$a:b.org")\n'
+    )
+    assert format_stamp(sent_at, zone="", message_id="5") == '(message id "5")\n'
+    assert format_stamp(sent_at, zone="", message_id=ids.escape("x" * 300)) == ""
 
 
 def test_redaction_leaves_no_number_and_is_stable() -> None:

@@ -91,6 +91,14 @@ async def test_a_conversation_is_read_in_pages(begin: Begin) -> None:
     assert "no session" in await refused(world, context, "read_conversation", conversation=other)
 
 
+async def test_a_question_that_was_stopped_is_read_with_its_mark(begin: Begin) -> None:
+    world, context = await held(begin)
+    await world.hub.stop(OPERATORS, context.session)
+    await world.settle(context.turn)
+    text = await call(world, context, "read_conversation", conversation=context.session)
+    assert "(stopped): please hold" in text
+
+
 async def test_where_others_listen_in_only_this_conversation_is_seen(begin: Begin) -> None:
     source = Source(platform=FAKE, chat="9", chat_type=ChatType.GROUP, thread="t", user="ann")
     world, context = await held(begin, source=source, reply=Target(FAKE, chat="9", thread="t"))

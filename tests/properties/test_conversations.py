@@ -125,6 +125,14 @@ class Talk:
         hint = " Your message is left out of the conversation from here on; /retry sends it again."
         return hint if asked else ""
 
+    def mark_stopped(self, turn: TurnId) -> None:
+        """Mark the questions of a turn that was stopped before its first word."""
+        own = [entry for entry in self.log if entry.turn == turn]
+        if not any(e.role in (Role.ASSISTANT, Role.TOOL) and e.mark != Mark.LATE for e in own):
+            for entry in own:
+                if entry.role is Role.USER and entry.mark is None:
+                    entry.mark = Mark.CANCELLED
+
     def withdraw(self) -> None:
         queued = {waiting.id for waiting in self.queue}
         for entry in self.log:
@@ -367,6 +375,7 @@ class Conversations(RuleBasedStateMachine):
         talk, turn = found
         self.do(turn_writes.cancel, turn)
         talk.keep_draft(turn.id, "cancelled")
+        talk.mark_stopped(turn.id)
         self.leave(talk, turn)
 
     @rule(chat=chats)
@@ -394,6 +403,7 @@ class Conversations(RuleBasedStateMachine):
         talk.keep_draft(turn.id, "interrupted")
         if talk.cancelling:
             assert state is TurnState.CANCELLED
+            talk.mark_stopped(turn.id)
         elif turns.is_poisonous(turn.attempts, turn.blame + 1):
             assert state is TurnState.PARKED
             talk.say(Role.NOTICE, "parked", turn.id)

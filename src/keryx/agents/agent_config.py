@@ -87,6 +87,8 @@ class ToolServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     policy: Permission | None = None
     # Tools that may be run twice, besides those that declare it.
     repeatable: tuple[str, ...] = ()
+    # Its tools need the ids of chats, people and messages, so the model is told them.
+    ids: bool = False
     # Limits the server to some profiles.
     profiles: tuple[str, ...] = ()
 

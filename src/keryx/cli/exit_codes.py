@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import sys
 import traceback
 from collections.abc import Callable
 from typing import cast
@@ -36,7 +35,7 @@ def run_guarded(work: Callable[[], int | None]) -> int:
     """Run a command and return its exit code. Every error is reported; tracebacks are shown at log level debug only."""
     try:
         code = work() or 0
-        sys.stdout.flush()
+        output.flush()
     except (KeyboardInterrupt, asyncio.CancelledError):
         return INTERRUPTED
     except CycloptsError as exc:
@@ -64,8 +63,7 @@ def _report_any(exc: BaseException) -> int:
         case KeyboardInterrupt() | asyncio.CancelledError():
             return INTERRUPTED
         case BrokenPipeError():
-            # Nothing reads the rest of the output: without this, the interpreter complains at its exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            output.discard_rest()
             return BROKEN_PIPE
         case _:
             _print_traceback(exc)

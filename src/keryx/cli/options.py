@@ -1,8 +1,9 @@
 """Options that many commands share, and how a command opens the hub."""
 
+import re
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
@@ -14,7 +15,7 @@ from keryx.bootstrap import BaseApp, configure_logging
 from keryx.cli import output
 from keryx.config import Settings
 from keryx.core import durations
-from keryx.core.errors import Conflict, Invalid
+from keryx.core.errors import Conflict, Invalid, StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
 from keryx.engine.hub import Hub
@@ -25,7 +26,15 @@ Json: TypeAlias = Annotated[
 SessionRef: TypeAlias = Annotated[
     str, Parameter(help="A session: its id, the beginning of its id, its title, or an old id.")
 ]
+_MAX_LOG_BYTES = 1_000_000
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z")
 FLAG = Parameter(negative="", show_default=False)
+Attach: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--attach", "-a"], negative="", help="A file that goes with the message; may be repeated."
+    ),
+]
 Yes: TypeAlias = Annotated[
     bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")
 ]
@@ -50,6 +59,40 @@ def load_settings() -> Settings:
     settings = config.read()
     configure_logging(settings)
     return settings
+
+
+@contextmanager
+def log_to_file(settings: Settings) -> Generator[None]:
+    """Log to a file in the home folder instead of stderr, so that nothing is written over a chat in the terminal."""
+    path = settings.folder / "chat.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
+            path.unlink()
+        path.touch(mode=0o600)
+        configure_logging(settings, path)
+    except OSError as exc:
+        raise StoreBroken(
+            f"{path} cannot be written ({exc.strerror}): check its rights, or set KERYX_HOME"
+        ) from exc
+    try:
+        yield
+    finally:
+        # This closes the file.
+        configure_logging(settings)
+
+
+def check_words(words: Sequence[str], command: str) -> None:
+    """Raise `Invalid` for a word of a message that looks like an option."""
+    if stray := next((word for word in words if _OPTION.match(word)), None):
+        raise Invalid(
+            f"unknown option {stray}: `keryx {command} --help` lists them; send such a text through `-`"
+        )
+
+
+def join_input(words: Sequence[str], given: str) -> str:
+    """Return the text of a message that ends with `-`: the words, and below them what was read from stdin."""
+    return "\n\n".join(filter(None, (" ".join(words), given.removesuffix("\n"))))
 
 
 def load_base() -> BaseApp:
@@ -94,7 +137,7 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise Invalid("this needs a yes: add --yes where nobody can be asked")
     output.write(f"{output.sanitize(question)} [y/N] ", end="")
-    sys.stdout.flush()
+    output.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Conflict("nothing was done")
 

@@ -13,11 +13,11 @@ from typing import TextIO
 from rich.cells import cell_len, set_cell_size
 
 from keryx.core import codec
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, Unavailable
 from keryx.core.text import format_count as format_count
 from keryx.core.text import replace_for_terminal
 
-_STYLES = {
+STYLES = {
     "bold": "1",
     "dim": "2",
     "thought": "2;3",
@@ -29,16 +29,46 @@ _STYLES = {
 }
 _GAP = "  "
 _MIN_WIDTH = 40
+# A flexible column is not made narrower than this.
+_MIN_COLUMN = 10
 STDIO = "-"
 
 
 def write(text: str, *, end: str = "\n") -> None:
-    sys.stdout.write(text + end)
+    with translate_errors():
+        sys.stdout.write(text + end)
+
+
+def flush() -> None:
+    with translate_errors():
+        sys.stdout.flush()
+
+
+@contextmanager
+def translate_errors() -> Generator[None]:
+    """Raise `Unavailable` if stdout cannot be written, as on a full disk. `BrokenPipeError` is raised as it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        discard_rest()
+        reason = exc.strerror or type(exc).__name__
+        raise Unavailable(
+            f"the output cannot be written ({reason}): free some space, or send it elsewhere"
+        ) from exc
+
+
+def discard_rest() -> None:
+    """Send further output nowhere. The interpreter would complain at its exit about what it cannot write."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def warn(text: str) -> None:
     """Print the text on stderr as one line."""
-    sys.stdout.flush()
+    flush()
     sys.stderr.write(" ".join(sanitize(text, one_line=True).split(" ")) + "\n")
     sys.stderr.flush()
 
@@ -56,11 +86,11 @@ def write_json(value: object) -> None:
 
 def write_result(text: str, value: object, json: bool) -> None:
     """Print the result of a command: the text, or with `json` the value."""
-    write(codec.dumps(value) if json else sanitize(text))
+    write(codec.dumps(value) if json else wrap(sanitize(text)))
 
 
 def style_text(text: str, style: str, *, stream: TextIO | None = None) -> str:
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if text and supports_colour(stream or sys.stdout) else text
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if text and supports_colour(stream or sys.stdout) else text
 
 
 def supports_colour(stream: TextIO) -> bool:
@@ -74,15 +104,20 @@ def sanitize(text: str, *, one_line: bool = False) -> str:
     return replace_for_terminal(text) if sys.stdout.isatty() else text
 
 
+def screen_width() -> int:
+    return shutil.get_terminal_size((80, 24)).columns
+
+
 def terminal_width() -> int:
-    return max(_MIN_WIDTH, shutil.get_terminal_size((80, 24)).columns)
+    """Return the width of tables and lists, which narrower terminals break themselves."""
+    return max(_MIN_WIDTH, screen_width())
 
 
 def wrap(text: str) -> str:
     """Wrap long lines between words if stdout is a terminal, with continuation lines indented."""
     if not sys.stdout.isatty():
         return text
-    size = shutil.get_terminal_size((80, 24)).columns
+    size = screen_width()
     rows: list[str] = []
     for line in text.split("\n"):
         first, *words = line.split(" ")
@@ -113,14 +148,25 @@ def format_time(moment: datetime | None, *, now: datetime | None = None) -> str:
 
 
 def write_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int, right: Sequence[int] = ()
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    flexible: int,
+    right: Sequence[int] = (),
+    title: int | None = None,
 ) -> None:
-    """Print aligned columns. On a terminal the flexible column is cut so that each row fits on a line."""
+    """Print aligned columns. On a terminal the flexible column is cut so that each row fits on a line. If the others leave
+    it no room, each row is an entry of its own, with a value on each line; `title` is the column on its first line, the
+    flexible one if it is not given."""
     cells = [[sanitize(cell, one_line=True) for cell in row] for row in rows]
     sizes = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
     if sys.stdout.isatty():
         rest = sum(size for n, size in enumerate(sizes) if n != flexible) + len(_GAP) * (len(sizes) - 1)
-        sizes[flexible] = min(sizes[flexible], max(10, terminal_width() - rest))
+        room = terminal_width() - rest
+        if room < min(sizes[flexible], _MIN_COLUMN):
+            _write_entries(heads, cells, flexible if title is None else title)
+            return
+        sizes[flexible] = min(sizes[flexible], room)
     write(style_text(_format_row(heads, sizes, right), "dim"))
     for row in cells:
         write(
@@ -130,6 +176,18 @@ def write_table(
                 right,
             )
         )
+
+
+def _write_entries(heads: Sequence[str], rows: Sequence[Sequence[str]], title: int) -> None:
+    """Print each row as its title in bold, with the other values below it."""
+    size = max((cell_len(head) for n, head in enumerate(heads) if n != title), default=0)
+    room = terminal_width()
+    for row in rows:
+        write(style_text(truncate(row[title], room) or "–", "bold"))
+        for n, (head, cell) in enumerate(zip(heads, row, strict=True)):
+            if n != title and cell:
+                label = f"{_GAP}{style_text(head, 'dim')}{' ' * (size - cell_len(head))}{_GAP}"
+                write(label + truncate(cell, room - size - 2 * len(_GAP)))
 
 
 def write_list(
@@ -149,7 +207,7 @@ def write_list(
     elif items:
         write_table(heads, rows, flexible=flexible, right=right)
     else:
-        write(empty)
+        write(wrap(empty))
 
 
 def write_fields(pairs: Iterable[tuple[str, str]]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from keryx.core import clock
+from keryx.core import clock, ids
 from keryx.core.text import to_single_line, truncate
 
 # Platforms on which people can be mentioned and answered without their raw id.
@@ -38,6 +38,7 @@ class Place:
     chat_name: str = ""
     chat_id: str = ""
     topic: str = ""
+    thread_id: str = ""
     person_name: str = ""
     person_id: str = ""
     # Several people write here.
@@ -51,6 +52,7 @@ class Place:
     # Facts about the platform.
     notes: tuple[str, ...] = ()
     instructions: tuple[str, ...] = ()
+    # Tools need the ids of the chat, the thread and the person.
     show_ids: bool = False
 
 
@@ -79,11 +81,17 @@ def format_speaker(name: str) -> str:
     return f"[{truncate(to_single_line(name).translate(_BRACKETS), LONGEST_NAME) or 'someone'}] "
 
 
-def format_time(sent_at: datetime, zone: str) -> str:
-    """Return the line before a message that tells when it was sent. It depends on the message and the zone alone, so that the
-    beginning of a prompt stays the same."""
-    shown = clock.to_wall_time(sent_at, clock.find_zone(zone))
-    return f"({_WEEKDAYS[shown.weekday()]} {shown:%Y-%m-%d %H:%M}, {zone})\n"
+def format_stamp(sent_at: datetime, *, zone: str, message_id: str = "") -> str:
+    """Return the line before a message that tells when it was sent and its id on the platform as it is stored, each if it is given. It depends
+    on the message and the settings alone, so that the beginning of a prompt stays the same."""
+    facts: list[str] = []
+    if zone:
+        shown = clock.to_wall_time(sent_at, clock.find_zone(zone))
+        facts.append(f"{_WEEKDAYS[shown.weekday()]} {shown:%Y-%m-%d %H:%M}, {zone}")
+    # An id that was too long to store is known by its digest only, which no tool can use.
+    if message_id and "%#" not in message_id:
+        facts.append(f"message id {quote(ids.unescape(message_id))}")
+    return f"({'; '.join(facts)})\n" if facts else ""
 
 
 def format_message(
@@ -146,6 +154,7 @@ def _redact_place(place: Place, salt: bytes) -> Place:
         chat_name=scrub(place.chat_name),
         chat_id=hashes.get(place.chat_id, ""),
         topic=scrub(place.topic),
+        thread_id="",
         person_name=scrub(place.person_name),
         person_id=hashes.get(place.person_id, ""),
         homes=tuple((platform, scrub(name)) for platform, name in place.homes),
@@ -159,8 +168,9 @@ def _list_facts(place: Place) -> Iterator[str]:
 
     name = f" {quote(place.chat_name)}" if to_single_line(place.chat_name) else ""
     yield f"Platform: {to_single_line(place.platform)}, {to_single_line(place.chat_type)}{name}{show_id(place.chat_id)}"
-    if to_single_line(place.topic):
-        yield f"Topic: {quote(place.topic)}"
+    if to_single_line(place.topic) or show_id(place.thread_id):
+        topic = quote(place.topic) if to_single_line(place.topic) else "unnamed"
+        yield f"Topic: {topic}{show_id(place.thread_id)}"
     if place.shared:
         yield "People: several people write here; each message begins with [name]"
     else:

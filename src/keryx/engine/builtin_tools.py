@@ -261,7 +261,8 @@ async def read_conversation(
     for message in messages:
         if _is_visible(message) and message.role is not Role.TOOL and message.text.strip():
             author = message.author or message.role.value
-            lines.append(f"#{message.seq} {author}, {message.at:%Y-%m-%d %H:%M}: {message.text}")
+            mark = f" ({ENGLISH.say(f'mark.{message.mark.value}')})" if message.mark else ""
+            lines.append(f"#{message.seq} {author}, {message.at:%Y-%m-%d %H:%M}{mark}: {message.text}")
     if not messages or messages[-1].seq >= session.last_seq:
         lines.append("That is the end.")
     else:

@@ -122,6 +122,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     end_prompt: str = ""
     # The tool sets that a session can switch on and off.
     tools: tuple[str, ...] = (BUILTIN_TOOLS,)
+    # The tool sets that need the ids of chats, people and messages, with the profiles that have them; none for all.
+    id_tools: Mapping[str, tuple[str, ...]] = {}
     # The models and agents that a session can choose. The first of each is the default.
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -154,6 +156,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the threads of a platform are standing topics."""
         reach = self.reach.get(platform)
         return reach is not None and reach.topics
+
+    def shows_ids(self, profile: str, settings: SessionSettings) -> bool:
+        """Whether the model is told the ids of the chat, the person and each message, because a tool of the session needs
+        them."""
+        hidden = self.profiles.get(profile)
+        return not (hidden and hidden.hide_ids) and any(
+            (settings.tools is None or name in settings.tools) and (not profiles or profile in profiles)
+            for name, profiles in self.id_tools.items()
+        )
 
     def choose_agent(self, settings: SessionSettings, source: Source, *, profile: str) -> str:
         """Return the agent that a session has chosen, or else that of the source, of the profile, or the default."""

@@ -84,6 +84,7 @@ class Service:
                 roles=self.roles,
                 budgets=policy.budgets,
                 zone=policy.zone,
+                shows_ids=policy.shows_ids,
                 transcribe=transcribe,
             )
         )

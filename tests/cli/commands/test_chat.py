@@ -55,6 +55,13 @@ def test_a_failed_turn_is_told_on_stderr(keryx: Cli) -> None:
     assert result.err == "[failed, without a complete answer]\nit broke\n"
 
 
+def test_an_agent_that_crashes_is_told_in_a_sentence(keryx: Cli) -> None:
+    result = keryx("chat", stdin="!crash\n")
+    assert (result.code, result.out) == (1, "This will crash. \n")
+    mark, sentence = result.err.splitlines()
+    assert mark == "[failed, without a complete answer]" and "The agent failed (RuntimeError)" in sentence
+
+
 def test_a_message_may_be_given_at_once(keryx: Cli) -> None:
     assert keryx.ok("chat", "good", "morning").out == "good morning\n"
 
@@ -252,8 +259,7 @@ def test_a_terminal_that_slept_past_the_end_of_the_feed_shows_what_it_missed(ker
     with keryx.terminal("chat") as terminal:
         terminal.see("›")
         terminal.type("hello\r")
-        terminal.see("hello\n")
-        terminal.see("hello\n")
+        terminal.show("› hello\nhello\n\n›")
         stop_outside_of_writes(terminal.pid, keryx.home / "keryx.db")
         keryx.ok("send", "--wait", "--session", "hello", "said elsewhere")
         asyncio.run(trim())

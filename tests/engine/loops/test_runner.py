@@ -263,6 +263,25 @@ async def test_a_cancel_keeps_what_was_shown_with_a_mark(begin: Begin) -> None:
     assert await world.hub.deliveries.page(OPERATORS) == []
 
 
+async def test_a_cancel_before_the_first_word_marks_the_question_and_the_model_still_knows_it(
+    begin: Begin,
+) -> None:
+    agent = ScriptedAgent([Pause()], [TextDelta("yes")])
+    world = await begin(agent=agent)
+    said = await world.say("are you there?")
+    await world.running(said)
+    assert said.session
+    await world.hub.stop(OPERATORS, said.session)
+    assert (await world.settle(said)).state is TurnState.CANCELLED
+    await world.ask("hello?")
+    assert await world.transcript(said.session) == [
+        "user: are you there? [cancelled]",
+        "user: hello?",
+        "assistant: yes",
+    ]
+    assert [m.text for m in agent.histories[-1]] == ["are you there?", "hello?"]
+
+
 async def test_a_cancel_takes_effect_within_two_seconds_when_the_agent_is_deaf(begin: Begin) -> None:
     world = await begin(clock=SystemClock())
     said = await world.say("!deaf 2.1")

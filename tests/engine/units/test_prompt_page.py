@@ -123,6 +123,13 @@ async def test_ids_are_hidden_where_nobody_needs_them_and_a_profile_decides(home
     source = Source(**PLACES["A group on Telegram"])
     around = place.PlaceFacts(source=source)
     assert "+49 151 2345678" in place.describe(around, [TELEGRAM], open_profile, salt=SALT)
+    told = place.describe(around, [TELEGRAM], {}, salt=SALT, show_ids=True)
+    assert 'group "Family +49 151 2345678" (id "-100200300")' in told and '"Ann" (id "4711")' in told
+    topic = place.PlaceFacts(source=Source(**PLACES["A topic of a forum on Telegram"]))
+    assert '- Topic: "Summer holidays" (id "12")' in place.describe(
+        topic, [TELEGRAM], {}, salt=SALT, show_ids=True
+    )
     hidden = {"default": Profile(hide_ids=True)}
+    assert "(id" not in place.describe(around, [TELEGRAM], hidden, salt=SALT, show_ids=True)
     around = place.PlaceFacts(source=Source(platform="matrix", chat_name="call +49 151 2345678"))
     assert "2345678" not in place.describe(around, [MATRIX], hidden, salt=SALT)

@@ -517,7 +517,7 @@ async def test_a_deleted_session_takes_its_work_and_its_lanes_along(world: World
     assert (await world.settle(behind)).state is TurnState.CANCELLED
     assert (await world.settle(said)).state is TurnState.CANCELLED
     await world.hub.undelete(OPERATORS, said.session)
-    assert line((await world.open(said.session)).messages[0]) == "user: !silence"
+    assert line((await world.open(said.session)).messages[0]) == "user: !silence [cancelled]"
 
 
 async def test_a_session_that_is_erased_while_it_works_leaves_nothing(world: World) -> None:

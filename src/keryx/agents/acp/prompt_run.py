@@ -95,8 +95,9 @@ async def build_blocks(
             speaker = prompt.format_speaker(message.author) if context.shared else ""
             text = speaker + messages.join_text(message.parts)
         # A command of the agent must be at the beginning.
-        if context.zone and not text.lstrip().startswith(_COMMAND_CHARACTERS):
-            text = prompt.format_time(message.at, context.zone) + text
+        if not text.lstrip().startswith(_COMMAND_CHARACTERS):
+            message_id = message.platform_id if context.show_ids else ""
+            text = prompt.format_stamp(message.at, zone=context.zone, message_id=message_id) + text
         if text.strip():
             blocks.append(build_text_block(text))
         for part in message.parts:

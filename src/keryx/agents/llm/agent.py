@@ -125,6 +125,7 @@ class LlmAgent:
             system=context.place,
             summary=context.summary,
             zone=context.zone,
+            show_ids=context.show_ids,
             shared=context.shared,
             tools=bool(specs),
             turn=context.turn,

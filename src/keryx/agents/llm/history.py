@@ -52,6 +52,8 @@ class PromptContext(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = ""
     # The zone of the times that messages begin with; empty for none.
     zone: str = ""
+    # Messages begin with their ids on the platform.
+    show_ids: bool = False
     # Several people take part, so each message names its author.
     shared: bool = False
     # Tools are offered. Without them past calls are written as text, because providers refuse them.
@@ -119,9 +121,9 @@ def _build_user_message(message: Message, prompt_context: PromptContext) -> Json
     if text is None:
         name = prompt.format_speaker(message.author) if prompt_context.shared else ""
         text = name + join_text(message.parts)
-    if prompt_context.zone:
-        sent_at = prompt.format_time(message.at, prompt_context.zone)
-        text = sent_at + text if text else sent_at.rstrip()
+    message_id = message.platform_id if prompt_context.show_ids else ""
+    stamp = prompt.format_stamp(message.at, zone=prompt_context.zone, message_id=message_id)
+    text = stamp + text if text else stamp.rstrip()
     parts: list[Json] = [_build_text_part(text)] if text.strip() else []
     for part in message.parts:
         if isinstance(part, Image | File | Audio):

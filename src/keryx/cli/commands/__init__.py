@@ -84,6 +84,11 @@ def run(arguments: Sequence[str]) -> int:
         _, trees, rest = app.parse_commands(words)
         if not rest:
             trees[-1].resolved_commands()
+        if len(words) < len(arguments):
+            with output.translate_errors():
+                app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+                sys.stdout.flush()
+            return 0
         return app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
 
     return exit_codes.run_guarded(dispatch)

@@ -14,9 +14,10 @@ from cyclopts import Parameter
 from keryx.app import App
 from keryx.cli import output
 from keryx.cli.exit_codes import INTERRUPTED
-from keryx.cli.options import FLAG, HubAccess, load_settings
+from keryx.cli.options import FLAG, Attach, HubAccess, check_words, join_input, load_settings, log_to_file
+from keryx.cli.terminal.completion import LOCAL_COMMANDS, ChatCompleter
 from keryx.cli.terminal.line_editor import LineEditor, disable_echo, pick_session
-from keryx.cli.terminal.stream_printer import StreamPrinter
+from keryx.cli.terminal.stream_printer import StreamPrinter, join_facts
 from keryx.cli.terminal.terminal_chat import TerminalChat, find_texts, open_chat
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import OPERATOR, SessionId, TurnId
@@ -27,6 +28,7 @@ from keryx.core.turns import TurnState
 _CHUNK_BYTES = 65_536
 LEAVE_COMMANDS = ("/quit", "/exit")
 _MAX_CHOICES = 200
+_TICK_SECONDS = 0.1
 _NO_SESSION = "there is no conversation to go on with yet: `keryx chat` starts one"
 
 
@@ -64,7 +66,12 @@ def _decode_line(line: bytes) -> str:
 
 
 async def chat(
-    *message: Annotated[str, Parameter(help="What to say first.")],
+    *message: Annotated[
+        str,
+        Parameter(
+            allow_leading_hyphen=True, help="What to say first; `-` at its end adds what comes on the input."
+        ),
+    ],
     new: Annotated[bool, FLAG, Parameter(help="Start a new conversation, as without any option.")] = False,
     continue_: Annotated[
         bool, FLAG, Parameter(name=["--continue", "-c"], help="Go on with the last one held in a terminal.")
@@ -78,35 +85,48 @@ async def chat(
             help="Go on with a session: id, beginning of an id, or title. Alone it lets you choose from a list.",
         ),
     ] = None,
+    attach: Attach = None,
+    model: Annotated[str | None, Parameter(help="The model of this conversation.")] = None,
 ) -> int:
     """Talk to the agent in this terminal.
 
     Ctrl-C stops the answer, or clears the line; Ctrl-D leaves. /help lists the
-    commands. The conversation is kept: after a crash, `keryx chat --continue`
-    takes it up where it was. Without a terminal each line of the input is one
-    message, and the output is the answers.
+    commands and keys. The conversation is kept: after a crash, `keryx chat
+    --continue` takes it up where it was. Without a terminal each line of the
+    input is one message, and the output is the answers; `-` takes the whole
+    input as one message.
 
         keryx chat
         keryx chat --continue
         keryx chat --resume "trip to oslo"
-        echo "what is new?" | keryx chat --new
+        keryx chat --attach photo.jpg --model large "what is this?"
+        git diff | keryx chat "review this:" -
     """
     if new + continue_ + (resume is not None) > 1:
         raise Invalid("choose one of --new, --continue and --resume")
     ref, rest = (resume[0], resume[1:]) if resume else (None, [])
-    first = " ".join([*rest, *message])
+    words = [*rest, *message]
+    check_words(words, "chat")
     app = App(load_settings())
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    async with open_chat(app, StreamPrinter(find_texts(app), piped=not terminal), kind="chat") as talk:
-        access = HubAccess(talk.hub, app.viewer)
-        session = await _choose_session(
-            access, talk.texts, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
-        )
-        if session:
-            await talk.resume(session)
-        if terminal:
-            return await _run_terminal(app, talk, first)
-        return await _run_pipe(talk, first)
+    first = " ".join(words)
+    literal = words[-1:] == [output.STDIO]
+    if literal:
+        given = "\n".join([line async for line in read_stdin_lines()])
+        first = join_input(words[:-1], given)
+        terminal = False
+    stream = StreamPrinter(find_texts(app), piped=not terminal)
+    with log_to_file(app.settings):
+        async with open_chat(app, stream, kind="chat", model=model) as talk:
+            access = HubAccess(talk.hub, app.viewer)
+            session = await _choose_session(
+                access, talk.texts, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
+            )
+            await talk.attach(attach or [])
+            await (talk.resume(session) if session else talk.begin())
+            if terminal:
+                return await _run_terminal(app, talk, first)
+            return await _run_pipe(talk, first, literal=literal)
 
 
 async def _choose_session(
@@ -135,7 +155,14 @@ async def _choose_session(
 
 
 async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
-    line = LineEditor(app.settings.folder / "history", talk.texts)
+    line = LineEditor(
+        app.settings.folder / "history",
+        talk.texts,
+        completer=ChatCompleter(talk.texts, talk.list_values),
+        status=lambda: join_facts(talk.stream.status.list_facts(talk.texts), output.screen_width()),
+        attach=talk.try_attach,
+    )
+    talk.on_status = line.redraw
     if not talk.session and not first:
         output.write(
             output.style_text(
@@ -145,15 +172,18 @@ async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
         )
     watch = _InterruptHandler(talk)
     with disable_echo(), watch:
-        await watch.wait_for(talk.wait_for_unfinished())
+        if talk.has_unfinished:
+            await watch.wait_for(talk.wait_for_unfinished())
         text: str | None = first or await _read_line(line, talk)
         while text is not None and text.strip() not in LEAVE_COMMANDS and not watch.leaving:
-            if text.strip():
+            if text.strip() or talk.has_attachments:
                 turn = await _send(talk, text)
-                await watch.wait_for(
-                    talk.wait_for_end_or_question(turn) if turn else talk.wait_for_unfinished()
-                )
-                talk.stream.close_line()
+                if turn or talk.has_unfinished:
+                    await watch.wait_for(
+                        talk.wait_for_end_or_question(turn) if turn else talk.wait_for_unfinished()
+                    )
+            if text.strip() == "/help":
+                talk.stream.print_reply(_describe_keys(talk.texts))
             text = None if watch.leaving else await _read_line(line, talk)
     if talk.session:
         back = output.wrap(talk.texts.say("terminal.resume_hint", session=talk.session))
@@ -171,26 +201,39 @@ async def _read_line(line: LineEditor, talk: TerminalChat) -> str | None:
         talk.stream.live = True
 
 
-async def _send(talk: TerminalChat, text: str) -> TurnId | None:
-    """Send a message. Return the turn that it starts, or whose question it answers."""
+def _describe_keys(texts: Texts) -> str:
+    """Return the commands of the terminal itself, and its keys."""
+    local = (
+        f"/{name} {texts.say(f'usage.{name}') if texts.has(f'usage.{name}') else ''}".rstrip()
+        + f" – {texts.say(f'help.{name}')}"
+        for name in LOCAL_COMMANDS
+    )
+    return "\n".join([*local, "", texts.say("terminal.keys")])
+
+
+async def _send(talk: TerminalChat, text: str, *, literal: bool = False) -> TurnId | None:
+    """Send a message, or run a command of the terminal. Return the turn that it starts, or whose question it answers."""
+    if not literal and await talk.run_local_command(text):
+        return None
     asking = talk.asking_turn
-    receipt = await talk.send(text)
+    receipt = await talk.send(text, literal=literal)
     return receipt.turn or asking
 
 
-async def _run_pipe(talk: TerminalChat, first: str) -> int:
-    """Send each line as a message and wait for its answer before the next. Return 1 if any turn failed."""
+async def _run_pipe(talk: TerminalChat, first: str, *, literal: bool) -> int:
+    """Send each line as a message and wait for its answer before the next. Return 1 if any turn failed. With `literal` the
+    first message is no command."""
     failed = False
 
-    async def send(text: str) -> None:
+    async def send(text: str, *, literal: bool = False) -> None:
         nonlocal failed
-        if turn := await _send(talk, text):
+        if turn := await _send(talk, text, literal=literal):
             state = await talk.wait_for_end_or_question(turn)
             talk.stream.close_line()
             failed |= state not in (TurnState.DONE, None)
 
-    if first:
-        await send(first)
+    if first or talk.has_attachments:
+        await send(first, literal=literal)
     if not first or not sys.stdin.isatty():
         async for line in read_stdin_lines():
             if line.strip() in LEAVE_COMMANDS:
@@ -221,12 +264,19 @@ class _InterruptHandler:
     async def wait_for(self, end: Awaitable[object]) -> None:
         """Wait for the end of a turn, which Ctrl-C may stop."""
         self._pressed = anyio.Event()
-        with anyio.CancelScope() as self._scope:
+        with self._chat.stream.working(), anyio.CancelScope() as self._scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_when_pressed)
+                group.start_soon(self._show_work)
                 await end
                 group.cancel_scope.cancel()
         self._scope = None
+
+    async def _show_work(self) -> None:
+        began = anyio.current_time()
+        while True:
+            await anyio.sleep(_TICK_SECONDS)
+            self._chat.stream.tick(anyio.current_time() - began)
 
     def _on_interrupt(self) -> None:
         if self._scope is None:

@@ -29,7 +29,7 @@ MEANINGS = {
     "agents": "Agents by name: tables of `kind` (acp, llm, local, echo, python), `rules` (the places where it answers), for acp `command`, `env`, `cwd`, `folders`, `shared`, `login`, `model`, `mode`, `files`, `terminal`, `stall`, `idle` and `processes`.",
     "model": "The model of sessions that have chosen none; empty means the first one.",
     "models": "Models behind OpenAI-compatible endpoints: tables of `name`, `base_url`, `id`, `key` (env:NAME or file:PATH), `context`, `prices` and more.",
-    "tools": "Servers of tools that speak MCP: tables of `name`, `command` or `url`, `env`, `headers`, `timeout`, `policy`, `repeatable` and more.",
+    "tools": "Servers of tools that speak MCP: tables of `name`, `command` or `url`, `env`, `headers`, `timeout`, `policy`, `repeatable`, `ids` and more.",
     "permissions": "What tools get, by patterns of their names: allow, ask or deny; a table named like a surface holds its own.",
     "llm_base_url": "The endpoint of a single model, without a [[models]] table; its key is the variable KERYX_LLM_API_KEY.",
     "llm_model": "The name of that model at its endpoint.",
@@ -254,7 +254,7 @@ def show(*, json: Json = False) -> int:
         output.write_json({"settings": found} | ({"error": wrong} if wrong else {}))
     else:
         rows = [(name, format_json(origin.value), origin.source) for name, origin in found.items()]
-        output.write_table(("setting", "value", "from"), rows, flexible=1)
+        output.write_table(("setting", "value", "from"), rows, flexible=1, title=0)
     for text in (*config.find_unknown_variables(os.environ), *([wrong] if wrong else [])):
         output.warn(f"keryx: {text}")
     return 2 if wrong else 0

@@ -30,9 +30,9 @@ async def status(*, json: Json = False) -> None:
         output.write_json({"nodes": len(nodes), "connections": found, "gates": gates})
         return
     if not nodes:
-        output.write("No node runs, so nothing is connected: start one with `keryx serve`.")
+        output.write(output.wrap("No node runs, so nothing is connected: start one with `keryx serve`."))
     elif not found:
-        output.write("No platform has reported yet: ask again in a moment.")
+        output.write(output.wrap("No platform has reported yet: ask again in a moment."))
     if found:
         rows = [
             (

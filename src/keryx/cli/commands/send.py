@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import sys
 from typing import Annotated
 
@@ -12,7 +11,17 @@ from cyclopts import Parameter
 
 from keryx.app import App
 from keryx.cli import output, shutdown
-from keryx.cli.options import FLAG, HubAccess, Json, load_settings, warn_without_node
+from keryx.cli.options import (
+    FLAG,
+    Attach,
+    HubAccess,
+    Json,
+    check_words,
+    join_input,
+    load_settings,
+    warn_without_node,
+)
+from keryx.cli.terminal import attachments
 from keryx.cli.terminal.terminal_chat import build_source, new_id
 from keryx.core.changes import ChangeKind
 from keryx.core.errors import Invalid, Unavailable
@@ -20,11 +29,11 @@ from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import Role, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.questions import QuestionState
+from keryx.core.sessions import SessionChange, SessionSettings, SettingsChange
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.hub.views import MessageRange
 
 _MAX_ANSWER_MESSAGES = 1000
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z")
 
 
 class SendReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +49,17 @@ class SendReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def send(
     *text: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="The message; `-` reads it from the input.")
+        str,
+        Parameter(
+            allow_leading_hyphen=True, help="The message; `-` at its end adds what comes on the input."
+        ),
     ],
     session: Annotated[
         str | None, Parameter(help="The session to send to; without it a new one begins.")
+    ] = None,
+    attach: Attach = None,
+    model: Annotated[
+        str | None, Parameter(help="The model of the session; it stays with a session that exists.")
     ] = None,
     wait: Annotated[bool, FLAG, Parameter(help="Wait for the answer and print it.")] = False,
     timeout: Annotated[float, Parameter(help="How many seconds to wait at most.")] = 300,
@@ -64,12 +80,14 @@ def send(
     exit code is 1 if the turn failed.
 
         keryx send --wait "what is new?"
-        git diff | keryx send --wait --session review -
+        keryx send --wait --attach photo.jpg "what is this?"
+        git diff | keryx send --wait --session review "anything wrong?" -
         keryx send --event backup-2026-03-01 --target local:reports "sum up the night"
     """
     # Read before the event loop runs, so that Ctrl-C interrupts the read.
-    parts = text_parts(_read_text(text))
+    parts = text_parts(_read_text(text)) if text or not attach else ()
     app = App(load_settings())
+    outgoing = _Outgoing(ref=session, target=target, files=tuple(attach or ()), model=model)
     inbound = InboundMessage(
         event=event or new_id(),
         source=build_source(app),
@@ -80,15 +98,41 @@ def send(
         commands=False,
     )
     if wait:
-        return asyncio.run(_send_and_wait(app, inbound, session, target, timeout, json))
-    return asyncio.run(_send(app, inbound, session, target, json))
+        return asyncio.run(_send_and_wait(app, inbound, outgoing, timeout, json))
+    return asyncio.run(_send(app, inbound, outgoing, json))
 
 
-async def _send(app: App, inbound: InboundMessage, ref: str | None, to: str | None, json: bool) -> int:
+class _Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the options say about a message."""
+
+    # The session; `None` for a new one.
+    ref: str | None
+    target: str | None
+    files: tuple[str, ...]
+    model: str | None
+
+    async def complete(self, app: App, access: HubAccess, inbound: InboundMessage) -> InboundMessage:
+        """Return the message with its session, target, files and model, each checked before the message is sent."""
+        hub, viewer = access.hub, access.viewer
+        inbound = await _set_reply_target(app, access, inbound, self.target)
+        files = [attachments.read_attachment(name, limit=hub.media.limit) for name in self.files]
+        if self.ref is not None:
+            id_ = await access.find_id(self.ref)
+            inbound = msgspec.structs.replace(inbound, session=id_)
+            if self.model:
+                change = SessionChange(settings=SettingsChange(model=self.model))
+                await hub.change(viewer, id_, change)
+        elif self.model:
+            await hub.check_model(viewer, inbound.source, self.model)
+            inbound = msgspec.structs.replace(inbound, settings=SessionSettings(model=self.model))
+        saved = [await hub.media.save(viewer, file) for file in files]
+        return msgspec.structs.replace(inbound, parts=(*inbound.parts, *saved))
+
+
+async def _send(app: App, inbound: InboundMessage, outgoing: _Outgoing, json: bool) -> int:
     async with app.hub() as hub:
         access = HubAccess(hub, app.viewer)
-        inbound = await _set_reply_target(app, access, inbound, to)
-        receipt = await hub.receive(await _set_session(access, inbound, ref))
+        receipt = await hub.receive(await outgoing.complete(app, access, inbound))
         sent = _build_report(receipt)
         if json:
             output.write_json(sent)
@@ -106,13 +150,13 @@ async def _send(app: App, inbound: InboundMessage, ref: str | None, to: str | No
 
 
 async def _send_and_wait(
-    app: App, inbound: InboundMessage, ref: str | None, to: str | None, timeout: float, json: bool
+    app: App, inbound: InboundMessage, outgoing: _Outgoing, timeout: float, json: bool
 ) -> int:
     async with shutdown.open_service(app, "send") as service:
         access = HubAccess(service.hub, app.viewer)
-        inbound = await _set_reply_target(app, access, inbound, to)
+        inbound = await outgoing.complete(app, access, inbound)
         cursor = await access.hub.head_cursor()
-        receipt = await access.hub.receive(await _set_session(access, inbound, ref))
+        receipt = await access.hub.receive(inbound)
         assert receipt.session is not None and receipt.turn is not None
         service.runner.serve(receipt.session)
         turn = await _wait_for_end(access, receipt.session, receipt.turn, cursor, timeout)
@@ -134,10 +178,6 @@ async def _send_and_wait(
         else:
             output.warn(f"keryx: the turn ended as {turn.state}{f': {turn.error}' if turn.error else ''}")
     return 0 if turn.state is TurnState.DONE else 1
-
-
-async def _set_session(access: HubAccess, inbound: InboundMessage, ref: str | None) -> InboundMessage:
-    return inbound if ref is None else msgspec.structs.replace(inbound, session=await access.find_id(ref))
 
 
 async def _set_reply_target(
@@ -187,13 +227,10 @@ def _build_report(receipt: Receipt) -> SendReport:
 
 
 def _read_text(words: tuple[str, ...]) -> str:
-    """Join the words, or read stdin for `-` and in a pipe."""
-    stray = next((word for word in words if _OPTION.match(word)), None)
-    if stray:
-        raise Invalid(f"unknown option {stray}: `keryx send --help` lists them; send such a text through `-`")
-    if words == ("-",) or (not words and not sys.stdin.isatty()):
-        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-        text = text.removesuffix("\n")
+    """Join the words, with stdin for a `-` at their end and in a pipe."""
+    check_words(words, "send")
+    if words[-1:] == (output.STDIO,) or (not words and not sys.stdin.isatty()):
+        text = join_input(words[:-1], sys.stdin.buffer.read().decode("utf-8", "surrogateescape"))
     else:
         text = " ".join(words)
     if not text.strip():

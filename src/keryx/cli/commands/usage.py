@@ -53,7 +53,7 @@ async def usage(
         output.write_json({"by": by, "lines": lines})
         return
     if not lines:
-        output.write("Nothing was used yet: usage is recorded with each answer of a model.")
+        output.write(output.wrap("Nothing was used yet: usage is recorded with each answer of a model."))
         return
     most = max(map(_sum_tokens, lines)) or 1
     rows = [

@@ -1,7 +1,11 @@
 """Conversations in a terminal: here stored messages as text with their marks; beside it live answers, the input line and the chat."""
 
 import getpass
+import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
 
 from keryx.cli import output
 from keryx.core import compaction
@@ -21,6 +25,10 @@ from keryx.core.messages import (
 from keryx.core.sessions import Session
 from keryx.core.texts import Texts
 
+if TYPE_CHECKING:
+    from keryx.markdown.ansi import AnsiRenderer
+
+_MARGIN = 2
 _MAX_TOOL_COLUMNS = 100
 
 
@@ -33,15 +41,18 @@ def login_name() -> str:
 
 
 def format_heading(session: Session, texts: Texts) -> str:
-    """Format a session on one line: its title, id, surface and number of messages."""
-    name = output.style_text(
-        output.sanitize(session.title, one_line=True) or texts.say("terminal.untitled"), "bold"
-    )
+    """Format a session: its title, id, surface and number of messages, on one line if the terminal has room."""
+    name = output.sanitize(session.title, one_line=True) or texts.say("terminal.untitled")
     count = texts.say("session.messages", count=session.messages)
-    facts = ["", session.id, session.surface, count]
+    facts = [session.id, session.surface, count]
     if session.end_reason:
         facts.append(texts.say("terminal.ended", reason=session.end_reason))
-    return name + output.style_text(" · ".join(facts), "dim")
+    about = " · ".join(facts)
+    fits = not sys.stdout.isatty() or cell_len(f"{name} · {about}") <= output.screen_width()
+    between = " · " if fits else "\n"
+    return output.style_text(output.wrap(name), "bold") + output.style_text(
+        between + output.wrap(about), "dim"
+    )
 
 
 def print_message(message: Message, texts: Texts) -> None:
@@ -52,10 +63,28 @@ def print_message(message: Message, texts: Texts) -> None:
         format_speaker(message, texts), "name" if message.role is Role.USER else "bold"
     )
     output.write(speaker + output.style_text(f" · {output.format_time(message.at)} · #{message.seq}", "dim"))
-    for line in format_parts(message.parts, texts):
-        output.write(output.indent(line, 2))
+    for part in message.parts:
+        for line in _render_part(part, message.role, texts):
+            output.write(output.indent(line, _MARGIN))
     for mark in format_marks(message, texts):
-        output.write(output.indent(output.style_text(mark, "mark"), 2))
+        output.write(output.indent(output.style_text(mark, "mark"), _MARGIN))
+
+
+def build_renderer(*, margin: int = 0) -> "AnsiRenderer":
+    """Return a renderer for the width of the terminal."""
+    from keryx.markdown.ansi import AnsiRenderer  # noqa: PLC0415 the parser of Markdown takes long to load
+
+    return AnsiRenderer(output.screen_width() - margin, colours=output.supports_colour(sys.stdout))
+
+
+def _render_part(part: Part, role: Role, texts: Texts) -> list[str]:
+    """Return the lines of a part: on a terminal, answers as Markdown, and other texts wrapped between words."""
+    if not sys.stdout.isatty() or not isinstance(part, Text | Reasoning):
+        return [line for line in (format_part(part, texts),) if line]
+    renderer = build_renderer(margin=_MARGIN)
+    if isinstance(part, Text) and role is Role.ASSISTANT:
+        return renderer.render(part.text)
+    return renderer.wrap(part.text, output.STYLES["thought"] if isinstance(part, Reasoning) else "")
 
 
 def format_parts(parts: tuple[Part, ...], texts: Texts) -> Iterator[str]:

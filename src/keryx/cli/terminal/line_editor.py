@@ -2,27 +2,30 @@
 
 import sys
 import termios
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, FormattedTextControl, HSplit, Layout, VSplit, Window
 from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.styles import Style
 from rich.cells import set_cell_size
 
 from keryx.cli import output
+from keryx.cli.terminal import attachments
 from keryx.core.errors import StoreBroken
 from keryx.core.sessions import Session
 from keryx.core.texts import Texts
-from keryx.engine.commands import list_commands
 
 PROMPT = "› "
 _MENU_ROWS = 6
@@ -33,7 +36,17 @@ _PICKER_ROWS = 12
 class LineEditor:
     """Reads one line, or several with Alt-Enter. The history is kept between runs, readable by this user only."""
 
-    def __init__(self, history: Path, texts: Texts) -> None:
+    def __init__(
+        self,
+        history: Path,
+        texts: Texts,
+        *,
+        completer: Completer,
+        status: Callable[[], str],
+        attach: Callable[[Sequence[str] | None], Coroutine[Any, Any, None]],
+    ) -> None:
+        """`status` returns the line below the input. `attach` adds files to the next message, or with `None` the picture in
+        the clipboard."""
         try:
             history.parent.mkdir(parents=True, exist_ok=True)
             history.touch(mode=0o600)
@@ -43,14 +56,25 @@ class LineEditor:
             ) from exc
         self._hinted = False
         self._texts = texts
+        self._status = status
+        self._attach = attach
         self._session: PromptSession[str | None] = PromptSession(
-            PROMPT,
+            [("class:prompt", PROMPT)],
             history=FileHistory(str(history)),
-            completer=_CommandCompleter(texts),
-            complete_while_typing=True,
+            completer=completer,
+            # Room for the menu is kept free only where there is something to complete.
+            complete_while_typing=Condition(lambda: self._session.default_buffer.text.startswith("/")),
             reserve_space_for_menu=_MENU_ROWS,
             key_bindings=self._build_keys(),
-            rprompt=self._hint,
+            bottom_toolbar=self._format_toolbar,
+            style=Style.from_dict(
+                {
+                    "prompt": "bold ansicyan",
+                    "bottom-toolbar": "noreverse",
+                    "bottom-toolbar.text": "noreverse #888888",
+                }
+            ),
+            enable_open_in_editor=True,
         )
 
     async def read(self) -> str | None:
@@ -62,8 +86,12 @@ class LineEditor:
             except EOFError:
                 return None
 
-    def _hint(self) -> str:
-        return self._texts.say("terminal.leave_hint") if self._hinted else ""
+    def redraw(self) -> None:
+        """Show the status again, after it has changed."""
+        self._session.app.invalidate()
+
+    def _format_toolbar(self) -> str:
+        return self._texts.say("terminal.leave_hint") if self._hinted else self._status()
 
     def _build_keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -78,8 +106,20 @@ class LineEditor:
         def newline(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        keys.add("c-c")(interrupt)
+        def paste(event: KeyPressEvent) -> None:
+            if dropped := attachments.find_dropped(event.data):
+                event.app.create_background_task(self._attach(dropped))
+            else:
+                event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+        def paste_picture(event: KeyPressEvent) -> None:
+            event.app.create_background_task(self._attach(None))
+
+        # While the history is searched, Ctrl-C ends the search.
+        keys.add("c-c", filter=~is_searching)(interrupt)
         keys.add("escape", "enter")(newline)
+        keys.add(Keys.BracketedPaste)(paste)
+        keys.add("c-v")(paste_picture)
         return keys
 
 
@@ -100,24 +140,6 @@ def disable_echo() -> Generator[None]:
 async def pick_session(sessions: Sequence[Session], texts: Texts) -> Session | None:
     """Show a list to pick a session from: typing filters, arrows or a number select, Enter accepts, Escape cancels."""
     return await _SessionPicker(sessions, texts).run()
-
-
-class _CommandCompleter(Completer):
-    def __init__(self, texts: Texts) -> None:
-        self._texts = texts
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        text = document.text_before_cursor
-        if not text.startswith("/") or " " in text:
-            return
-        for name, about in (
-            *((c.name, c.describe(self._texts)) for c in list_commands(lane=True)),
-            ("quit", self._texts.say("help.quit")),
-        ):
-            if name.startswith(text[1:]):
-                yield Completion(
-                    f"/{name}", start_position=-len(text), display=f"/{name}", display_meta=about
-                )
 
 
 class _SessionPicker:

@@ -1,34 +1,89 @@
-"""Prints what happens in one session while it happens, each character once."""
+"""Prints what happens in one session while it happens, each character once. On a terminal, answers are shown as Markdown."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from rich.cells import cell_len
 
 from keryx.cli import output, terminal
+from keryx.cli.terminal.live_region import LiveRegion
 from keryx.core import compaction
 from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.ids import TurnId
-from keryx.core.messages import Message, Notice, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.texts import Texts
+from keryx.core.usage import MILLION
 from keryx.engine.hub.views import SessionSnapshot
+from keryx.markdown import clean_text, parse_blocks
 
 _Segment = tuple[str, bool]
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+# A longer open end of an answer is drawn at the next tick only.
+_SHORT_CHARS = 2_000
+
+
+class ChatStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the status line of a chat shows."""
+
+    model: str = ""
+    context_used: int | None = None
+    context_limit: int | None = None
+    # In millionths.
+    cost: int | None = None
+    currency: str = ""
+    # Messages that wait.
+    queued: int = 0
+    # Files that go with the next message.
+    attached: int = 0
+
+    def list_facts(self, texts: Texts) -> list[str]:
+        """Return the facts, the most important first."""
+        facts = [self.model] if self.model else []
+        if self.attached:
+            facts.append(texts.say("terminal.status_attached", count=self.attached))
+        if self.queued:
+            facts.append(texts.say("terminal.status_queued", count=self.queued))
+        if self.context_used is not None and self.context_limit:
+            percent = round(100 * self.context_used / self.context_limit)
+            facts.append(texts.say("terminal.status_context", percent=percent, limit=self.context_limit))
+        if self.cost:
+            facts.append(texts.say("terminal.status_cost", cost=self.cost / MILLION, currency=self.currency))
+        return facts
+
+
+def join_facts(facts: Sequence[str], room: int) -> str:
+    """Join as many facts as fit into a line of `room` columns. At least the beginning of the first is shown."""
+    line = output.truncate(facts[0], room) if facts else ""
+    for fact in facts[1:]:
+        if cell_len(f"{line} · {fact}") <= room:
+            line = f"{line} · {fact}"
+    return line
 
 
 class StreamPrinter:
     """Prints answers while they grow, each character once, whether it comes first in a draft or in a message.
 
     While `live` is off, as at a prompt, drafts are held back and messages are printed when they are complete. With
-    `piped`, stdout gets only the text of answers, and notices go to stderr."""
+    `piped`, stdout gets only the text of answers as it was written, and notices go to stderr."""
 
     def __init__(self, texts: Texts, *, piped: bool) -> None:
         self._texts = texts
-        self._piped = piped
+        self.piped = piped
         self._live = True
+        self.status = ChatStatus()
         self._own_messages: set[int] = set()
         self._drafts: dict[TurnId, list[DraftChunk]] = {}
         self._written: dict[TurnId, int] = {}
+        # In a pipe: the last line of an answer has no end yet.
         self._line_open = False
+        self._section: _OpenSection | None = None
+        self._region = LiveRegion()
         self._thinking: bool = False
+        self._working = False
+        self._activity = ""
+        self._ticks = 0
+        self._seconds = 0.0
 
     @property
     def live(self) -> bool:
@@ -41,6 +96,24 @@ class StreamPrinter:
             for turn in self._drafts:
                 self._catch_up(turn)
 
+    @contextmanager
+    def working(self) -> Generator[None]:
+        """Show on the last line, while the block runs, that something is being done."""
+        self._working = not self.piped
+        self._activity = self._texts.say("terminal.thinking")
+        self.tick(0)
+        try:
+            yield
+        finally:
+            self._working = False
+            self.close_line()
+
+    def tick(self, seconds: float) -> None:
+        """Draw the sign of work again, with the seconds since its beginning."""
+        self._ticks += 1
+        self._seconds = seconds
+        self._draw()
+
     def reset(self) -> None:
         """Forget the session, before another one is shown."""
         self.close_line()
@@ -50,7 +123,7 @@ class StreamPrinter:
 
     def print_snapshot(self, snapshot: SessionSnapshot) -> None:
         """Print the current state of a session: its last messages, and the draft of its running turn."""
-        if not self._piped:
+        if not self.piped:
             self.close_line()
             output.write(terminal.format_heading(snapshot.session, self._texts))
             for message in snapshot.messages:
@@ -70,27 +143,41 @@ class StreamPrinter:
             self._catch_up(turn)
 
     def print_change(self, change: Change) -> None:
+        message = change.message
         if change.kind is ChangeKind.DRAFT and change.turn and change.piece:
             self.print_draft(change.turn, [change.piece])
-        elif change.kind is ChangeKind.MESSAGE and change.message and change.note == "added":
-            self._print_message(change.message)
+        elif change.kind is not ChangeKind.MESSAGE or message is None:
+            return
+        elif change.note == "added":
+            self._print_message(message)
+        elif message.role is Role.USER and message.mark is Mark.CANCELLED:
+            # Stopped before the first word, so there is no answer that could have the mark.
+            for mark in terminal.format_marks(message, self._texts):
+                self._print_mark(mark)
+            self._draw()
 
     def print_reply(self, text: str) -> None:
         """Print a line of Keryx itself."""
         self.close_line()
         output.write(output.wrap(output.sanitize(text)))
-        sys.stdout.flush()
+        output.flush()
 
     def print_notice(self, text: str) -> None:
         """Print a notice that is not part of the conversation."""
         self.close_line()
-        if self._piped:
+        if self.piped:
             output.warn(text)
         else:
             output.write(output.style_text(output.wrap(f"! {output.sanitize(text)}"), "mark"))
-            sys.stdout.flush()
+            output.flush()
+            self._draw()
 
     def close_line(self) -> None:
+        """End what is open, so that something else can be printed."""
+        self._region.clear()
+        if self._section:
+            self._write_lines(self._section.take_rest())
+            self._section = None
         if self._line_open:
             output.write("")
             self._line_open = False
@@ -112,20 +199,17 @@ class StreamPrinter:
             case Role.ASSISTANT:
                 self._print_answer(message)
             case Role.TOOL:
-                self._print_lines(
-                    [
-                        terminal.format_result(p, self._texts)
-                        for p in message.parts
-                        if isinstance(p, ToolResult)
-                    ]
-                )
+                self._activity = self._texts.say("terminal.thinking")
+                results = [p for p in message.parts if isinstance(p, ToolResult)]
+                self._print_lines([terminal.format_result(p, self._texts) for p in results])
             case Role.NOTICE:
                 self._print_notice_message(message)
 
     def _print_user_message(self, message: Message) -> None:
-        if message.seq not in self._own_messages and not self._piped:
+        if message.seq not in self._own_messages and not self.piped:
             self.close_line()
             terminal.print_message(message, self._texts)
+            self._draw()
 
     def _print_notice_message(self, message: Message) -> None:
         if message.seq not in self._own_messages:
@@ -144,10 +228,17 @@ class StreamPrinter:
             self._drafts.pop(message.turn, None)
         self._write_segments(segments, done)
         self.close_line()
-        self._print_lines([terminal.format_call(p) for p in message.parts if isinstance(p, ToolCall)])
+        calls = [p for p in message.parts if isinstance(p, ToolCall)]
+        if calls:
+            self._activity = self._texts.say("terminal.using", tool=calls[0].name)
+        media = [p for p in message.parts if not isinstance(p, Text | Reasoning | ToolCall)]
+        self._print_lines(
+            [*map(terminal.format_call, calls), *terminal.format_parts(tuple(media), self._texts)]
+        )
         for mark in terminal.format_marks(message, self._texts):
             self._print_mark(mark)
-        sys.stdout.flush()
+        output.flush()
+        self._draw()
 
     def _catch_up(self, turn: TurnId) -> None:
         segments = [(piece.text, piece.thought) for piece in self._drafts[turn]]
@@ -159,29 +250,98 @@ class StreamPrinter:
         for text, thought in segments:
             fresh = text[done:]
             done = max(0, done - len(text))
-            if fresh and not (thought and self._piped):
-                self._write_text(fresh, thought)
-        sys.stdout.flush()
+            if not fresh:
+                continue
+            if not self.piped:
+                self._append_to_section(fresh, thought)
+            elif not thought:
+                output.write(output.sanitize(fresh), end="")
+                self._line_open = not fresh.endswith("\n")
+        output.flush()
 
-    def _write_text(self, text: str, thought: bool) -> None:
-        if thought is not self._thinking:
+    def _append_to_section(self, text: str, thought: bool) -> None:
+        if self._section is None or self._section.thought is not thought:
             self.close_line()
-        self._thinking = thought
-        shown = output.sanitize(text)
-        output.write(output.style_text(shown, "thought") if thought else shown, end="")
-        self._line_open = not text.endswith("\n")
+            self._section = _OpenSection(thought=thought)
+        self._activity = self._texts.say("terminal.thinking" if thought else "terminal.writing")
+        # The halves of a line end may come in two pieces, and the parser counts other line ends too.
+        self._section.text += clean_text(output.sanitize(text.replace("\r", "")))
+        if len(self._section.text) <= _SHORT_CHARS:
+            self._draw()
+
+    def _draw(self) -> None:
+        """Print the blocks of the answer that are complete, and draw its open end and the status again."""
+        if not self._live or self.piped:
+            return
+        lines: list[str] = []
+        if self._section:
+            if closed := self._section.take_closed():
+                self._region.clear()
+                self._write_lines(closed)
+            lines = self._section.render_open()
+        if self._working:
+            lines += ["", self._format_work()] if lines else [self._format_work()]
+        self._region.draw(lines)
+
+    def _format_work(self) -> str:
+        spinner = _SPINNER[self._ticks % len(_SPINNER)]
+        facts = [
+            f"{spinner} {output.sanitize(self._activity, one_line=True)} {self._seconds:.0f} s",
+            self._texts.say("terminal.stop_key"),
+            *self.status.list_facts(self._texts),
+        ]
+        return output.style_text(join_facts(facts, output.screen_width() - 1), "dim")
 
     def _print_lines(self, lines: list[str]) -> None:
-        if self._piped:
+        if self.piped:
             return
+        self.close_line()
+        self._write_lines(lines)
+        output.flush()
+        self._draw()
+
+    def _write_lines(self, lines: Sequence[str]) -> None:
         for line in lines:
-            self.close_line()
             output.write(line)
-        sys.stdout.flush()
 
     def _print_mark(self, mark: str) -> None:
         self.close_line()
-        if self._piped:
+        if self.piped:
             output.warn(mark)
         else:
             output.write(output.style_text(mark, "mark"))
+
+
+class _OpenSection:
+    """The end of an answer, or of a thought, that is not printed for good yet because more text may change it."""
+
+    def __init__(self, *, thought: bool) -> None:
+        self.thought = thought
+        self.text = ""
+
+    def take_closed(self) -> list[str]:
+        """Return the lines that cannot change any more, and forget them."""
+        if self.thought:
+            closed, end, self.text = self.text.rpartition("\n")
+            return self._render(closed) if end else []
+        blocks = list(parse_blocks(self.text))
+        # A line that begins a block may turn out to belong to the one before, so two blocks stay open.
+        if len(blocks) <= 2:
+            return []
+        lines = self.text.split("\n")
+        at = blocks[-2][0]
+        closed, self.text = "\n".join(lines[:at]), "\n".join(lines[at:])
+        return [*self._render(closed), ""]
+
+    def render_open(self) -> list[str]:
+        return self._render(self.text)
+
+    def take_rest(self) -> list[str]:
+        rest, self.text = self.text, ""
+        return self._render(rest)
+
+    def _render(self, text: str) -> list[str]:
+        if not text.strip():
+            return []
+        renderer = terminal.build_renderer()
+        return renderer.wrap(text, output.STYLES["thought"]) if self.thought else renderer.render(text)

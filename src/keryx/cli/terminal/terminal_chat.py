@@ -1,47 +1,73 @@
 """A chat in a terminal: sends what is typed to the hub and prints the changes of its session."""
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
+from zoneinfo import available_timezones
 
 import anyio
 import msgspec
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from keryx.app import App
-from keryx.cli import shutdown, terminal
-from keryx.cli.terminal.stream_printer import StreamPrinter
+from keryx.cli import output, shutdown, terminal
+from keryx.cli.terminal import attachments
+from keryx.cli.terminal.completion import CommandValue
+from keryx.cli.terminal.stream_printer import ChatStatus, StreamPrinter
 from keryx.core import ids, lanes
 from keryx.core.changes import Change, ChangeKind
-from keryx.core.errors import CursorExpired, NotFound
+from keryx.core.errors import CursorExpired, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
-from keryx.core.messages import text_parts
+from keryx.core.media import Media
+from keryx.core.messages import Parts, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.questions import format_question
+from keryx.core.sessions import (
+    EFFORTS,
+    PermissionMode,
+    SessionChange,
+    SessionFilter,
+    SessionSettings,
+    SettingsChange,
+)
 from keryx.core.source import Source
+from keryx.core.text import to_sentence
 from keryx.core.texts import Texts, find_language
-from keryx.core.turns import TurnState
+from keryx.core.turns import BusyMode, TurnState
+from keryx.engine import commands
 from keryx.engine.hub.views import MessageRange
 from keryx.engine.service import Service
 
 SHOWN_MESSAGES = 10
+_MAX_TITLES = 200
+_JOB_VERBS = ("pause", "resume", "run", "runs", "continue", "remove")
 
 
 class TerminalChat:
     """A chat with a lane of its own, the current session of the lane, and the printer that shows it."""
 
-    def __init__(self, app: App, service: Service, stream: StreamPrinter, group: TaskGroup) -> None:
+    def __init__(
+        self, app: App, service: Service, stream: StreamPrinter, group: TaskGroup, *, model: str | None = None
+    ) -> None:
         self.hub = service.hub
         self.viewer = app.viewer
         self.stream = stream
         self.session: SessionId | None = None
+        # The model of sessions that are created here; `None` for the default.
+        self._model = model
+        self._attached: list[Media] = []
+        # Called when the status has changed.
+        self.on_status: Callable[[], None] = lambda: None
         self._policy = app.settings.policy
         self._runner = service.runner
         self._group = group
         self._source = build_source(app)
         self.texts = find_texts(app)
         self._print_lock = anyio.Lock()
+        self._status_lock = anyio.Lock()
         self._follow_scope = anyio.CancelScope()
         self._end_events: dict[TurnId, anyio.Event] = {}
         self._states: dict[TurnId, TurnState] = {}
@@ -51,16 +77,108 @@ class TerminalChat:
         # The turn whose agent waits for an answer.
         self.asking_turn: TurnId | None = None
 
+    async def begin(self) -> None:
+        """Check the model of new sessions, and show the status. Raise `NotFound` for an unknown model."""
+        if self._model:
+            await self.hub.check_model(self.viewer, self._source, self._model)
+        await self._refresh_status()
+
     async def resume(self, session: SessionId) -> None:
         """Switch the lane to a session: print its last messages, and follow its changes."""
-        await self.hub.lanes.switch(self.viewer, self._build_inbound(""), session)
+        if self._model:
+            change = SessionChange(settings=SettingsChange(model=self._model))
+            await self.hub.change(self.viewer, session, change)
+        await self.hub.lanes.switch(self.viewer, self._build_inbound(text_parts("")), session)
         await self._open_session(session)
 
-    async def send(self, text: str) -> Receipt:
-        """Send a line to the hub. If a command switches the lane to another session, follow that one."""
+    async def attach(self, names: Sequence[str] | None) -> None:
+        """Store files that go with the next message, or with `None` the picture in the clipboard."""
+        limit = self.hub.media.limit
+        if names is None:
+            found = [await to_thread.run_sync(attachments.read_clipboard)]
+        else:
+            read = partial(attachments.read_attachment, limit=limit)
+            found = [await to_thread.run_sync(read, name) for name in names]
+        for attachment in found:
+            self._attached.append(await self.hub.media.save(self.viewer, attachment))
+        await self._refresh_status()
+
+    @property
+    def has_attachments(self) -> bool:
+        return bool(self._attached)
+
+    async def run_local_command(self, text: str) -> bool:
+        """Run a command of the terminal itself. Return `False` for any other text."""
+        name, _, argument = text.strip().partition(" ")
+        if name == "/attach":
+            await self.try_attach([argument.strip().strip("'\"")] if argument.strip() else None)
+        elif name == "/detach":
+            count = len(self._attached)
+            self._attached.clear()
+            await self._refresh_status()
+            self.stream.print_reply(self.texts.say("terminal.detached", count=count))
+        else:
+            return False
+        return True
+
+    async def try_attach(self, names: Sequence[str] | None) -> None:
+        """Attach files, and print what was done or why not."""
+        try:
+            await self.attach(names)
+        except KeryxError as exc:
+            self.stream.print_reply(to_sentence(self.texts.render(exc.text)))
+            return
+        shown = ", ".join(part.name or part.mime for part in self._attached)
+        self.stream.print_reply(self.texts.say("terminal.attached", names=shown))
+
+    async def list_values(self, command: str) -> list[CommandValue]:
+        """Return the values that a command takes."""
+        match command:
+            case "resume":
+                found, _ = await self.hub.list_sessions(self.viewer, SessionFilter(limit=_MAX_TITLES))
+                shown = [entry.session for entry in found if entry.session.id != self.session]
+                return [
+                    CommandValue(s.title or s.id, f"{s.surface}  {output.format_time(s.active_at)}")
+                    for s in shown
+                ]
+            case "model":
+                names = await self.hub.list_models(self.viewer, self._source, self.session)
+            case "agent":
+                names = self._policy.agents
+            case "mode":
+                names = tuple(mode.value for mode in PermissionMode)
+            case "effort":
+                names = EFFORTS
+            case "busy":
+                return [CommandValue(mode.value) for mode in BusyMode]
+            case "tools":
+                return [CommandValue(f"{to} {name}") for to in ("on", "off") for name in self._policy.tools]
+            case "project":
+                names = tuple(project.name for project in await self.hub.projects.list_all(self.viewer))
+                return [*map(CommandValue, names), CommandValue("none")]
+            case "zone":
+                names = tuple(sorted(available_timezones()))
+            case "queue":
+                return [CommandValue("clear")]
+            case "permissions":
+                return [CommandValue("forget all")]
+            case "jobs":
+                jobs = await self.hub.jobs.list_with_last_run(self.viewer)
+                return [CommandValue(f"{verb} {job.name}") for verb in _JOB_VERBS for job, _ in jobs]
+            case _:
+                return []
+        return [*map(CommandValue, names), CommandValue("default")]
+
+    async def send(self, text: str, *, literal: bool = False) -> Receipt:
+        """Send a line to the hub. If a command switches the lane to another session, follow that one. A `literal` text is no
+        command."""
+        parts: Parts = text_parts(text)
+        if self._attached and (literal or commands.parse(parts) is None):
+            parts = (*(parts if text.strip() else ()), *self._attached)
+            self._attached.clear()
         async with self._print_lock:
             cursor = await self.hub.head_cursor()
-            receipt = await self.hub.receive(self._build_inbound(text))
+            receipt = await self.hub.receive(self._build_inbound(parts, literal=literal))
             if receipt.session and receipt.session == self.session and receipt.seq:
                 self.stream.skip_message(receipt.seq)
         if receipt.reply:
@@ -74,6 +192,7 @@ class TerminalChat:
             if receipt.seq:
                 self.stream.skip_message(receipt.seq)
             self._follow(receipt.session, cursor)
+        await self._refresh_status()
         return receipt
 
     async def wait_for_end(self, turn: TurnId) -> TurnState:
@@ -98,6 +217,10 @@ class TerminalChat:
             state = await self.wait_for_end(turn)
             group.cancel_scope.cancel()
         return state
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._unfinished)
 
     async def wait_for_unfinished(self) -> None:
         """Wait for the turns that were unfinished when the session was opened, or until a question is asked."""
@@ -130,6 +253,7 @@ class TerminalChat:
         self.stream.print_snapshot(snapshot)
         self._unfinished = [t.id for t in (snapshot.running, *snapshot.queue) if t]
         self._follow(session, snapshot.cursor)
+        await self._refresh_status()
         if snapshot.questions:
             await self._print_questions()
 
@@ -159,6 +283,43 @@ class TerminalChat:
                 self._handle_change(change)
             if change.kind is ChangeKind.QUESTION:
                 await self._print_questions()
+            elif change.kind in (ChangeKind.SESSION, ChangeKind.TURN):
+                # The changes that follow, such as the notice of a failed turn, do not wait for it.
+                self._group.start_soon(self._refresh_status)
+
+    async def _refresh_status(self) -> None:
+        """Read what the status line shows; nothing in a pipe, which has none."""
+        if not self.stream.piped:
+            async with self._status_lock:
+                await self._read_status()
+
+    async def _read_status(self) -> None:
+        names = (*await self.hub.list_models(self.viewer, self._source), *self._policy.agents, "")
+        status = ChatStatus(
+            model=self._model or names[0], currency=self._policy.currency, attached=len(self._attached)
+        )
+        if self.session is None:
+            self._set_status(status)
+            return
+        # A session that is deleted meanwhile has no status; the next change says so.
+        with suppress(NotFound):
+            models = await self.hub.list_models(self.viewer, self._source, self.session)
+            snapshot = await self.hub.open(self.viewer, self.session, MessageRange(limit=1))
+            session = snapshot.session
+            status = msgspec.structs.replace(
+                status,
+                model=session.settings.model or next(iter(models), session.settings.agent) or names[0],
+                context_used=session.context_used,
+                context_limit=session.context_limit,
+                cost=session.cost,
+                # The first of the queue begins at once if nothing runs.
+                queued=max(0, len(snapshot.queue) - (snapshot.running is None)),
+            )
+            self._set_status(status)
+
+    def _set_status(self, status: ChatStatus) -> None:
+        self.stream.status = status
+        self.on_status()
 
     async def _reload(self, session: SessionId) -> Cursor:
         """Print the current state of the session, after the feed was trimmed beyond our cursor."""
@@ -203,22 +364,26 @@ class TerminalChat:
     def _end_event(self, turn: TurnId) -> anyio.Event:
         return self._end_events.setdefault(turn, anyio.Event())
 
-    def _build_inbound(self, text: str) -> InboundMessage:
+    def _build_inbound(self, parts: Parts, *, literal: bool = False) -> InboundMessage:
         return InboundMessage(
             event=new_id(),
             source=self._source,
-            parts=text_parts(text),
+            parts=parts,
             surface="cli",
             principal=OPERATOR,
             cwd=os.getcwd(),
+            settings=SessionSettings(model=self._model) if self._model else None,
+            commands=not literal,
         )
 
 
 @asynccontextmanager
-async def open_chat(app: App, stream: StreamPrinter, *, kind: str) -> AsyncGenerator[TerminalChat]:
+async def open_chat(
+    app: App, stream: StreamPrinter, *, kind: str, model: str | None = None
+) -> AsyncGenerator[TerminalChat]:
     """Open a chat with the engine: its turns run in this process unless a node claims them first."""
     async with shutdown.open_service(app, kind) as service, anyio.create_task_group() as group:
-        yield TerminalChat(app, service, stream, group)
+        yield TerminalChat(app, service, stream, group, model=model)
         group.cancel_scope.cancel()
 
 

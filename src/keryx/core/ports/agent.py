@@ -197,6 +197,8 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     # The time zone in which the model is told when each message was sent; empty to tell no times.
     zone: str = ""
+    # The model is told the platform's id of each message, because a tool needs it.
+    show_ids: bool = False
     clock: Clock
     # Returns messages for this turn that arrived since the last call. To be called between steps.
     fetch_new_messages: Callable[[], Awaitable[Sequence[Message]]]

@@ -24,7 +24,7 @@ from keryx.core.sessions import (
     TitleBy,
     Viewer,
 )
-from keryx.core.source import MAX_ID_LENGTH, limit_lengths
+from keryx.core.source import MAX_ID_LENGTH, Source, limit_lengths
 from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn
 from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
@@ -277,6 +277,21 @@ class Hub(HubPart):
     def find_reserved(self, tx: Transaction, viewer: Viewer, session: SessionId) -> ReservedSession | None:
         """Return a session that was given out and has no message yet."""
         return None if sessions.exists(tx, session) else sessions.find_reserved(tx, session, viewer)
+
+    @read_unit("session.models")
+    def list_models(
+        self, tx: Transaction, viewer: Viewer, source: Source, session: SessionId | None = None
+    ) -> tuple[str, ...]:
+        """Return the models for a session, or for a new one of a source, the default first; none if they are not known."""
+        row = sessions.get(tx, session, viewer=viewer) if session else None
+        settings = row.settings if row else SessionSettings()
+        return control.list_models(tx, self._policy, row, settings, source)
+
+    @read_unit("session.model")
+    def check_model(self, tx: Transaction, viewer: Viewer, source: Source, model: str) -> None:
+        """Raise `NotFound` if new sessions of a source cannot have this model."""
+        known = control.list_models(tx, self._policy, None, SessionSettings(), source)
+        control.check_model(model, known)
 
     @write_unit("change")
     def change(self, tx: Transaction, viewer: Viewer, session: SessionId, change: SessionChange) -> None:

@@ -47,7 +47,7 @@ from keryx.core.ports.agent import (
     TurnContext,
     UsageEvent,
 )
-from keryx.core.sessions import Session, Viewer
+from keryx.core.sessions import Session, SessionSettings, Viewer
 from keryx.core.texts import Phrase
 from keryx.core.turns import StopReason, Turn, TurnLimits
 from keryx.core.usage import Budgets
@@ -269,6 +269,7 @@ class Driver:
         roles: RoleLookup | None = None,
         budgets: Budgets = Budgets(),
         zone: str = "",
+        shows_ids: Callable[[str, SessionSettings], bool] = lambda profile, settings: False,
         transcribe: TranscribeSound | None = None,
     ) -> None:
         self._database = database
@@ -282,6 +283,7 @@ class Driver:
         self._roles = roles
         self._budgets = budgets
         self._zone = zone
+        self._shows_ids = shows_ids
         self._transcribe = transcribe
 
     async def drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> UntitledSession | None:
@@ -526,6 +528,7 @@ class Driver:
             settings=turn_input.session.settings,
             cwd=self._folder(turn_input.session),
             zone=turn_input.zone or self._zone,
+            show_ids=self._shows_ids(turn.profile, turn_input.session.settings),
             clock=self._clock,
             fetch_new_messages=steer,
             ask=questions.ask,

@@ -51,8 +51,11 @@ def load(tx: Transaction, session: Session, turn: Turn) -> PlaceFacts:
     )
 
 
-def describe(facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles, *, salt: bytes) -> str:
-    """Return the section of the prompt for a place."""
+def describe(
+    facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles, *, salt: bytes, show_ids: bool = False
+) -> str:
+    """Return the section of the prompt for a place. `show_ids` adds the ids that tools need, unless the profile hides
+    them."""
     source = facts.source
     profile = profiles.get(source.profile, _NO_PROFILE)
     # Any account of the platform will do if the one of the source is not connected.
@@ -61,7 +64,7 @@ def describe(facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles,
     capabilities = candidates[0].capabilities if candidates else Capabilities()
     redact = profile.hide_ids
     if redact is None:
-        redact = capabilities.pii_safe or source.platform in prompt.PII_SAFE_PLATFORMS
+        redact = not show_ids and (capabilities.pii_safe or source.platform in prompt.PII_SAFE_PLATFORMS)
     notes = capabilities.notes
     if capabilities.markup != Capabilities().markup:
         notes = (f"Answers are shown as {capabilities.markup}; other markup is lost.", *notes)
@@ -71,6 +74,7 @@ def describe(facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles,
         chat_name=source.chat_name or "",
         chat_id=source.chat or "",
         topic=source.topic or "",
+        thread_id=source.thread or "",
         person_name=source.user_name or "",
         person_id=source.user or "",
         shared=facts.shared,
@@ -79,6 +83,7 @@ def describe(facts: PlaceFacts, adapters: Sequence[Adapter], profiles: Profiles,
         targets=facts.targets,
         notes=notes,
         instructions=(profile.instructions, *facts.instructions),
+        show_ids=show_ids and not redact,
     )
     return prompt.build_context(place, salt=salt, redact=redact)
 

@@ -333,9 +333,10 @@ def fail(
 
 
 def cancel(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:
-    """End a turn that was stopped by a user. Its text so far is kept with a mark."""
+    """End a turn that was stopped by a user. Its text so far is kept with a mark; without any, the question is marked."""
     turns_store.lock(tx, turn)
     _append_draft(tx, turn, Mark.CANCELLED, _append_steps(tx, turn, events))
+    _mark_unanswered(tx, turn)
     turns_store.finish(tx, turn, TurnState.CANCELLED)
     answers.mark_stopped(tx, turn)
     _set_default_title(tx, turn)
@@ -401,6 +402,7 @@ def _recover_turn(
     _append_draft(tx, turn, Mark.INTERRUPTED)
     seen = (turn.lease_until or tx.now) - lease
     if turn.cancelling:
+        _mark_unanswered(tx, turn)
         turns_store.close(tx, turn, TurnState.CANCELLED)
         answers.mark_stopped(tx, turn)
         return TurnState.CANCELLED
@@ -460,6 +462,16 @@ def _set_aside(
         return ""
     hint = Phrase("turn.set_aside_until" if "/retry" in error else "turn.set_aside")
     return f" {answers.speak(tx, turn).render(hint)}"
+
+
+def _mark_unanswered(tx: Transaction, turn: Turn) -> None:
+    """Mark the questions of a turn that was stopped before its first word, so that every surface shows the stop."""
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    if any(m.role in (Role.ASSISTANT, Role.TOOL) and m.mark is not Mark.LATE for m in entries):
+        return
+    for message in entries:
+        if message.role is Role.USER and message.mark in (None, Mark.EDITED):
+            messages.set_mark(tx, message, Mark.CANCELLED)
 
 
 def _append_steps(

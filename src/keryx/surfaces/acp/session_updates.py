@@ -134,8 +134,9 @@ class UpdateBuilder:
                 kind = "user_message_chunk" if message.role is Role.USER else "agent_thought_chunk"
                 yield build_chunk(kind, content, str(message.id), _build_meta(message))
         # In words, because editors show no marks.
-        if message.role is Role.USER and message.mark and message.mark in (Mark.WITHDRAWN, Mark.FAILED):
-            text = f"\n\n({ENGLISH.say(f'mark.{message.mark.value}')})"
+        mark = message.mark
+        if message.role is Role.USER and mark and mark in (Mark.WITHDRAWN, Mark.FAILED, Mark.CANCELLED):
+            text = f"\n\n({ENGLISH.say(f'mark.{mark.value}')})"
             yield build_chunk("user_message_chunk", text, str(message.id), _build_meta(message))
 
     def _build_notice(self, notice: Notice, message: Message, *, live: bool) -> Json:
