@@ -100,6 +100,22 @@ def test_any_text_takes_a_time_that_grows_with_its_length(parser: str) -> None:
     assert budget.find_slow(OTHERS[parser], corpus.TEXTS.items(), milliseconds_per_kilobyte=20) == []
 
 
+LETTERS = search.parse(
+    " OR ".join(f"{a}{b}*" for a in "abcdefghijklmnop" for b in " abcdefghij").replace(" *", "*")
+)
+
+
+def test_the_terms_of_a_query_that_are_looked_for_are_few() -> None:
+    """The most costly texts, and a query that has a term for each of their words."""
+    names = ("an unclosed code span", "cells", "unknown entities", "an unclosed tag")
+    makers = [(name, corpus.TEXTS[name]) for name in names]
+    sizes = (snippets.SCAN_LIMIT // 8, snippets.SCAN_LIMIT)
+    slow = budget.find_slow(
+        lambda given: snippets.highlight(given, LETTERS), makers, milliseconds_per_kilobyte=40, sizes=sizes
+    )
+    assert slow == []
+
+
 def test_a_snippet_takes_a_time_that_grows_with_the_text() -> None:
     sizes = (snippets.SCAN_LIMIT // 8, snippets.SCAN_LIMIT)
     assert budget.find_slow(highlight, corpus.TEXTS.items(), milliseconds_per_kilobyte=60, sizes=sizes) == []

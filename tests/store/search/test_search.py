@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import apsw
 import pytest
@@ -699,3 +700,38 @@ async def test_text_that_no_database_keeps_as_it_is_can_be_searched(store: Store
     )
     assert len(await found(index, "hay")) == 1
     assert len(await found(index, "drop table sessions")) == 1
+
+
+async def test_searches_leave_readers_of_the_store_to_everything_else(
+    store: Store, database: Database, index: SearchIndex
+) -> None:
+    """A query of many letters can take seconds, and anybody may send it again and again."""
+    await store.write(a_talk, "a word")
+    assert len(await index.search(ANNS, "word")) == 1
+    running, most = 0, 0
+    read = database.read
+
+    async def count(label: str, work: Callable[[Transaction], Any]) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        try:
+            return await read(label, work)
+        finally:
+            running -= 1
+
+    with mock.patch.object(database, "read", count):
+        found = await asyncio.gather(*(index.search(ANNS, "word") for _ in range(10)))
+    assert [len(hits) for hits in found] == [1] * 10
+    assert most == 2
+
+
+async def test_a_query_of_very_many_terms_finds_what_it_should(store: Store, index: SearchIndex) -> None:
+    await store.write(a_talk, "zebra " + "x " * 3_000)
+    terms = [f"no{n}" for n in range(200)]
+    assert len(await index.search(ANNS, " OR ".join([*terms, "zebra"]))) == 1
+    assert (
+        len(await index.search(ANNS, " OR ".join(f"{letter}*" for letter in "abcdefghijklmnopqrstuvwxyz")))
+        == 1
+    )

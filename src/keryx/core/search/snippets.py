@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import assert_never
 
 from keryx.core.search import And, Expr, Not, Or, Prefix, Query, Term, WordSequence
@@ -11,6 +12,8 @@ from keryx.core.search.tokens import Token, is_cjk, locate_tokens
 from keryx.core.text import CONTROLS, LINE_SEPARATORS
 
 SCAN_LIMIT = 10_000
+# The terms of a query that are looked for. Each is compared with every word that is scanned.
+MAX_TERMS = 16
 
 # Replaced by a blank, one for one, so that a snippet stays on one line and the spans of its hits stay right.
 _UNPRINTABLE = re.compile(f"[{CONTROLS}{LINE_SEPARATORS}\t\n\r\xa0]")
@@ -28,18 +31,18 @@ class Snippet:
     spans: tuple[tuple[int, int], ...] = ()
 
 
-def highlight(text: str, query: Query, *, width: int = 160) -> Snippet:
+def highlight(text: str, query: Query, *, width: int = 160, scan: int = SCAN_LIMIT) -> Snippet:
     """Return the passage of about `width` characters with the most different hits, or the beginning if there are none.
 
-    Of a long text, only `SCAN_LIMIT` characters around a likely hit are scanned.
+    Of a long text, only `scan` characters around a likely hit are scanned, for the first `MAX_TERMS` terms.
     """
-    atoms = [] if query.expr is None else list(dict.fromkeys(_list_atoms(query.expr)))
-    start = _find_likely_start(text, atoms)
+    atoms = [] if query.expr is None else list(islice(dict.fromkeys(_list_atoms(query.expr)), MAX_TERMS))
+    start = _find_likely_start(text, atoms, scan)
     wanted = {atom.words[0] for atom in atoms if atom.words}
     wanted |= {atom.mark for atom in atoms if isinstance(atom, Term) and atom.mark is not None}
     longest = max((len(atom.words) for atom in atoms), default=0)
-    runs = locate_tokens(text[start : start + SCAN_LIMIT], wanted, longest) if atoms else ()
-    found = {hit for run in runs for atom in atoms for hit in _match_atom(run, atom)}
+    runs = locate_tokens(text[start : start + scan], wanted, longest) if atoms else ()
+    found = {hit for run in runs for hit in _match_atoms(run, atoms)}
     hits = [(b + start, e + start, atom) for b, e, atom in sorted(found, key=lambda hit: hit[:2])]
     begin, end = _choose_window(text, hits, width)
     inside = [(max(b, begin), min(e, end)) for b, e, _ in hits if b < end and e > begin]
@@ -60,28 +63,32 @@ def _list_atoms(expr: Expr) -> Iterator[_Atom]:
             assert_never(expr)
 
 
-def _find_likely_start(text: str, atoms: list[_Atom]) -> int:
+def _find_likely_start(text: str, atoms: list[_Atom], scan: int) -> int:
     """Return where to begin the scan of a long text: shortly before the term that occurs last, which is the rarest."""
-    if len(text) <= SCAN_LIMIT:
+    if len(text) <= scan:
         return 0
     lower = text.lower()
     wanted = [(isinstance(atom, Term) and atom.mark) or atom.words[0] for atom in atoms]
     place = max((lower.find(word) for word in wanted), default=0)
     if len(lower) != len(text):
         return 0
-    near = max(0, place - SCAN_LIMIT // 2)
+    near = max(0, place - scan // 2)
     blank = _find_blank(text, near, place)
     return near if blank is None or near == 0 else blank
 
 
-def _match_atom(run: list[Token], atom: _Atom) -> Iterator[tuple[int, int, _Atom]]:
-    if isinstance(atom, Term) and atom.mark is not None:
-        yield from ((token.start, token.end, atom) for token in run if token.mark and token.text == atom.mark)
-    if not atom.words:
-        return
-    *wanted, wanted_last = atom.words
+def _match_atoms(run: list[Token], atoms: list[_Atom]) -> Iterator[tuple[int, int, _Atom]]:
     words = [token for token in run if not token.mark]
     names = [token.text for token in words]
+    for atom in atoms:
+        if isinstance(atom, Term) and atom.mark is not None:
+            yield from ((t.start, t.end, atom) for t in run if t.mark and t.text == atom.mark)
+        if atom.words:
+            yield from _match_words(words, names, atom)
+
+
+def _match_words(words: list[Token], names: list[str], atom: _Atom) -> Iterator[tuple[int, int, _Atom]]:
+    *wanted, wanted_last = atom.words
     for i, last in enumerate(words[len(wanted) :]):
         if names[i : i + len(wanted)] != wanted:
             continue

@@ -14,7 +14,7 @@ from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.search import Filters, Not, Query, StateFilter, parse
-from keryx.core.search.snippets import Snippet, highlight
+from keryx.core.search.snippets import SCAN_LIMIT, Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import change_feed, sessions
 from keryx.store.db import Database, Engine, Transaction
@@ -28,6 +28,11 @@ IndexProgress = Callable[[int, int], None]
 log = logging.getLogger(__name__)
 
 RANK_WINDOW = 300
+# Searches at once: each takes a reader of the store, and the others are for everything else.
+_MAX_SEARCHES = 2
+# The characters that are scanned for the snippets of one search, and at least of each text.
+_MAX_SCANNED_CHARS = 200_000
+_MIN_SCANNED_CHARS = 1_000
 _MAX_PAGE = 5_000
 _MAX_TITLES = 50
 _UNBOUNDED = 1 << 62
@@ -67,6 +72,7 @@ class SearchIndex:
             Fts5Backend() if database.engine is Engine.SQLITE else TsvectorBackend(database)
         )
         self._update_lock = asyncio.Lock()
+        self._searches = asyncio.Semaphore(_MAX_SEARCHES)
 
     async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
         """Return what matches the query and the viewer may see, as of now. Any text is a query; one without words and
@@ -87,7 +93,8 @@ class SearchIndex:
                 found = await self._database.read("search", run)
             return found
 
-        return await self._retry_after_repair(update_and_run)
+        async with self._searches:
+            return await self._retry_after_repair(update_and_run)
 
     async def catch_up(self, progress: IndexProgress | None = None) -> int:
         """Index what has changed, or everything if the index is new, damaged or too far behind; return the number of
@@ -317,6 +324,7 @@ def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list
     shown = indexing.load_messages(tx, {id_ for row in rows for id_ in row if id_})
     known = {s.id: s for s in sessions.get_many(tx, {candidate.session for candidate in chosen})}
     hits: list[SearchHit] = []
+    scan = min(SCAN_LIMIT, max(_MIN_SCANNED_CHARS, _MAX_SCANNED_CHARS // len(chosen)))
     for candidate in chosen:
         session = known[candidate.session]
         here, before, after = around.get(candidate.id, (None, None, None))
@@ -325,7 +333,9 @@ def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list
             SearchHit(
                 session=session,
                 message=message,
-                snippet=highlight(documents.extract_text(message) if message else session.title, query),
+                snippet=highlight(
+                    documents.extract_text(message) if message else session.title, query, scan=scan
+                ),
                 before=shown.get(before),
                 after=shown.get(after),
                 score=candidate.score,

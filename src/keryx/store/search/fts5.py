@@ -52,6 +52,8 @@ _NO_ROOM = {
     apsw.SQLITE_IOERR_SHMMAP,
 }
 _TYPICAL_LENGTH = 100
+# The phrases of a query that count for the order of its hits. Each place of each is counted.
+_MAX_SCORED_PHRASES = 16
 _CHECKPOINT_PAGES = 1000
 
 
@@ -265,7 +267,7 @@ def _score_relevance(api: apsw.FTS5ExtensionApi, *arguments: Any) -> float:
     [tags] = arguments
     length = 1 + api.column_size(0) / _TYPICAL_LENGTH
     worth = 0.0
-    for phrase in range(tags, api.phrase_count):
+    for phrase in range(tags, min(api.phrase_count, tags + _MAX_SCORED_PHRASES)):
         hits = len(api.phrase_column_offsets(phrase, 0)) or len(api.phrase_column_offsets(phrase, 1))
         worth += hits / (hits + length)
     return worth
