@@ -644,6 +644,8 @@ class FakeDiscord(WireFake):
     def get_messages(self, request: WireRequest, channel: str) -> WireResponse:
         if refusal := self._refuse_channel(channel):
             return refusal
+        if self.channels[channel]["type"] in (4, 15, 16):
+            return _error(400, 50024, "Cannot execute action on this channel type")
         query = request.query
         if set(query) - {"after", "limit"} or not 1 <= int(query.get("limit", "50")) <= 100:
             return _error(400, 50035, "Invalid Form Body", errors={"limit": {}})

@@ -1,6 +1,7 @@
 """The gateway session of the Discord adapter: sign-in, resumption, close codes, and what was missed."""
 
 import asyncio
+import json
 from datetime import timedelta
 
 import pytest
@@ -216,6 +217,33 @@ async def test_what_was_written_after_a_lost_session_is_fetched_in_order(bot: Bo
         ChatType.THREAD,
         post,
     )
+
+
+async def test_channels_that_cannot_be_read_do_not_stop_the_others(bot: Bot) -> None:
+    bot.discord.add_channel("599", name="private")
+    bot.discord.add_channel("598", type=15, name="help")
+    async with bot.listening():
+        bot.discord.say("first")
+        await bot.context.wait_for(1)
+    bot.discord.invalidate()
+    for channel in ("599", "598", GENERAL):
+        bot.discord.say(f"in {channel}", channel=channel)
+    bot.discord.refused["599"] = (403, 50001)
+    bot.restart()
+    async with bot.listening():
+        await bot.until(lambda: f"in {GENERAL}" in texts(bot.context.events))
+    assert "in 599" not in texts(bot.context.events)
+
+
+async def test_an_address_of_a_session_that_is_gone_is_replaced(bot: Bot) -> None:
+    async with bot.listening():
+        pass
+    position = read_position(bot.context.cursor)
+    bot.restart()
+    bot.context.cursor = json.dumps({**position, "url": "ws://127.0.0.1:9"})
+    bot.discord.say("hello")
+    assert texts(await bot.hear()) == ["hello"]
+    assert (bot.discord.identifies, bot.discord.resumes) == (1, 1)
 
 
 async def test_a_crash_while_missed_messages_are_fetched_fetches_them_again(bot: Bot) -> None:

@@ -316,7 +316,9 @@ class EventReceiver:
             return
         after = self._tracker.missed_after
         for channel in (*guild.channels, *guild.threads):
-            if channel.last_message_id and int(channel.last_message_id) > int(after):
+            newer = channel.last_message_id is not None and int(channel.last_message_id) > int(after)
+            # The last message of a forum is in one of its posts.
+            if newer and not channel.is_forum:
                 await self._fetch_missed(await self._find_place(channel.id, guild.id), after)
         self._behind.discard(guild.id)
         await self._finish_if_complete()
