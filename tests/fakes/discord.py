@@ -118,7 +118,8 @@ class FakeDiscord(WireFake):
         self.lose_files = False
         self.global_limit = 0.0
         self._window: dict[str, tuple[float, int]] = {}
-        self._nonces: dict[tuple[str, str], str] = {}
+        # By nonce: those of one author are unique, in whichever channel.
+        self._nonces: dict[str, str] = {}
         self._last_id = 0
         self._numbers = itertools.count(1)
         self._gateway: Server | None = None
@@ -800,8 +801,8 @@ class FakeDiscord(WireFake):
 
     def _store(self, channel: str, body: dict[str, Any], files: dict[str, Any]) -> WireResponse:
         nonce = str(body.get("nonce") or "")
-        if nonce and body.get("enforce_nonce") and (channel, nonce) in self._nonces:
-            return json_response(self._message(self.find(self._nonces[channel, nonce])))
+        if nonce and body.get("enforce_nonce") and nonce in self._nonces:
+            return json_response(self._message(self.find(self._nonces[nonce])))
         reference: dict[str, str] = body.get("message_reference") or {}
         post = Post(
             id=self.next_id(),
@@ -816,7 +817,7 @@ class FakeDiscord(WireFake):
         )
         self._add(post)
         if nonce:
-            self._nonces[channel, nonce] = post.id
+            self._nonces[nonce] = post.id
         self.dispatch("MESSAGE_CREATE", {**self._event(post), "nonce": nonce})
         return json_response(self._message(post))
 

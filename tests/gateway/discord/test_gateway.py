@@ -279,6 +279,45 @@ async def test_a_crash_while_missed_messages_are_fetched_fetches_them_again(bot:
     assert bot.discord.resumes >= 1
 
 
+async def test_a_direct_chat_that_was_not_known_is_read_from_its_beginning_even_over_a_crash(
+    bot: Bot,
+) -> None:
+    async with bot.listening():
+        pass
+    bot.discord.invalidate()
+    for text in ("one", "two", "three"):
+        bot.discord.say(text, channel="7009")
+    bot.restart()
+    async with bot.listening():
+        await bot.until(lambda: bool(bot.discord.sessions))
+    received: list[InboundEvent] = []
+
+    async def crash(inbound: InboundEvent) -> Receipt:
+        received.append(inbound)
+        if len(received) == 2:
+            raise Unavailable("the store is not available")
+        return Receipt(duplicate=False)
+
+    bot.restart()
+    bot.context.set_receive(crash)
+    bot.discord.say("four", channel="7009")
+    with pytest.raises(Unavailable):
+        async with asyncio.timeout(60):
+            await bot.adapter.listen(bot.context)
+    bot.restart()
+    assert texts(await bot.hear(4)) == ["one", "two", "three", "four"]
+
+
+async def test_a_crash_between_deletions_of_one_event_repeats_them(bot: Bot) -> None:
+    async with bot.listening():
+        one, two = bot.discord.say("one"), bot.discord.say("two")
+        await bot.context.wait_for(2)
+        bot.discord.delete(one, two)
+        await bot.until(lambda: len(bot.context.deletions) == 2)
+    first, second = (read_position(deletion.cursor)["seq"] for deletion in bot.context.deletions)
+    assert first == second - 1
+
+
 async def test_nothing_older_than_the_first_sign_in_is_fetched(bot: Bot) -> None:
     bot.discord.say("long ago")
     async with bot.listening():
