@@ -42,6 +42,9 @@ class DiscordPerson:
         self._discord.dispatch("MESSAGE_CREATE", {"id": 3, "channel_id": None})
         self._discord.dispatch("MESSAGE_CREATE", {})
         self._discord.dispatch("MESSAGE_CREATE", "words")
+        self._discord.dispatch(
+            "MESSAGE_CREATE", {"id": "x", "channel_id": "7001", "author": {"id": "7"}, "content": "x"}
+        )
         self._discord.dispatch("MESSAGE_REACTION_ADD", {"emoji": 3})
         self._discord.dispatch("MESSAGE_DELETE", {"ids": 3})
         self._discord.dispatch("INTERACTION_CREATE", {"type": "x"})

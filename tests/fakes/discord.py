@@ -118,10 +118,12 @@ class FakeDiscord(WireFake):
         self.lose_files = False
         self.global_limit = 0.0
         self._window: dict[str, tuple[float, int]] = {}
-        self._nonces: dict[tuple[str, str], str] = {}
+        # By nonce: those of one author are unique, in whichever channel.
+        self._nonces: dict[str, str] = {}
         self._last_id = 0
         self._numbers = itertools.count(1)
         self._gateway: Server | None = None
+        self._closing = False
         self.add_channel("600000000000000001", name="general")
 
     def __enter__(self) -> Self:
@@ -131,12 +133,11 @@ class FakeDiscord(WireFake):
         return self
 
     def __exit__(self, *args: object) -> None:
+        with self.lock:
+            self._closing = True
+            self.lock.notify_all()
         if self._gateway is not None:
             self._gateway.shutdown()
-        with self.lock:
-            for session in self.sessions.values():
-                session.orders.append(1001)
-            self.lock.notify_all()
         super().__exit__(*args)
 
     @property
@@ -275,7 +276,8 @@ class FakeDiscord(WireFake):
             guild = self.channels[channel].get("guild_id")
             who: dict[str, Any] = {"user": person}
             if guild:
-                who = {"member": {**_member(person, ()), "user": person}, "guild_id": guild}
+                member = {**_member(person, ()), "user": person, "permissions": "0"}
+                who = {"member": member, "guild_id": guild}
             self.dispatch(
                 "INTERACTION_CREATE",
                 {
@@ -288,6 +290,11 @@ class FakeDiscord(WireFake):
                     "token": made.token,
                     "version": 1,
                     "locale": "de",
+                    "app_permissions": "0",
+                    "attachment_size_limit": schema.LARGEST_FILE,
+                    "authorizing_integration_owners": {},
+                    "entitlements": [],
+                    "context": 0 if guild else 1,
                     **who,
                     **more,
                 },
@@ -380,7 +387,11 @@ class FakeDiscord(WireFake):
                 socket,
                 {"op": 10, "d": {"heartbeat_interval": int(self.heartbeat * 1000)}, "s": None, "t": None},
             )
-            found = self._sign_in(socket, json.loads(socket.recv(timeout=20)))
+            frame = json.loads(socket.recv(timeout=20))
+            while frame.get("op") == 1:
+                self._send(socket, {"op": 11, "d": None, "s": None, "t": None})
+                frame = json.loads(socket.recv(timeout=20))
+            found = self._sign_in(socket, frame)
             if isinstance(found, int):
                 socket.close(found)
             elif found is not None:
@@ -425,6 +436,7 @@ class FakeDiscord(WireFake):
             )
             self._append(session, "GUILD_CREATE", self._guild())
             session.connection = socket
+            self.lock.notify_all()
             return session, 0
 
     def _resume(
@@ -443,6 +455,7 @@ class FakeDiscord(WireFake):
         session.connection = socket
         session.orders.clear()
         self._append(session, "RESUMED", {})
+        self.lock.notify_all()
         return session, data["seq"]
 
     def _guild(self) -> dict[str, Any]:
@@ -496,10 +509,15 @@ class FakeDiscord(WireFake):
             with self.lock:
                 self.lock.wait_for(
                     lambda sent=sent: (
-                        session.connection is not socket or session.orders or len(session.events) > sent
+                        self._closing
+                        or session.connection is not socket
+                        or session.orders
+                        or len(session.events) > sent
                     ),
                     5,
                 )
+                if self._closing:
+                    return
                 evicted = session.connection is not socket
                 orders, session.orders = session.orders, []
                 frames = session.events[sent:]
@@ -544,14 +562,13 @@ class FakeDiscord(WireFake):
                 try:
                     return handle(request, *found.groups())
                 except schema.Wrong as exc:
-                    return _error(
-                        400, 50035, "Invalid Form Body", errors={exc.field: {"_errors": [str(exc)]}}
-                    )
+                    return _error(400, 50035, "Invalid Form Body", errors=_explain(exc.field, str(exc)))
         return _error(404, 0, f"404: Not Found ({request.method} {path})")
 
     def _refuse(self, request: WireRequest, kind: str) -> WireResponse | None:
         authorized = request.headers.get("authorization") == f"Bot {self.token}"
-        if not request.headers.get("user-agent", "").startswith("DiscordBot ("):
+        named = request.headers.get("user-agent", "").startswith("DiscordBot (")
+        if kind == "bot" and not named:
             return _error(403, 40333, "internal network error")
         if kind == "bot" and not authorized:
             return _error(401, 0, "401: Unauthorized")
@@ -628,6 +645,8 @@ class FakeDiscord(WireFake):
     def get_messages(self, request: WireRequest, channel: str) -> WireResponse:
         if refusal := self._refuse_channel(channel):
             return refusal
+        if self.channels[channel]["type"] in (4, 15, 16):
+            return _error(400, 50024, "Cannot execute action on this channel type")
         query = request.query
         if set(query) - {"after", "limit"} or not 1 <= int(query.get("limit", "50")) <= 100:
             return _error(400, 50035, "Invalid Form Body", errors={"limit": {}})
@@ -694,7 +713,10 @@ class FakeDiscord(WireFake):
             self._add(post)
             made.original = post.id
         self.lock.notify_all()
-        return WireResponse(204)
+        if request.query.get("with_response") not in ("1", "true"):
+            return WireResponse(204)
+        told = {"id": made.id, "type": 2, "response_message_id": made.original or None}
+        return json_response({"interaction": told, "resource": {"type": body["type"]}})
 
     def get_original(self, request: WireRequest, application: str, token: str) -> WireResponse:
         made = self._find_interaction(application, token)
@@ -774,13 +796,13 @@ class FakeDiscord(WireFake):
         if not str(body.get("content") or "").strip() and not files:
             return _error(400, 50006, "Cannot send an empty message")
         if body.get("components") and self.no_buttons:
-            return _error(400, 50035, "Invalid Form Body", errors={"components": {"_errors": ["refused"]}})
+            return _error(400, 50035, "Invalid Form Body", errors=_explain("components", "refused"))
         return None
 
     def _store(self, channel: str, body: dict[str, Any], files: dict[str, Any]) -> WireResponse:
         nonce = str(body.get("nonce") or "")
-        if nonce and body.get("enforce_nonce") and (channel, nonce) in self._nonces:
-            return json_response(self._message(self.find(self._nonces[channel, nonce])))
+        if nonce and body.get("enforce_nonce") and nonce in self._nonces:
+            return json_response(self._message(self.find(self._nonces[nonce])))
         reference: dict[str, str] = body.get("message_reference") or {}
         post = Post(
             id=self.next_id(),
@@ -795,7 +817,7 @@ class FakeDiscord(WireFake):
         )
         self._add(post)
         if nonce:
-            self._nonces[channel, nonce] = post.id
+            self._nonces[nonce] = post.id
         self.dispatch("MESSAGE_CREATE", {**self._event(post), "nonce": nonce})
         return json_response(self._message(post))
 
@@ -815,7 +837,7 @@ class FakeDiscord(WireFake):
         if post.author["id"] != BOT_ID:
             return _error(403, 50005, "Cannot edit a message authored by another user")
         if body.get("components") and self.no_buttons:
-            return _error(400, 50035, "Invalid Form Body", errors={"components": {"_errors": ["refused"]}})
+            return _error(400, 50035, "Invalid Form Body", errors=_explain("components", "refused"))
         post.content = str(body.get("content", post.content) or "")
         post.buttons = _buttons(body) if "components" in body else post.buttons
         post.files += [self._keep(name, data) for name, data in (files or {}).values()]
@@ -973,6 +995,10 @@ def _buttons(body: dict[str, Any]) -> dict[str, str]:
 
 def _error(status: int, code: int, message: str, **more: object) -> WireResponse:
     return json_response({"code": code, "message": message, **more}, status)
+
+
+def _explain(field: str, message: str) -> dict[str, Any]:
+    return {field: {"_errors": [{"code": "BASE_TYPE_BAD", "message": message}]}}
 
 
 def _throttled(after: float, headers: dict[str, str], *, is_global: bool = False) -> WireResponse:

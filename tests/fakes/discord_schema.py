@@ -149,8 +149,10 @@ WEBHOOK_EDIT: Fields = {
     "attachments": is_list(is_object(ATTACHMENT, needed={"id"}), longest=10),
     "embeds": is_list(lambda value: isinstance(value, dict), longest=10),
     "flags": number(),
+    # The description lacks it for edits; discord.py sends it.
+    "tts": is_flag,
 }
-WEBHOOK_CREATE: Fields = {**WEBHOOK_EDIT, "tts": is_flag}
+WEBHOOK_CREATE: Fields = WEBHOOK_EDIT
 MESSAGE_EDIT: Fields = WEBHOOK_EDIT
 MESSAGE_CREATE: Fields = {
     **WEBHOOK_CREATE,
@@ -173,6 +175,11 @@ COMMAND_OPTION: Fields = {
 }
 COMMAND: Fields = {
     "name": is_name,
+    "name_localizations": is_texts,
+    "nsfw": is_flag,
+    "dm_permission": is_flag,
+    "default_member_permissions": is_snowflake,
+    "integration_types": is_list(number(0, 1), longest=2),
     "description": text(100, 1),
     "description_localizations": is_texts,
     "type": number(1),

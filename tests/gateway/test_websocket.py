@@ -205,3 +205,21 @@ async def test_a_frame_that_is_too_long_ends_the_connection_only() -> None:
         assert len(listener.codes) == 1
         task.cancel()
         await asyncio.wait({task})
+
+
+async def test_a_connection_is_closed_with_the_code_of_the_platform() -> None:
+    closed: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+    async def handle(connection: ServerConnection) -> None:
+        await connection.send("1")
+        await connection.wait_closed()
+        closed.set_result(connection.close_code)
+
+    async with platform(handle) as url:
+        listener = Listener(url)
+        task = asyncio.create_task(listen(listener, report=Reports(), close_code=4000))
+        await until(lambda: bool(listener.frames))
+        task.cancel()
+        await asyncio.wait({task})
+        async with asyncio.timeout(60):
+            assert await closed == 4000

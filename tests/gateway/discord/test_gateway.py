@@ -1,6 +1,7 @@
 """The gateway session of the Discord adapter: sign-in, resumption, close codes, and what was missed."""
 
 import asyncio
+import json
 from datetime import timedelta
 
 import pytest
@@ -218,6 +219,33 @@ async def test_what_was_written_after_a_lost_session_is_fetched_in_order(bot: Bo
     )
 
 
+async def test_channels_that_cannot_be_read_do_not_stop_the_others(bot: Bot) -> None:
+    bot.discord.add_channel("599", name="private")
+    bot.discord.add_channel("598", type=15, name="help")
+    async with bot.listening():
+        bot.discord.say("first")
+        await bot.context.wait_for(1)
+    bot.discord.invalidate()
+    for channel in ("599", "598", GENERAL):
+        bot.discord.say(f"in {channel}", channel=channel)
+    bot.discord.refused["599"] = (403, 50001)
+    bot.restart()
+    async with bot.listening():
+        await bot.until(lambda: f"in {GENERAL}" in texts(bot.context.events))
+    assert "in 599" not in texts(bot.context.events)
+
+
+async def test_an_address_of_a_session_that_is_gone_is_replaced(bot: Bot) -> None:
+    async with bot.listening():
+        pass
+    position = read_position(bot.context.cursor)
+    bot.restart()
+    bot.context.cursor = json.dumps({**position, "url": "ws://127.0.0.1:9"})
+    bot.discord.say("hello")
+    assert texts(await bot.hear()) == ["hello"]
+    assert (bot.discord.identifies, bot.discord.resumes) == (1, 1)
+
+
 async def test_a_crash_while_missed_messages_are_fetched_fetches_them_again(bot: Bot) -> None:
     async with bot.listening():
         bot.discord.say("first")
@@ -249,6 +277,45 @@ async def test_a_crash_while_missed_messages_are_fetched_fetches_them_again(bot:
     bot.discord.say("three")
     assert "three" in texts(await bot.hear())
     assert bot.discord.resumes >= 1
+
+
+async def test_a_direct_chat_that_was_not_known_is_read_from_its_beginning_even_over_a_crash(
+    bot: Bot,
+) -> None:
+    async with bot.listening():
+        pass
+    bot.discord.invalidate()
+    for text in ("one", "two", "three"):
+        bot.discord.say(text, channel="7009")
+    bot.restart()
+    async with bot.listening():
+        await bot.until(lambda: bool(bot.discord.sessions))
+    received: list[InboundEvent] = []
+
+    async def crash(inbound: InboundEvent) -> Receipt:
+        received.append(inbound)
+        if len(received) == 2:
+            raise Unavailable("the store is not available")
+        return Receipt(duplicate=False)
+
+    bot.restart()
+    bot.context.set_receive(crash)
+    bot.discord.say("four", channel="7009")
+    with pytest.raises(Unavailable):
+        async with asyncio.timeout(60):
+            await bot.adapter.listen(bot.context)
+    bot.restart()
+    assert texts(await bot.hear(4)) == ["one", "two", "three", "four"]
+
+
+async def test_a_crash_between_deletions_of_one_event_repeats_them(bot: Bot) -> None:
+    async with bot.listening():
+        one, two = bot.discord.say("one"), bot.discord.say("two")
+        await bot.context.wait_for(2)
+        bot.discord.delete(one, two)
+        await bot.until(lambda: len(bot.context.deletions) == 2)
+    first, second = (read_position(deletion.cursor)["seq"] for deletion in bot.context.deletions)
+    assert first == second - 1
 
 
 async def test_nothing_older_than_the_first_sign_in_is_fetched(bot: Bot) -> None:

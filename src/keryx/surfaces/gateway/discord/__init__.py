@@ -134,10 +134,11 @@ class DiscordAdapter:
             limit=message_sender.LIMIT.size,
             unit=LengthUnit.CHARACTERS,
             account_interval=_ACCOUNT_INTERVAL,
+            pii_safe=True,
             ids=IDS,
             roles=("*",),
             notes=(
-                "Write @name to mention a person of this channel, or <@id> with their id.",
+                "Write @name to mention a person who has written in this chat.",
                 "Tables are shown as text in columns.",
             ),
         )

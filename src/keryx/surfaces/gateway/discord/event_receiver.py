@@ -121,13 +121,14 @@ class EventReceiver:
             await self._handle(queued)
         except msgspec.ValidationError as exc:
             self._skip(queued.dispatch.kind, str(exc))
+        self._tracker.end_event()
 
     async def _handle(self, queued: _QueuedEvent) -> None:
         dispatch = queued.dispatch
         if dispatch.kind == "READY":
             await self._begin_session(dispatch)
             return
-        self._tracker.advance(dispatch.seq)
+        self._tracker.begin_event(dispatch.seq)
         data = dispatch.data
         match dispatch.kind:
             case "MESSAGE_CREATE":
@@ -141,8 +142,9 @@ class EventReceiver:
             case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
                 deleted = msgspec.convert(data, DeletedMessages)
                 place = await self._find_place(deleted.channel_id, deleted.guild_id)
-                for deletion in event_parser.parse_deletions(deleted, place, self._me):
-                    await self._receive(deletion)
+                deletions = event_parser.parse_deletions(deleted, place, self._me)
+                for left, deletion in zip(reversed(range(len(deletions))), deletions, strict=True):
+                    await self._receive(deletion, complete=not left)
             case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE":
                 await self._receive_reaction(dispatch)
             case "INTERACTION_CREATE":
@@ -172,13 +174,13 @@ class EventReceiver:
             return ChannelPlace(found)
         return ChannelPlace(found, await self._channels.find(found.parent_id, guild=guild))
 
-    async def _receive_message(self, message: DiscordMessage, place: ChannelPlace) -> None:
+    async def _receive_message(
+        self, message: DiscordMessage, place: ChannelPlace, *, complete: bool = True
+    ) -> None:
         self._names.learn(message.channel_id, event_parser.list_names(message))
-        await self._receive_parsed(
-            event_parser.parse_message(
-                message, place, self._me, self._channels, threads=bool(self._settings.threads)
-            )
-        )
+        threads = bool(self._settings.threads)
+        parsed = event_parser.parse_message(message, place, self._me, self._channels, threads=threads)
+        await self._receive_parsed(parsed, complete=complete)
 
     async def _receive_edit(self, message: DiscordMessage) -> None:
         place = await self._find_place(message.channel_id, message.guild_id)
@@ -187,7 +189,7 @@ class EventReceiver:
             event_parser.parse_edit(message, place, self._me, self._channels, threads=threads)
         )
 
-    async def _receive_parsed(self, parsed: ParsedDiscordMessage | None) -> None:
+    async def _receive_parsed(self, parsed: ParsedDiscordMessage | None, *, complete: bool = True) -> None:
         if parsed is None:
             return
         inbound, allowed = parsed.inbound, False
@@ -198,17 +200,18 @@ class EventReceiver:
         if parsed.files:
             files = await self._fetch_files(parsed.files, allowed=allowed)
             inbound = msgspec.structs.replace(inbound, parts=(*inbound.parts, *files))
-        await self._receive(inbound)
+        await self._receive(inbound, complete=complete)
 
-    async def _receive(self, inbound: InboundEvent) -> Receipt | None:
-        """Store an event with the position after it. Return `None` for one that the engine refuses as invalid."""
+    async def _receive(self, inbound: InboundEvent, *, complete: bool = True) -> Receipt | None:
+        """Store an event with the position after it: if the dispatched event is not `complete` with it, that before the
+        dispatched event. Return `None` for one that the engine refuses as invalid."""
         state: dict[str, str] = {}
         if isinstance(inbound, InboundMessage):
             if inbound.source.message:
                 self._tracker.note_message(inbound.source.message)
-            if inbound.source.chat_type is ChatType.DM and inbound.source.chat:
+            if complete and inbound.source.chat_type is ChatType.DM and inbound.source.chat:
                 state = await self._note_direct(inbound.source.chat)
-        placed = msgspec.structs.replace(inbound, cursor=self._tracker.encode(), state=state)
+        placed = msgspec.structs.replace(inbound, cursor=self._tracker.encode(complete=complete), state=state)
         try:
             receipt = await self._context.receive(placed)
         except Invalid as exc:
@@ -316,7 +319,9 @@ class EventReceiver:
             return
         after = self._tracker.missed_after
         for channel in (*guild.channels, *guild.threads):
-            if channel.last_message_id and int(channel.last_message_id) > int(after):
+            newer = channel.last_message_id is not None and int(channel.last_message_id) > int(after)
+            # The last message of a forum is in one of its posts.
+            if newer and not channel.is_forum:
                 await self._fetch_missed(await self._find_place(channel.id, guild.id), after)
         self._behind.discard(guild.id)
         await self._finish_if_complete()
@@ -352,7 +357,8 @@ class EventReceiver:
             for message in messages:
                 if before and int(message.id) >= int(before):
                     return
-                await self._receive_message(await self._add_member(message, place.channel), place)
+                whole = await self._add_member(message, place.channel)
+                await self._receive_message(whole, place, complete=False)
             if len(page) < MAX_PAGE or not messages:
                 return
             after, count = messages[-1].id, count + len(page)

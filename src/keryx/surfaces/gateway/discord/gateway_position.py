@@ -57,6 +57,8 @@ class PositionTracker:
         self._live = position
         self._lost_at = ""
         self._unstored = 0
+        # The number of the event that is being handled.
+        self._current = 0
 
     @property
     def missed_after(self) -> str:
@@ -71,12 +73,14 @@ class PositionTracker:
         """The id of a message at the time of the first sign-in; empty if it is not known."""
         return self._live.first
 
-    def encode(self) -> str:
-        """Return the position to store."""
+    def encode(self, *, complete: bool = True) -> str:
+        """Return the position to store. `complete` says that nothing of the current event is left to be stored."""
+        position = self._live
+        if complete:
+            position = msgspec.structs.replace(position, seq=max(position.seq, self._current))
         if self._lost_at:
-            behind = msgspec.structs.replace(self._live, session="", url="", last=self._lost_at)
-            return behind.encode()
-        return self._live.encode()
+            position = msgspec.structs.replace(position, session="", url="", last=self._lost_at)
+        return position.encode()
 
     async def begin(self, session: str, url: str, seq: int, *, now: datetime) -> None:
         """A new session has begun. If there was one before, messages were missed until `finish`."""
@@ -91,11 +95,16 @@ class PositionTracker:
             last=earlier.last or beginning,
             first=earlier.first or ("" if earlier.last else beginning),
         )
+        self._current = seq
         if not earlier.last:
             await self._context.init_cursor(self.encode())
 
-    def advance(self, seq: int) -> None:
-        self._live = msgspec.structs.replace(self._live, seq=seq)
+    def begin_event(self, seq: int) -> None:
+        self._current = seq
+
+    def end_event(self) -> None:
+        """The current event is handled."""
+        self._live = msgspec.structs.replace(self._live, seq=max(self._live.seq, self._current))
         self._unstored += 1
 
     def note_message(self, message: str) -> None:

@@ -19,6 +19,7 @@ from keryx.surfaces.gateway.websocket import Websocket
 
 log = logging.getLogger(__name__)
 
+_MAX_RESUME_ATTEMPTS = 3
 _QUERY = "?v=10&encoding=json"
 
 
@@ -90,13 +91,17 @@ class GatewaySession:
         self._session = position.session
         self._resume_url = position.url
         self._seq: int | None = position.seq if position.session else None
+        # Connections since Discord has accepted one.
+        self._attempts = 0
 
     async def find_url(self) -> str:
-        if self._session and self._resume_url:
+        """Return the address that belongs to the session, and after some failures the one that Discord names now."""
+        self._attempts += 1
+        if self._session and self._resume_url and self._attempts <= _MAX_RESUME_ATTEMPTS:
             return _build_url(self._resume_url)
         info = await self._api.find_gateway()
         starts = info.session_start_limit
-        if starts.remaining <= 0:
+        if not self._session and starts.remaining <= 0:
             # Discord resets the token of a bot that goes on.
             raise Unavailable(
                 f"Discord allows no more sign-ins of this bot for {timedelta(milliseconds=starts.reset_after)}"
@@ -171,6 +176,7 @@ class GatewaySession:
         await self._dispatch(Dispatch(frame.t, frame.d, self._session, self._resume_url, frame.s))
         self._seq = frame.s
         if frame.t in ("READY", "RESUMED"):
+            self._attempts = 0
             socket.confirm()
 
     def _build_heartbeat(self) -> str:

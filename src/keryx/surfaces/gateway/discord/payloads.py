@@ -2,13 +2,16 @@
 
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 # Milliseconds from the Unix epoch to the first second of 2015, from which ids count.
 _EPOCH_MS = 1_420_070_400_000
 _TIME_SHIFT = 22
+
+# An id. Anything else is an error of the payload.
+Snowflake: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}$")]
 
 
 def read_time(snowflake: str) -> datetime:
@@ -54,7 +57,7 @@ LOADING_FLAG = 1 << 7
 
 
 class DiscordUser(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+    id: Snowflake
     username: str = ""
     global_name: str | None = None
     bot: bool = False
@@ -81,7 +84,7 @@ class MentionedUser(DiscordUser, frozen=True, kw_only=True):
 
 
 class DiscordAttachment(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+    id: Snowflake
     filename: str
     url: str
     size: int = 0
@@ -117,14 +120,14 @@ class MessageSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscordMessage(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    channel_id: str
+    id: Snowflake
+    channel_id: Snowflake
     author: DiscordUser
     content: str = ""
     type: int = MessageKind.DEFAULT
     edited_timestamp: str | None = None
     # Only in events, and only in a server.
-    guild_id: str | None = None
+    guild_id: Snowflake | None = None
     member: DiscordMember | None = None
     mentions: tuple[MentionedUser, ...] = ()
     mention_roles: tuple[str, ...] = ()
@@ -133,7 +136,7 @@ class DiscordMessage(msgspec.Struct, frozen=True, kw_only=True):
     poll: DiscordPoll | None = None
     message_snapshots: tuple[MessageSnapshot, ...] = ()
     referenced_message: "DiscordMessage | None" = None
-    webhook_id: str | None = None
+    webhook_id: Snowflake | None = None
     flags: int = 0
 
     @property
@@ -151,16 +154,16 @@ class ThreadMetadata(msgspec.Struct, frozen=True, kw_only=True):
 class DiscordChannel(msgspec.Struct, frozen=True, kw_only=True):
     """A channel, a thread, or a direct chat."""
 
-    id: str
+    id: Snowflake
     type: int = ChannelKind.TEXT
     name: str | None = None
     topic: str | None = None
-    guild_id: str | None = None
+    guild_id: Snowflake | None = None
     # Of a thread: the channel it belongs to. Of a channel: its category.
-    parent_id: str | None = None
+    parent_id: Snowflake | None = None
     # Of a thread: who created it.
-    owner_id: str | None = None
-    last_message_id: str | None = None
+    owner_id: Snowflake | None = None
+    last_message_id: Snowflake | None = None
 
     @property
     def is_thread(self) -> bool:
@@ -176,11 +179,11 @@ class DiscordChannel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoleTags(msgspec.Struct, frozen=True, kw_only=True):
-    bot_id: str | None = None
+    bot_id: Snowflake | None = None
 
 
 class DiscordRole(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+    id: Snowflake
     name: str = ""
     tags: RoleTags = RoleTags()
 
@@ -188,7 +191,7 @@ class DiscordRole(msgspec.Struct, frozen=True, kw_only=True):
 class DiscordGuild(msgspec.Struct, frozen=True, kw_only=True):
     """A server. Without channels if it is not available."""
 
-    id: str
+    id: Snowflake
     unavailable: bool = False
     channels: tuple[DiscordChannel, ...] = ()
     # The threads that are not archived.
@@ -199,10 +202,10 @@ class DiscordGuild(msgspec.Struct, frozen=True, kw_only=True):
 class DeletedMessages(msgspec.Struct, frozen=True, kw_only=True):
     """`MESSAGE_DELETE` and `MESSAGE_DELETE_BULK`."""
 
-    channel_id: str
-    guild_id: str | None = None
-    id: str | None = None
-    ids: tuple[str, ...] = ()
+    channel_id: Snowflake
+    guild_id: Snowflake | None = None
+    id: Snowflake | None = None
+    ids: tuple[Snowflake, ...] = ()
 
 
 class DiscordEmoji(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,10 +213,10 @@ class DiscordEmoji(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscordReaction(msgspec.Struct, frozen=True, kw_only=True):
-    user_id: str
-    channel_id: str
-    message_id: str
-    guild_id: str | None = None
+    user_id: Snowflake
+    channel_id: Snowflake
+    message_id: Snowflake
+    guild_id: Snowflake | None = None
     member: DiscordMember | None = None
     emoji: DiscordEmoji = DiscordEmoji()
 
@@ -232,14 +235,14 @@ class InteractionData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscordInteraction(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    application_id: str
+    id: Snowflake
+    application_id: Snowflake
     type: int
     token: str
     data: InteractionData = InteractionData()
-    channel_id: str | None = None
+    channel_id: Snowflake | None = None
     channel: DiscordChannel | None = None
-    guild_id: str | None = None
+    guild_id: Snowflake | None = None
     # In a server.
     member: DiscordMember | None = None
     # In a direct chat.
@@ -252,7 +255,7 @@ class DiscordInteraction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadyGuild(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+    id: Snowflake
 
 
 class ReadyEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,7 +288,7 @@ class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscordApplication(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+    id: Snowflake
     name: str = ""
     flags: int = 0
     bot: DiscordUser | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, TypeAlias, TypeVar
@@ -20,6 +21,8 @@ from keryx.surfaces.gateway.discord.payloads import (
 )
 from keryx.surfaces.gateway.discord.route_limits import Route, RouteLimits
 from keryx.surfaces.gateway.http_clients import HttpClientPool
+
+log = logging.getLogger(__name__)
 
 DEFAULT_URL = "https://discord.com/api/v10"
 BAD_TOKEN = (
@@ -179,9 +182,8 @@ class DiscordApi:
                 query={"after": after, "limit": str(MAX_PAGE)},
             )
         except DiscordError as exc:
-            if exc.status in (403, 404):
-                return None
-            raise Unavailable(str(exc)) from None
+            log.info("the messages of a channel cannot be read: %s", exc)
+            return None
         if not isinstance(found, list):
             raise Unavailable("Discord gave an answer that cannot be read")
         return found  # pyright: ignore[reportUnknownVariableType]
@@ -222,10 +224,8 @@ class DiscordApi:
     async def _find(self, route: Route, kind: type[T]) -> T | None:
         try:
             return self._convert(await self.call(route), kind)
-        except DiscordError as exc:
-            if exc.status in (403, 404):
-                return None
-            raise Unavailable(str(exc)) from None
+        except DiscordError:
+            return None
 
     async def _send(self, route: Route, seconds: float, **content: Any) -> httpx.Response:
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)

@@ -1,0 +1,171 @@
+"""Conversations over the wire of Discord, as a person reads them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from tests.engine.world import AT_ONCE, SECONDS, World
+from tests.fakes.discord import BOT_ID, ROLE, TOKEN, FakeDiscord
+
+from keryx.core.access import EVERYBODY, AccessRule
+from keryx.core.messages import Role
+from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
+from keryx.core.questions import Consent, Option, Question
+from keryx.store.db import Database
+from keryx.surfaces.gateway.discord import DiscordAdapter, DiscordSettings
+from keryx.testing import FakeClock
+from keryx.testing.fault_injection import PlatformFaults
+
+GENERAL = "600000000000000001"
+MENTION = [{"id": BOT_ID, "username": "keryx", "discriminator": "0", "avatar": None}]
+OPEN_TO_ALL = AccessRule(allow=(EVERYBODY,))
+
+
+class Answerer:
+    """An agent that answers each question, and asks for permission if it is told to."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        self.turns += 1
+        asked = "\n".join(m.text for m in context.turn_messages if m.role is Role.USER)
+        if asked == "May you?":
+            options = (
+                Option(id="y", label="Yes", consent=Consent.ALLOW_ONCE),
+                Option(id="n", label="No", consent=Consent.DENY_ONCE),
+            )
+            answer = await context.ask(Question(key="1", title="May I look?", options=options))
+            asked = str(answer)
+        yield TextDelta(f"answer to {asked}")
+
+
+class Server:
+    """A world with one bot, and the people on its Discord."""
+
+    def __init__(self, world: World, discord: FakeDiscord, agent: Answerer) -> None:
+        self.world = world
+        self.discord = discord
+        self.agent = agent
+
+    async def reads(self, *texts: str, channel: str = "7001") -> None:
+        """Wait until the channel shows exactly these messages of the bot."""
+        try:
+            await self.shows(lambda: self.discord.texts(channel) == list(texts))
+        except TimeoutError:
+            raise AssertionError(f"the channel shows {self.discord.texts(channel)}, not {texts}") from None
+
+    async def shows(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not condition():
+                # The gate of the account opens again after some milliseconds.
+                self.world.advance(0.05)
+                await asyncio.sleep(0.005)
+                for node in self.world.nodes:
+                    node.check()
+
+
+@asynccontextmanager
+async def serve(
+    database: Database, clock: FakeClock, *, rule: AccessRule = OPEN_TO_ALL, **settings: Any
+) -> AsyncGenerator[Server]:
+    with FakeDiscord() as discord:
+        discord.add_channel("7001", guild=None)
+        adapter = DiscordAdapter(TOKEN, DiscordSettings(base_url=discord.api_url, **settings))
+        agent = Answerer()
+        policy = msgspec.structs.replace(AT_ONCE, access={"discord": rule})
+        world = World(database, clock, agent=agent, adapters=[adapter], policy=policy)
+        await world.start()
+        assert await asyncio.to_thread(discord.wait_for, lambda: bool(discord.sessions), SECONDS)
+        yield Server(world, discord, agent)
+        await world.close()
+        await adapter.close()
+
+
+@pytest.fixture
+async def server(database: Database, clock: FakeClock) -> AsyncIterator[Server]:
+    async with serve(database, clock) as running:
+        yield running
+
+
+async def test_a_direct_message_is_answered(server: Server) -> None:
+    server.discord.say("hello")
+    await server.reads("answer to hello")
+    server.discord.say("and again")
+    await server.reads("answer to hello", "answer to and again")
+
+
+async def test_in_a_channel_a_mention_is_answered_as_a_reply(server: Server) -> None:
+    server.discord.say("hello all", channel=GENERAL)
+    asked = server.discord.say(f"<@{BOT_ID}> hello", channel=GENERAL, mentions=MENTION)
+    await server.reads("answer to hello", channel=GENERAL)
+    [post] = server.discord.bot_posts(GENERAL)
+    assert post.reference == asked
+
+
+async def test_a_question_has_buttons_and_a_press_answers_it(server: Server) -> None:
+    server.discord.say("May you?")
+    await server.shows(lambda: any(post.buttons for post in server.discord.bot_posts()))
+    press = server.discord.press("Yes")
+    await server.shows(lambda: server.discord.texts()[-1] == "answer to y")
+    await server.shows(lambda: not any(post.buttons for post in server.discord.bot_posts()))
+    assert server.discord.texts() == ["May I look?\n\n→ Yes", "answer to y"]
+    await server.shows(lambda: bool(press.notices))
+    assert press.acknowledged == 6
+
+
+async def test_a_slash_command_is_answered_in_its_response(server: Server) -> None:
+    assert "new" in {command["name"] for command in server.discord.commands}
+    given = server.discord.command("help")
+    await server.shows(lambda: bool(server.discord.texts()))
+    [post] = server.discord.bot_posts()
+    assert (post.id, given.acknowledged) == (given.original, 5)
+    # The person's Discord is in German.
+    assert "/new" in post.content and "neu" in post.content.lower()
+
+
+async def test_a_lost_reply_to_a_send_shows_the_answer_once(server: Server) -> None:
+    server.discord.set_faults(PlatformFaults(lost_reply=0.5))
+    for number in range(6):
+        server.discord.say(f"m{number}")
+    await server.reads(*(f"answer to m{n}" for n in range(6)))
+
+
+async def test_a_role_gives_access_in_channels(database: Database, clock: FakeClock) -> None:
+    rule = AccessRule(roles=(ROLE,))
+    async with serve(database, clock, rule=rule) as server:
+        server.discord.say(f"<@{BOT_ID}> no", channel=GENERAL, user="8", name="Bob", mentions=MENTION)
+        server.discord.say(f"<@{BOT_ID}> yes", channel=GENERAL, roles=[ROLE], mentions=MENTION)
+        await server.reads("answer to yes", channel=GENERAL)
+
+
+async def test_a_stranger_gets_a_pairing_code(database: Database, clock: FakeClock) -> None:
+    async with serve(database, clock, rule=AccessRule()) as server:
+        server.discord.say("hello")
+        await server.shows(lambda: bool(server.discord.texts()))
+        assert "code" in server.discord.texts()[0] and not server.agent.turns
+
+
+async def test_a_conversation_has_a_thread_of_its_own(database: Database, clock: FakeClock) -> None:
+    async with serve(database, clock, threads=True) as server:
+        first = server.discord.say(f"<@{BOT_ID}> plan a trip", channel=GENERAL, mentions=MENTION)
+        await server.reads("answer to plan a trip", channel=first)
+        server.discord.say("and a hotel", channel=first)
+        await server.reads("answer to plan a trip", "answer to and a hotel", channel=first)
+        second = server.discord.say(f"<@{BOT_ID}> cook a soup", channel=GENERAL, mentions=MENTION)
+        await server.reads("answer to cook a soup", channel=second)
+        assert server.discord.texts(GENERAL) == []
+
+
+async def test_a_message_deleted_before_its_answer_is_not_answered(server: Server) -> None:
+    server.discord.say("hello")
+    await server.reads("answer to hello")
+    wrong = server.discord.say("wrong chat")
+    await server.reads("answer to hello", "answer to wrong chat")
+    server.discord.react(wrong, "👍")
+    server.discord.delete(wrong)
+    server.discord.say("next")
+    await server.reads("answer to hello", "answer to wrong chat", "answer to next")
