@@ -114,7 +114,7 @@ class MailListener:
             before = self._position
             try:
                 await self._receive_until_broken()
-            except MailServerUnavailable as exc:
+            except (MailServerUnavailable, ImapRefused) as exc:
                 failures = 1 if self._position != before else failures + 1
                 self._failures += bool(self._current)
                 self._report(LinkState.CONNECTING, str(exc))
@@ -136,8 +136,6 @@ class MailListener:
                 else:
                     await self._sleep(self._limits.poll)
                     await imap.command("NOOP")
-        except ImapRefused as exc:
-            raise MailServerUnavailable(str(exc)) from None
         finally:
             imap.abort()
 

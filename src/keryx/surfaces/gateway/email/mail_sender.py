@@ -28,7 +28,7 @@ _DRAFT = b"\\DRAFT"
 _MOST_CONNECTIONS = 4
 _IDLE_SECONDS = 20.0
 # A server that saves copies itself may need a moment.
-_SEARCH_DELAYS = (2.0, 5.0)
+_SEARCH_DELAYS = (1.0,)
 _MOST_REMEMBERED = 1_000
 
 Sleep = Callable[[float], Awaitable[None]]
