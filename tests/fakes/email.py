@@ -22,7 +22,7 @@ from keryx.core.media import Attachment
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailAdapter, EmailSettings, read_servers
-from keryx.surfaces.gateway.email.mail_sender import Sleep
+from keryx.surfaces.gateway.email.mail_listener import Sleep
 from keryx.testing.wire import WireFake
 
 ADDRESS = "keryx@hub.test"
@@ -36,7 +36,7 @@ _FETCH_ITEMS = re.compile(
     rb"UID|FLAGS|RFC822\.SIZE|INTERNALDATE|BODY\.PEEK\[(HEADER)?\]<0\.(\d+)>", re.IGNORECASE
 )
 _COMMANDS_BEFORE_LOGIN = {b"CAPABILITY", b"STARTTLS", b"AUTHENTICATE", b"LOGIN", b"LOGOUT", b"NOOP"}
-_MAIL_PARAMETER = re.compile(r"SIZE=\d+|BODY=8BITMIME|SMTPUTF8")
+_MAIL_PARAMETER = re.compile(r"SIZE=\d+|BODY=8BITMIME|SMTPUTF8", re.IGNORECASE)
 
 
 @dataclass
@@ -634,7 +634,7 @@ class _SmtpSession(_Session):
             self.reply("535 5.7.8 no")
 
     def do_mail(self, rest: str) -> None:
-        found = re.fullmatch(r"FROM:<([^<>]+)>((?: \S+)*)", rest)
+        found = re.fullmatch(r"FROM:<([^<>]+)>((?: \S+)*)", rest, re.IGNORECASE)
         parameters = found[2].split() if found else []
         if found is None or self._sender or not all(map(_MAIL_PARAMETER.fullmatch, parameters)):
             self.refuse(f"MAIL {rest}")
@@ -646,7 +646,7 @@ class _SmtpSession(_Session):
             self.reply("250 2.1.0 ok")
 
     def do_rcpt(self, rest: str) -> None:
-        found = re.fullmatch(r"TO:<([^<>]+)>", rest)
+        found = re.fullmatch(r"TO:<([^<>]+)>", rest, re.IGNORECASE)
         if found is None or not self._sender or self._recipient:
             self.refuse(f"RCPT {rest}")
         elif self.fake.refusal:

@@ -128,6 +128,20 @@ def test_only_a_result_of_our_own_server_makes_an_author(results: str, believed:
     assert (read(mail(checked=f"Authentication-Results: {results}\r\n")).reason == "") is believed
 
 
+def test_results_without_a_name_count_if_that_is_allowed() -> None:
+    checked = "Authentication-Results: spf=pass (sender IP is 1.2.3.4) smtp.mailfrom=people.test; dmarc=pass header.from=people.test\r\n"
+    assert "authserv" in read(mail(checked=checked)).reason
+    nameless = MailAccount(address="keryx@hub.test", trusted=frozenset({"-"}))
+    head, _, _ = mail(checked=checked).partition(b"\r\n\r\n")
+    assert mail_parser.read_summary(head, nameless).reason == ""
+    failed = head.replace(b"dmarc=pass", b"dmarc=fail")
+    assert "DMARC" in mail_parser.read_summary(failed, nameless).reason
+    named, _, _ = mail().partition(b"\r\n\r\n")
+    assert "mx.hub.test" in mail_parser.read_summary(named, nameless).reason
+    trusting = MailAccount(address="keryx@hub.test", trusted=frozenset({"*"}))
+    assert mail_parser.read_summary(failed, trusting).reason == ""
+
+
 def test_a_result_below_the_topmost_one_counts_for_nothing() -> None:
     failed = "Authentication-Results: mx.hub.test; dmarc=fail header.from=people.test\r\n"
     assert "DMARC" in read(mail(checked=failed + PASSED)).reason

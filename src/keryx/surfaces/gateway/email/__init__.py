@@ -23,9 +23,9 @@ from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email.mail_builder import create_message_id
 from keryx.surfaces.gateway.email.mail_headers import MailPerson, clean_address
-from keryx.surfaces.gateway.email.mail_listener import ListenerLimits, MailListener
+from keryx.surfaces.gateway.email.mail_listener import ListenerLimits, MailListener, Sleep
 from keryx.surfaces.gateway.email.mail_parser import IDS, PLATFORM, MailAccount
-from keryx.surfaces.gateway.email.mail_sender import MailSender, MailServers, Sleep
+from keryx.surfaces.gateway.email.mail_sender import MailSender, MailServers
 from keryx.surfaces.gateway.email.server_login import MailCredentials, create_tls_context, parse_address
 
 _CLOSE_SECONDS = 2.0
@@ -156,7 +156,6 @@ class EmailAdapter:
             sent_mailbox=settings.sent,
             saves_sent=settings.saves_sent,
             quote=settings.quote,
-            sleep=sleep,
             now=now,
         )
 

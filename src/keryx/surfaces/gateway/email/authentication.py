@@ -6,6 +6,8 @@ from keryx.surfaces.gateway.email.mail_headers import MailHeaders, MailPerson
 
 # Believes every mail. It must be written out.
 ANY_SERVER = "*"
+# Stands for results without the name of a server, as Microsoft 365 records them.
+NAMELESS_SERVER = "-"
 _LONGEST_VALUE = 8_000
 _COMMENT = re.compile(r"\([^()]*\)")
 _MOST_COMMENT_LEVELS = 5
@@ -25,8 +27,8 @@ def find_doubt(headers: MailHeaders, author: MailPerson, trusted: frozenset[str]
     if name not in trusted:
         return f"was checked by {name[:80]!r}, which is not in `authserv`"
     results: dict[str, list[tuple[str, dict[str, str]]]] = {}
-    _, _, rest = _read_value(headers).partition(";")
-    for item in rest.split(";"):
+    value = _read_value(headers)
+    for item in (value if name == NAMELESS_SERVER else value.partition(";")[2]).split(";"):
         if found := _RESULT.match(item):
             properties = {key.lower(): text.lower() for key, text in _PROPERTY.findall(item)}
             results.setdefault(found[1].lower(), []).append((found[2].lower(), properties))
@@ -37,7 +39,8 @@ def find_server(headers: MailHeaders) -> str:
     """Return the name of the server that recorded the topmost result; empty if there is none."""
     server, _, _ = _read_value(headers).partition(";")
     # A version may follow the name.
-    return (server.split() or [""])[0].lower()
+    name = (server.split() or [""])[0].lower()
+    return NAMELESS_SERVER if "=" in name else name
 
 
 def _read_value(headers: MailHeaders) -> str:

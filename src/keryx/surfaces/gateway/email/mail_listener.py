@@ -114,7 +114,7 @@ class MailListener:
             before = self._position
             try:
                 await self._receive_until_broken()
-            except MailServerUnavailable as exc:
+            except (MailServerUnavailable, ImapRefused) as exc:
                 failures = 1 if self._position != before else failures + 1
                 self._failures += bool(self._current)
                 self._report(LinkState.CONNECTING, str(exc))
@@ -136,8 +136,6 @@ class MailListener:
                 else:
                     await self._sleep(self._limits.poll)
                     await imap.command("NOOP")
-        except ImapRefused as exc:
-            raise MailServerUnavailable(str(exc)) from None
         finally:
             imap.abort()
 
@@ -170,33 +168,36 @@ class MailListener:
         return MailPosition(uid_validity=imap.uid_validity, uid=last, at=int(self._now().timestamp()))
 
     @property
-    def _place(self) -> MailPosition:
+    def _last_position(self) -> MailPosition:
         assert self._position is not None
         return self._position
 
     async def _catch_up(self, imap: ImapConnection) -> None:
         """Receive all mails behind the position, in order."""
-        criteria = [b"UID", b"%d:*" % (self._place.uid + 1)]
-        if self._place.since:
-            criteria += [b"SINCE", format_date(datetime.fromtimestamp(self._place.since, UTC) - _OVERLAP)]
+        criteria = [b"UID", b"%d:*" % (self._last_position.uid + 1)]
+        if self._last_position.since:
+            criteria += [
+                b"SINCE",
+                format_date(datetime.fromtimestamp(self._last_position.since, UTC) - _OVERLAP),
+            ]
         # The range includes the last mail, even if it is before the position.
-        uids = [uid for uid in await imap.search(*criteria) if uid > self._place.uid]
+        uids = [uid for uid in await imap.search(*criteria) if uid > self._last_position.uid]
         for start in range(0, len(uids), _CHUNK):
             chunk = uids[start : start + _CHUNK]
             header = b"BODY.PEEK[HEADER]<0.%d>" % MAX_HEADER_BYTES
             for mail in await imap.fetch(chunk, b"RFC822.SIZE", b"INTERNALDATE", header):
-                if mail.uid > self._place.uid:
+                if mail.uid > self._last_position.uid:
                     await self._handle(imap, mail)
-            self._position = replace(self._place, uid=max(self._place.uid, chunk[-1]))
+            self._position = replace(self._last_position, uid=max(self._last_position.uid, chunk[-1]))
             await self._save_position()
-        if self._place.since:
-            self._position = replace(self._place, since=0)
+        if self._last_position.since:
+            self._position = replace(self._last_position, since=0)
             await self._save_position()
 
     async def _save_position(self) -> None:
         """Store the position behind mails that are no events."""
         if self._stored != self._position:
-            await self._context.save_state(POSITION_SCOPE, str(self._place))
+            await self._context.save_state(POSITION_SCOPE, str(self._last_position))
             self._stored = self._position
 
     async def _handle(self, imap: ImapConnection, mail: FetchedMail) -> None:
@@ -205,7 +206,7 @@ class MailListener:
             self._current = mail.uid
             self._failures = 0
         moment = int(mail.at.timestamp()) if mail.at else 0
-        behind = replace(self._place, uid=mail.uid, at=max(self._place.at, moment))
+        behind = replace(self._last_position, uid=mail.uid, at=max(self._last_position.at, moment))
         try:
             if not self._is_known(mail):
                 await self._receive(imap, mail, behind)
@@ -219,13 +220,13 @@ class MailListener:
     def _is_known(self, mail: FetchedMail) -> bool:
         """Whether a mail was read before the UIDVALIDITY changed. A server that was restored from a backup may say that all
         mails arrived just now: then the date that the author wrote decides."""
-        if not self._place.since:
+        if not self._last_position.since:
             return False
-        if mail.at is not None and mail.at.timestamp() < self._place.since:
+        if mail.at is not None and mail.at.timestamp() < self._last_position.since:
             return True
         try:
             written = parsedate_to_datetime(parse_header(mail.body or b"").get("date")[:100])
-            return written.timestamp() < self._place.since - _OVERLAP.total_seconds()
+            return written.timestamp() < self._last_position.since - _OVERLAP.total_seconds()
         except (ValueError, TypeError, IndexError, OverflowError):
             return False
 

@@ -27,11 +27,7 @@ DEFAULT_SENT = "Sent"
 _DRAFT = b"\\DRAFT"
 _MOST_CONNECTIONS = 4
 _IDLE_SECONDS = 20.0
-# A server that saves copies itself may need a moment.
-_SEARCH_DELAYS = (2.0, 5.0)
 _MOST_REMEMBERED = 1_000
-
-Sleep = Callable[[float], Awaitable[None]]
 
 
 class PooledConnection(Protocol):
@@ -95,7 +91,6 @@ class MailSender:
         sent_mailbox: str,
         saves_sent: bool,
         quote: bool,
-        sleep: Sleep,
         now: Callable[[], datetime],
     ) -> None:
         self._servers = servers
@@ -103,12 +98,13 @@ class MailSender:
         self._sent_mailbox = sent_mailbox
         self._saves_sent = saves_sent
         self._quote = quote
-        self._sleep = sleep
         self._now = now
         self._smtp = MailConnectionPool(self._connect_smtp)
         self._sent = MailConnectionPool(self._connect_sent)
         # Message-IDs of mails that may have been sent, as the last search has shown.
         self._doubtful: dict[str, None] = {}
+        # Message-IDs that were searched for once, and were not there.
+        self._missing: dict[str, None] = {}
 
     async def close(self) -> None:
         await self._smtp.close()
@@ -139,17 +135,18 @@ class MailSender:
         if not is_message_id(part.key):
             return None
         copies = await self._find_copies(part.key)
-        for delay in _SEARCH_DELAYS if self._saves_sent else ():
-            if copies:
-                break
-            await self._sleep(delay)
-            copies = await self._find_copies(part.key)
+        if not copies and self._saves_sent and part.again and part.key not in self._missing:
+            # The server may need a moment. To wait here would count as sending: a process that ends meanwhile would make the
+            # mail suspect of ending processes.
+            _remember(self._missing, part.key)
+            raise NotSent(
+                "the server may not have saved its copy of the mail yet: it is searched for once more"
+            )
+        self._missing.pop(part.key, None)
         if any(_DRAFT not in copy.flags for copy in copies):
             return part.key
         if copies:
-            self._doubtful[part.key] = None
-            while len(self._doubtful) > _MOST_REMEMBERED:
-                self._doubtful.pop(next(iter(self._doubtful)))
+            _remember(self._doubtful, part.key)
         return None
 
     async def _send_with_copy(self, recipient: str, message_id: str, mail: bytes, *, doubtful: bool) -> None:
@@ -225,3 +222,9 @@ class MailSender:
             raise describe_refusal(exc) from None
         except (Unavailable, Forbidden, Invalid, ImapRefused) as exc:
             raise NotSent(str(exc)) from None
+
+
+def _remember(names: dict[str, None], name: str) -> None:
+    names[name] = None
+    while len(names) > _MOST_REMEMBERED:
+        names.pop(next(iter(names)))
