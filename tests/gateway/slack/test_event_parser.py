@@ -13,7 +13,7 @@ from keryx.core.ports.adapter import InboundDeletion, InboundMessage
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.slack import event_parser
 from keryx.surfaces.gateway.slack.event_parser import ParsedSlackMessage, SlackContext
-from keryx.surfaces.gateway.slack.payloads import ButtonPress, SlackEvent, SlackIdentity, SlashCommand
+from keryx.surfaces.gateway.slack.payloads import ButtonPress, CommandInvocation, SlackEvent, SlackIdentity
 
 ME = SlackIdentity(user_id="U0BOT", team_id="T1", bot_id="B1")
 CONTEXT = SlackContext(
@@ -294,7 +294,9 @@ def test_a_press_is_a_message_of_who_pressed_with_the_value_of_the_button() -> N
     [("new", "/new"), ("/new now", "/new now"), ("", "/help"), ("what is up?", "what is up?")],
 )
 def test_a_slash_command_is_a_command_of_keryx_or_a_question(written: str, read: str) -> None:
-    command = SlashCommand(command="/keryx", user_id="U1", channel_id="C1", trigger_id="1.2", text=written)
+    command = CommandInvocation(
+        command="/keryx", user_id="U1", channel_id="C1", trigger_id="1.2", text=written
+    )
     inbound = event_parser.parse_command(command, CONTEXT)
     assert get_text(inbound) == read and inbound.event == "command.1.2"
     assert inbound.reply is not None and (inbound.reply.chat, inbound.reply.thread) == ("C1", "")

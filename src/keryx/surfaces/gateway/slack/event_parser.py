@@ -13,11 +13,11 @@ from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, 
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.slack.payloads import (
     ButtonPress,
+    CommandInvocation,
     SlackEvent,
     SlackFile,
     SlackIdentity,
     SlackMessage,
-    SlashCommand,
 )
 
 PLATFORM = "slack"
@@ -188,7 +188,7 @@ def parse_press(press: ButtonPress, context: SlackContext) -> InboundMessage | N
     )
 
 
-def parse_command(command: SlashCommand, context: SlackContext) -> InboundMessage:
+def parse_command(command: CommandInvocation, context: SlackContext) -> InboundMessage:
     """Parse `/keryx new` as the command `/new`, and other words after `/keryx` as a question. Slack has no slash commands
     in threads."""
     text = command.text.strip()

@@ -149,7 +149,7 @@ class ButtonPress(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[PressedButton, ...] = ()
 
 
-class SlashCommand(msgspec.Struct, frozen=True, kw_only=True):
+class CommandInvocation(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     user_id: str
     channel_id: str

@@ -18,11 +18,11 @@ from keryx.surfaces.gateway.slack.event_parser import ParsedSlackMessage, Remote
 from keryx.surfaces.gateway.slack.payloads import (
     AssistantThread,
     ButtonPress,
+    CommandInvocation,
     EventCallback,
     SlackEvent,
     SlackFile,
     SlackIdentity,
-    SlashCommand,
 )
 from keryx.surfaces.gateway.slack.web_api import SLACK_ERRORS, SlackApi
 
@@ -146,11 +146,11 @@ class SlackReceiver:
 
     async def receive_command(self, payload: bytes) -> None:
         """Receive a slash command. Its reply is a message."""
-        command = self._decode(payload, SlashCommand)
+        command = self._decode(payload, CommandInvocation)
         if command is not None:
             await self._find_owner([command.team_id])._receive_command(command)
 
-    async def _receive_command(self, command: SlashCommand) -> None:
+    async def _receive_command(self, command: CommandInvocation) -> None:
         async with self._lock:
             context = await self._build_context({command.user_id, command.channel_id})
             await self._store(event_parser.parse_command(command, context))
