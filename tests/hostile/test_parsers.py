@@ -116,6 +116,21 @@ def test_the_terms_of_a_query_that_are_looked_for_are_few() -> None:
     assert slow == []
 
 
+def test_the_words_of_a_phrase_that_are_looked_for_are_few() -> None:
+    """A long phrase, in a text where it begins with every word."""
+    phrase = search.parse('"' + "a " * 400 + '"')
+    sizes = (snippets.SCAN_LIMIT // 8, snippets.SCAN_LIMIT)
+    slow = budget.find_slow(
+        lambda given: snippets.highlight(given, phrase),
+        [("one word", corpus.repeat("a "))],
+        milliseconds_per_kilobyte=40,
+        sizes=sizes,
+    )
+    assert slow == []
+    shown = snippets.highlight("b " + "a " * 500, phrase)
+    assert shown.spans
+
+
 def test_a_snippet_takes_a_time_that_grows_with_the_text() -> None:
     sizes = (snippets.SCAN_LIMIT // 8, snippets.SCAN_LIMIT)
     assert budget.find_slow(highlight, corpus.TEXTS.items(), milliseconds_per_kilobyte=60, sizes=sizes) == []

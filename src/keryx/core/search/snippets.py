@@ -14,6 +14,8 @@ from keryx.core.text import CONTROLS, LINE_SEPARATORS
 SCAN_LIMIT = 10_000
 # The terms of a query that are looked for. Each is compared with every word that is scanned.
 MAX_TERMS = 16
+# The words of one term that are looked for, in sequence, at each place where the first one is.
+MAX_WORDS = 16
 
 # Replaced by a blank, one for one, so that a snippet stays on one line and the spans of its hits stay right.
 _UNPRINTABLE = re.compile(f"[{CONTROLS}{LINE_SEPARATORS}\t\n\r\xa0]")
@@ -36,7 +38,8 @@ def highlight(text: str, query: Query, *, width: int = 160, scan: int = SCAN_LIM
 
     Of a long text, only `scan` characters around a likely hit are scanned, for the first `MAX_TERMS` terms.
     """
-    atoms = [] if query.expr is None else list(islice(dict.fromkeys(_list_atoms(query.expr)), MAX_TERMS))
+    terms = () if query.expr is None else dict.fromkeys(_list_atoms(query.expr))
+    atoms = [_shorten(term) for term in islice(terms, MAX_TERMS)]
     start = _find_likely_start(text, atoms, scan)
     wanted = {atom.words[0] for atom in atoms if atom.words}
     wanted |= {atom.mark for atom in atoms if isinstance(atom, Term) and atom.mark is not None}
@@ -61,6 +64,13 @@ def _list_atoms(expr: Expr) -> Iterator[_Atom]:
             return
         case _:
             assert_never(expr)
+
+
+def _shorten(atom: _Atom) -> _Atom:
+    if len(atom.words) <= MAX_WORDS:
+        return atom
+    words = atom.words[:MAX_WORDS]
+    return Term(words, atom.mark) if isinstance(atom, Term) else WordSequence(words)
 
 
 def _find_likely_start(text: str, atoms: list[_Atom], scan: int) -> int:
