@@ -168,18 +168,6 @@ async def test_a_mail_that_is_too_large_for_the_server_is_refused_before_it_is_s
         await adapter.send(build_part(adapter, attachments=(file,)))
 
 
-async def test_a_copy_that_the_server_saves_late_is_searched_for_twice(
-    fake: FakeMail, connect: Connect
-) -> None:
-    adapter = await connect()
-    part = msgspec.structs.replace(build_part(adapter), again=True)
-    with pytest.raises(NotSent, match="once more"):
-        await adapter.find_sent(part)
-    assert await adapter.find_sent(part) is None
-    await adapter.send(msgspec.structs.replace(part, again=False))
-    assert await adapter.find_sent(part) == part.key
-
-
 class TestCopies:
     """A server that saves no copies: Keryx does, before it sends."""
 

@@ -103,8 +103,6 @@ class MailSender:
         self._sent = MailConnectionPool(self._connect_sent)
         # Message-IDs of mails that may have been sent, as the last search has shown.
         self._doubtful: dict[str, None] = {}
-        # Message-IDs that were searched for once, and were not there.
-        self._missing: dict[str, None] = {}
 
     async def close(self) -> None:
         await self._smtp.close()
@@ -131,22 +129,19 @@ class MailSender:
         return message_id
 
     async def find_sent(self, part: OutgoingPart) -> str | None:
-        """Return the Message-ID of a mail that went out. If that cannot be told, `send` will mark the mail."""
+        """Return the Message-ID of a mail that went out. If that cannot be told, `send` will mark the mail.
+
+        It does not wait for a copy: the engine calls it a second or more after the attempt, and a process that ends while
+        it waits would make the mail suspect of ending processes."""
         if not is_message_id(part.key):
             return None
         copies = await self._find_copies(part.key)
-        if not copies and self._saves_sent and part.again and part.key not in self._missing:
-            # The server may need a moment. To wait here would count as sending: a process that ends meanwhile would make the
-            # mail suspect of ending processes.
-            _remember(self._missing, part.key)
-            raise NotSent(
-                "the server may not have saved its copy of the mail yet: it is searched for once more"
-            )
-        self._missing.pop(part.key, None)
         if any(_DRAFT not in copy.flags for copy in copies):
             return part.key
         if copies:
-            _remember(self._doubtful, part.key)
+            self._doubtful[part.key] = None
+            while len(self._doubtful) > _MOST_REMEMBERED:
+                self._doubtful.pop(next(iter(self._doubtful)))
         return None
 
     async def _send_with_copy(self, recipient: str, message_id: str, mail: bytes, *, doubtful: bool) -> None:
@@ -222,9 +217,3 @@ class MailSender:
             raise describe_refusal(exc) from None
         except (Unavailable, Forbidden, Invalid, ImapRefused) as exc:
             raise NotSent(str(exc)) from None
-
-
-def _remember(names: dict[str, None], name: str) -> None:
-    names[name] = None
-    while len(names) > _MOST_REMEMBERED:
-        names.pop(next(iter(names)))
