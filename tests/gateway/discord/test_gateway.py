@@ -289,7 +289,7 @@ async def test_a_direct_chat_that_was_not_known_is_read_from_its_beginning_even_
         bot.discord.say(text, channel="7009")
     bot.restart()
     async with bot.listening():
-        await bot.until(lambda: bool(bot.discord.sessions))
+        await bot.until(lambda: "position" in bot.context.state)
     received: list[InboundEvent] = []
 
     async def crash(inbound: InboundEvent) -> Receipt:
