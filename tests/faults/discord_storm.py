@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.fakes.discord import TOKEN, FakeDiscord
+from tests.fakes.discord import BOT, BOT_ID, TOKEN, FakeDiscord
 from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
@@ -24,11 +24,14 @@ _FIRST_CHAT = 7001
 
 
 class Chats:
-    """Direct chats on the fake, named as the storm names them."""
+    """Channels of a server on the fake, named as the storm names them. Direct chats that nobody has used before cannot be
+    asked for missed messages."""
 
     def __init__(self, discord: FakeDiscord, seed: int) -> None:
         self._discord = discord
         self._random = random.Random(seed)
+        for number in range(CHATS):
+            discord.add_channel(str(_FIRST_CHAT + number), name=f"chat-{number}")
         self.lost_sessions = 0
 
     def say(self, chat: str, text: str) -> None:
@@ -37,7 +40,7 @@ class Chats:
         if self._random.random() < LOST_SESSIONS:
             self.lost_sessions += 1
             self._discord.invalidate()
-        self._discord.say(text, channel=_id(chat), user=_id(chat))
+        self._discord.say(f"<@{BOT_ID}> {text}", channel=_id(chat), user=_id(chat), mentions=[BOT])
 
     def texts(self, chat: str) -> list[str]:
         return self._discord.texts(_id(chat))

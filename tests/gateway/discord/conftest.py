@@ -83,8 +83,12 @@ class Bot:
 
     async def hear(self, count: int = 1) -> list[InboundMessage]:
         """Listen until this many messages are received in all."""
-        async with self.listening() as context:
-            return await context.wait_for(count, seconds=SECONDS)
+        async with self.listening():
+            return await self.wait(count)
+
+    async def wait(self, count: int) -> list[InboundMessage]:
+        """Return the messages as soon as this many are received in all."""
+        return await self.context.wait_for(count, seconds=SECONDS)
 
     async def fail(self) -> str:
         """Listen until the adapter gives up; return what it says."""

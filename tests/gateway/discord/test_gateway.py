@@ -22,7 +22,7 @@ MENTION = [{"id": BOT_ID, "username": "keryx", "discriminator": "0", "avatar": N
 async def test_the_position_moves_with_each_event_and_a_restart_resumes(bot: Bot) -> None:
     async with bot.listening():
         bot.discord.say("one")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
     first = read_position(bot.context.events[0].cursor)
     bot.restart()
     bot.discord.say("two")
@@ -57,7 +57,7 @@ async def test_after_a_lost_connection_the_session_is_resumed(bot: Bot, code: in
         bot.discord.order(code)
         await bot.until(lambda: bot.discord.resumes == 1)
         bot.discord.say("hello")
-        assert texts(await bot.context.wait_for(1)) == ["hello"]
+        assert texts(await bot.wait(1)) == ["hello"]
     assert (bot.discord.identifies, bot.discord.resumes) == (1, 1)
 
 
@@ -65,10 +65,10 @@ async def test_after_a_lost_connection_the_session_is_resumed(bot: Bot, code: in
 async def test_after_an_ended_session_a_new_one_begins_and_nothing_is_lost(bot: Bot, code: int) -> None:
     async with bot.listening():
         bot.discord.say("one")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
         bot.discord.sessions.popitem()[1].orders.append(code)
         bot.discord.say("two")
-        events = await bot.context.wait_for(2)
+        events = await bot.wait(2)
         assert bot.discord.identifies == 2
     assert texts(events)[:2] == ["one", "two"]
 
@@ -78,7 +78,7 @@ async def test_discord_may_ask_to_connect_again(bot: Bot) -> None:
         bot.discord.order({"op": 7, "d": None, "s": None, "t": None})
         await bot.until(lambda: bot.discord.resumes == 1)
         bot.discord.say("hello")
-        assert texts(await bot.context.wait_for(1)) == ["hello"]
+        assert texts(await bot.wait(1)) == ["hello"]
     assert bot.discord.identifies == 1
 
 
@@ -110,7 +110,7 @@ async def test_a_connection_without_answers_to_heartbeats_is_made_anew(bot: Bot)
         bot.beat.set()
         await bot.until(lambda: bot.discord.resumes == 1)
         bot.discord.say("hello")
-        assert texts(await bot.context.wait_for(1)) == ["hello"]
+        assert texts(await bot.wait(1)) == ["hello"]
     assert bot.discord.identifies == 1
 
 
@@ -147,7 +147,7 @@ async def test_without_message_content_mentions_and_direct_messages_are_read(dis
         discord.say("to all", channel=GENERAL)
         discord.say(f"<@{BOT_ID}> to you", channel=GENERAL, mentions=MENTION)
         discord.say("direct")
-        assert texts(await bot.context.wait_for(2)) == ["to you", "direct"]
+        assert texts(await bot.wait(2)) == ["to you", "direct"]
     await bot.close()
 
 
@@ -164,7 +164,7 @@ async def test_the_session_survives_the_end_of_the_process(bot: Bot) -> None:
     """Discord ends a session whose connection is closed with 1000 or 1001."""
     async with bot.listening():
         bot.discord.say("one")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
     assert len(bot.discord.sessions) == 1
 
 
@@ -172,12 +172,12 @@ async def test_a_second_connection_that_evicts_ours_loses_nothing(bot: Bot) -> N
     other = Bot(bot.discord)
     async with bot.listening():
         bot.discord.say("one")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
         other.context.cursor = bot.context.events[0].cursor
         async with other.listening():
             await bot.until(lambda: bot.discord.resumes >= 2)
         bot.discord.say("two")
-        events = await bot.context.wait_for(2)
+        events = await bot.wait(2)
     assert texts(events) == ["one", "two"]
     await other.close()
 
@@ -187,7 +187,7 @@ async def test_a_frame_that_cannot_be_read_is_left_out(bot: Bot) -> None:
         bot.discord.order({"op": "zero"})
         bot.discord.order({"op": 0, "t": None, "s": None, "d": None})
         bot.discord.say("hello")
-        assert texts(await bot.context.wait_for(1)) == ["hello"]
+        assert texts(await bot.wait(1)) == ["hello"]
     assert bot.discord.identifies == 1
 
 
@@ -195,7 +195,7 @@ async def test_what_was_written_after_a_lost_session_is_fetched_in_order(bot: Bo
     post = bot.discord.add_channel("601", type=11, name="post", parent_id=GENERAL, owner_id="7")
     async with bot.listening():
         bot.discord.say("first")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
     bot.discord.invalidate()
     for number in range(250):
         bot.discord.say(f"m{number}")
@@ -204,9 +204,9 @@ async def test_what_was_written_after_a_lost_session_is_fetched_in_order(bot: Bo
     bot.discord.say("to others", channel=GENERAL, user="8", name="Bob")
     bot.restart()
     async with bot.listening():
-        events = await bot.context.wait_for(254)
+        events = await bot.wait(254)
         bot.discord.say("live")
-        events = await bot.context.wait_for(255)
+        events = await bot.wait(255)
     said = texts(events)
     assert said[:251] == ["first", *(f"m{n}" for n in range(250))] and said[-1] == "live"
     by_text = dict(zip(said, events, strict=True))
@@ -224,7 +224,7 @@ async def test_channels_that_cannot_be_read_do_not_stop_the_others(bot: Bot) -> 
     bot.discord.add_channel("598", type=15, name="help")
     async with bot.listening():
         bot.discord.say("first")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
     bot.discord.invalidate()
     for channel in ("599", "598", GENERAL):
         bot.discord.say(f"in {channel}", channel=channel)
@@ -249,7 +249,7 @@ async def test_an_address_of_a_session_that_is_gone_is_replaced(bot: Bot) -> Non
 async def test_a_crash_while_missed_messages_are_fetched_fetches_them_again(bot: Bot) -> None:
     async with bot.listening():
         bot.discord.say("first")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
     bot.discord.invalidate()
     bot.discord.say("one")
     bot.discord.say("two")
@@ -289,7 +289,7 @@ async def test_a_direct_chat_that_was_not_known_is_read_from_its_beginning_even_
         bot.discord.say(text, channel="7009")
     bot.restart()
     async with bot.listening():
-        await bot.until(lambda: bool(bot.discord.sessions))
+        await bot.until(lambda: "position" in bot.context.state)
     received: list[InboundEvent] = []
 
     async def crash(inbound: InboundEvent) -> Receipt:
@@ -311,7 +311,7 @@ async def test_a_direct_chat_that_was_not_known_is_read_from_its_beginning_even_
 async def test_a_crash_between_deletions_of_one_event_repeats_them(bot: Bot) -> None:
     async with bot.listening():
         one, two = bot.discord.say("one"), bot.discord.say("two")
-        await bot.context.wait_for(2)
+        await bot.wait(2)
         bot.discord.delete(one, two)
         await bot.until(lambda: len(bot.context.deletions) == 2)
     first, second = (read_position(deletion.cursor)["seq"] for deletion in bot.context.deletions)
@@ -322,7 +322,7 @@ async def test_nothing_older_than_the_first_sign_in_is_fetched(bot: Bot) -> None
     bot.discord.say("long ago")
     async with bot.listening():
         bot.discord.say("one")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
         bot.discord.invalidate()
         await bot.until(lambda: bot.discord.identifies == 2)
         bot.discord.say("two")
@@ -355,7 +355,7 @@ async def test_a_channel_that_is_not_known_is_looked_up_after_a_resume(bot: Bot)
 async def test_connection_states_are_reported(bot: Bot) -> None:
     async with bot.listening():
         bot.discord.say("hello")
-        await bot.context.wait_for(1)
+        await bot.wait(1)
         await bot.until(lambda: (LinkState.CONNECTED, "") in bot.context.link_states)
     assert bot.context.link_states[0][0] is LinkState.CONNECTING
 

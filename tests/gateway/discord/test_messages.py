@@ -215,7 +215,7 @@ async def test_a_person_is_mentioned_by_name(bot: Bot) -> None:
         bot.discord.say("hi", channel=GENERAL, user="7", name="Ann_B")
         bot.discord.say("hi", channel=GENERAL, user="8", name="Bob")
         bot.discord.say("hi", channel=GENERAL, user="9", name="Bob")
-        await bot.context.wait_for(3)
+        await bot.wait(3)
     await bot.send("@Ann_B and @Bob, see `@Ann_B` or mail@Ann_B", chat=GENERAL)
     assert bot.discord.texts(GENERAL) == ["<@7> and @Bob, see `@Ann_B` or mail@Ann\\_B"]
 
@@ -239,7 +239,7 @@ async def test_typing_is_shown_in_the_thread(bot: Bot) -> None:
 async def give_command(bot: Bot, *, channel: str = "7001") -> tuple[Interaction, ReplyContext]:
     """Give a command and return it, acknowledged, with the context of its reply."""
     given = bot.discord.command("undo-reset", "2", channel=channel)
-    event = (await bot.context.wait_for(1))[-1]
+    event = (await bot.wait(1))[-1]
     assert texts([event]) == ["/undo-reset 2"]
     assert event.reply is not None and event.reply.reply_context is not None
     return given, event.reply.reply_context
@@ -365,9 +365,9 @@ async def test_a_conversation_in_a_channel_gets_a_thread(discord: FakeDiscord) -
     async with bot.listening():
         first = discord.say(f"<@{BOT_ID}> Plan a trip", channel=GENERAL, mentions=MENTION)
         discord.say("to others", channel=GENERAL)
-        events = await bot.context.wait_for(2)
+        events = await bot.wait(2)
         discord.say("and a hotel", channel=first)
-        events = await bot.context.wait_for(3)
+        events = await bot.wait(3)
     assert discord.channels[first]["name"] == "Plan a trip"
     assert events[0].reply == Target("discord", BOT_ID, GENERAL, first)
     assert (events[1].source.chat_type, events[1].source.thread) == (ChatType.GROUP, None)
@@ -399,7 +399,7 @@ async def test_no_thread_is_opened_for_a_stranger(discord: FakeDiscord) -> None:
     bot = Bot(discord, threads=True, stranger=True)
     async with bot.listening():
         discord.say(f"<@{BOT_ID}> hello", channel=GENERAL, mentions=MENTION)
-        [event] = await bot.context.wait_for(1)
+        [event] = await bot.wait(1)
     assert (event.source.chat_type, len(discord.channels)) == (ChatType.GROUP, 2)
     await bot.close()
 
@@ -407,7 +407,7 @@ async def test_no_thread_is_opened_for_a_stranger(discord: FakeDiscord) -> None:
 async def test_a_file_is_fetched_without_the_token(bot: Bot) -> None:
     async with bot.listening():
         bot.discord.attach("look", "a.pdf", b"%PDF-1", "application/pdf")
-        [event] = await bot.context.wait_for(1)
+        [event] = await bot.wait(1)
     assert event.parts == (Text("look"), File("kept-1", "application/pdf", "a.pdf"))
 
 
@@ -415,10 +415,10 @@ async def test_a_file_that_is_too_large_or_gone_becomes_a_sentence(discord: Fake
     bot = Bot(discord, download=10)
     async with bot.listening():
         discord.attach("one", "big.bin", b"x" * 11)
-        await bot.context.wait_for(1)
+        await bot.wait(1)
         discord.lose_files = True
         discord.attach("two", "gone.bin", b"x")
-        one, two = await bot.context.wait_for(2)
+        one, two = await bot.wait(2)
     assert "big.bin could not be fetched: it is larger than 10 bytes" in str(one.parts[1])
     assert "gone.bin could not be fetched" in str(two.parts[1])
     await bot.close()
@@ -428,7 +428,7 @@ async def test_files_of_strangers_are_named_and_not_fetched(discord: FakeDiscord
     bot = Bot(discord, stranger=True)
     async with bot.listening():
         discord.attach("look", "a.pdf", b"%PDF-1")
-        [event] = await bot.context.wait_for(1)
+        [event] = await bot.wait(1)
     assert event.parts == (Text("look"), Text("[a.pdf]"))
     await bot.close()
 

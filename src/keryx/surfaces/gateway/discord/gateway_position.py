@@ -84,7 +84,8 @@ class PositionTracker:
 
     async def begin(self, session: str, url: str, seq: int, *, now: datetime) -> None:
         """A new session has begun. If there was one before, messages were missed until `finish`."""
-        beginning, earlier = build_snowflake(now), self._live
+        # Messages of this very millisecond are later.
+        beginning, earlier = str(max(int(build_snowflake(now)) - 1, 0)), self._live
         # A session that was lost while messages were fetched has not changed what was missed.
         self._lost_at = self._lost_at or self._live.last
         self._live = GatewayPosition(
