@@ -35,6 +35,8 @@ faults: .venv/.dev
 	.venv/bin/pytest --hypothesis-profile=long --timeout=1800 tests/properties/test_conversations.py
 	.venv/bin/python -m tests.faults.storm --kills 500
 	.venv/bin/python -m tests.faults.telegram_storm --kills 300
+	.venv/bin/python -m tests.faults.discord_storm --kills 100
+	.venv/bin/python -m tests.faults.slack_storm --kills 100
 	.venv/bin/python -m tests.faults.whatsapp_storm --kills 100
 	.venv/bin/python -m tests.faults.email_storm --kills 100
 	.venv/bin/python -m tests.faults.brain_storm --kills 150

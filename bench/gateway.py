@@ -1,43 +1,42 @@
-"""Gateway: an update of Telegram until it is stored, the whole path through a real node, and what an idle lane holds."""
+"""Gateway: a message of each platform until it is stored, the whole path through a real node, and what an idle lane holds."""
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import msgspec
-from tests.fakes.telegram import BOT, TOKEN, FakeTelegram
+from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.faults.node import Node
 
 from bench import raw
 from bench.fill import Filled
 from bench.floor import Floor
+from bench.intakes import INTAKES, Intake, Receive
 from bench.node import node
-from bench.spread import ms, spread
+from bench.spread import Spread, ms, spread
 from bench.stage import Place, Stage, hub_of, scattered
 from bench.table import Line, line
 from keryx.engine.hub import Hub
-from keryx.surfaces.gateway.telegram.bot_api import TelegramApi
-from keryx.surfaces.gateway.telegram.update_parser import BotIdentity
-from keryx.surfaces.gateway.telegram.updates import UpdateReceiver
 from keryx.testing import RecordingAdapterContext
 
 _LANES = (10, 100_000)
 _CHATS = 50
 _SENDERS = 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_ME = BotIdentity(id=int(str(BOT["id"])), username="keryx_bot")
+_WARM_UP = 100
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
     async for found in _intake(stage):
+        yield found
+    async for found in _platforms(stage):
         yield found
     async for found in _idle(stage):
         yield found
@@ -51,16 +50,13 @@ async def _intake(stage: Stage) -> AsyncIterator[Line]:
     sizes = [_LANES[0], stage.size(_LANES[1])]
     stores = [await stage.lanes(size) for size in sizes]
     floors = [stage.floor(place) for place, _ in stores]
-    count, warm_up = stage.count(1500), 100
-    async with hub_of(stores[0][0]) as (few, _), hub_of(stores[1][0]) as (many, _):
-        cases = [
-            _Case(hub, floor, scattered(filled))
-            for hub, floor, (_, filled) in zip((few, many), floors, stores, strict=True)
-        ]
-        for n in range(warm_up + count):
-            for case in cases:
-                await case(n)
-    measured = [(spread(case.ours[warm_up:]), spread(case.plain[warm_up:])) for case in cases]
+    async with AsyncExitStack() as stack:
+        cases: list[_Case] = []
+        for (place, filled), floor in zip(stores, floors, strict=True):
+            hub, _ = await stack.enter_async_context(hub_of(place))
+            case = _open_case(INTAKES["Telegram"], hub, floor, scattered(filled))
+            cases.append(await stack.enter_async_context(case))
+        measured = await _measure(cases, stage.count(1500))
     for floor in floors:
         floor.close()
     first = measured[0][0]
@@ -74,38 +70,67 @@ async def _intake(stage: Stage) -> AsyncIterator[Line]:
             )  # fmt: skip
 
 
-class _Case:
-    """One store and its floor. The context of the adapter is the hub's verb, and nothing more."""
+async def _platforms(stage: Stage) -> AsyncIterator[Line]:
+    """What each platform hands over for one message, until the commit; all of them are measured in turns."""
+    place, filled = await stage.lanes(_LANES[0])
+    floor = stage.floor(place)
+    async with hub_of(place) as (hub, _), AsyncExitStack() as stack:
+        cases = [
+            await stack.enter_async_context(_open_case(intake, hub, floor, scattered(filled)))
+            for intake in INTAKES.values()
+        ]
+        measured = await _measure(cases, stage.count(1000))
+    floor.close()
+    for name, (ours, plain) in zip(INTAKES, measured, strict=True):
+        yield line("event to committed p50", name, ms(ours.p50), "ms", floor=ms(plain.p50), most=2)
 
-    def __init__(self, hub: Hub, floor: Floor, pick: Callable[[int], tuple[int, Filled]]) -> None:
-        self._intake = UpdateReceiver(TelegramApi(TOKEN), RecordingAdapterContext(receive=hub.receive), _ME)
+
+async def _measure(cases: list["_Case"], count: int) -> list[tuple[Spread, Spread]]:
+    """Return the spread of each case and that of its floor."""
+    for n in range(_WARM_UP + count):
+        for case in cases:
+            await case(n)
+    return [(spread(case.ours[_WARM_UP:]), spread(case.plain[_WARM_UP:])) for case in cases]
+
+
+@asynccontextmanager
+async def _open_case(
+    intake: Intake, hub: Hub, floor: Floor, pick: Callable[[int], tuple[int, Filled]]
+) -> AsyncGenerator["_Case"]:
+    """The context of the adapter is the hub's verb, and nothing more."""
+    context = RecordingAdapterContext(receive=hub.receive)
+    async with intake.open(context) as receive:
+        case = _Case(intake.build, receive, floor, pick)
+        yield case
+    assert len(context.events) == len(case.ours), "an event was not received"
+
+
+class _Case:
+    """One store and its floor."""
+
+    def __init__(
+        self,
+        build: Callable[[int], bytes],
+        receive: Receive,
+        floor: Floor,
+        pick: Callable[[int], tuple[int, Filled]],
+    ) -> None:
+        self._build = build
+        self._receive = receive
         self._floor = floor
         self._pick = pick
         self.ours: list[float] = []
         self.plain: list[float] = []
 
     async def __call__(self, n: int) -> None:
-        wire = json.dumps([_update(n)])
+        wire = self._build(n)
         began = time.perf_counter()
-        await self._intake.receive_batch(json.loads(wire))
+        await self._receive(wire)
         self.ours.append(time.perf_counter() - began)
         _, found = self._pick(n)
         began = time.perf_counter()
         self._floor.write(raw.receive(raw.values(found.lane, found.session, found.owner)))
         self.plain.append(time.perf_counter() - began)
-
-
-def _update(n: int) -> dict[str, Any]:
-    person = {"id": 1000 + n % 10, "is_bot": False, "first_name": "Ann"}
-    chat = {"id": person["id"], "type": "private", "first_name": "Ann"}
-    said = {
-        "message_id": n,
-        "date": 1_700_000_000,
-        "chat": chat,
-        "from": person,
-        "text": "how long does it take?",
-    }
-    return {"update_id": n, "message": said}
 
 
 def _whole(stage: Stage) -> list[Line]:

@@ -25,7 +25,8 @@ from keryx.store.db.sqlite import SqliteDatabase
 from keryx.timing import SystemClock
 
 T = TypeVar("T")
-OPEN = Policy(access={name: AccessRule(allow=("*",)) for name in (fill.PLATFORM, "telegram")})
+_PLATFORMS = (fill.PLATFORM, "telegram", "discord", "slack", "whatsapp", "email")
+OPEN = Policy(access={name: AccessRule(allow=("*",)) for name in _PLATFORMS})
 """Everybody may talk: a stranger is turned away, and costs less."""
 
 Filler = Callable[[Database], Awaitable[T]]

@@ -115,7 +115,10 @@ class FakeDiscord(WireFake):
         self.starts_left = 1000
         self.no_buttons = False
         # Files of people can no longer be fetched.
-        self.lose_files = False
+        # The status that files are answered with instead; 0 to serve them.
+        self.broken_files = 0
+        # Addresses of files that were signed before the last of these no longer hold.
+        self.signatures = 1
         self.global_limit = 0.0
         self._window: dict[str, tuple[float, int]] = {}
         # By nonce: those of one author are unique, in whichever channel.
@@ -237,12 +240,15 @@ class FakeDiscord(WireFake):
             "id": number,
             "filename": name,
             "size": len(body),
-            "url": f"{self.url}/attachments/{number}/{name}?ex=1&is=1&hm=1",
+            "url": self._sign_address(number, name),
             "proxy_url": f"{self.url}/attachments/{number}/{name}",
         }
         if mime:
             file["content_type"] = mime
         return self.say(text, channel=channel, attachments=[file])
+
+    def _sign_address(self, number: str, name: str) -> str:
+        return f"{self.url}/attachments/{number}/{name}?ex={self.signatures}&is=1&hm=1"
 
     def command(
         self, name: str, arguments: str = "", *, channel: str = "7001", user: str = "7"
@@ -545,10 +551,14 @@ class FakeDiscord(WireFake):
 
     def handle(self, request: WireRequest) -> WireResponse | None:
         if request.path.startswith("/attachments/"):
-            body = self.files.get(request.path.removeprefix("/attachments/"))
+            name = request.path.removeprefix("/attachments/")
+            self.wait_until_released(name.partition("/")[2])
             if "authorization" in request.headers:
                 return WireResponse(400)
-            return WireResponse(404) if body is None or self.lose_files else WireResponse(200, body)
+            if self.broken_files or request.query.get("ex") != str(self.signatures):
+                return WireResponse(self.broken_files or 404)
+            body = self.files.get(name)
+            return WireResponse(404) if body is None else WireResponse(200, body)
         path = request.path.removeprefix("/api/v10")
         for method, pattern, kind, name in _ROUTES:
             found = pattern.fullmatch(path)
@@ -653,6 +663,16 @@ class FakeDiscord(WireFake):
         later = [p for p in self.posts if p.channel == channel and int(p.id) > int(query.get("after", "0"))]
         page = sorted(later, key=lambda p: int(p.id))[: int(query.get("limit", "50"))]
         return json_response([self._message(p) for p in reversed(page)])
+
+    def get_message(self, request: WireRequest, channel: str, message: str) -> WireResponse:
+        if refusal := self._refuse_channel(channel):
+            return refusal
+        post = next((p for p in self.posts if (p.channel, p.id) == (channel, message)), None)
+        if post is None:
+            return _error(404, 10008, "Unknown Message")
+        shown = self._message(post)
+        files = [{**f, "url": self._sign_address(f["id"], f["filename"])} for f in shown["attachments"]]
+        return json_response({**shown, "attachments": files})
 
     def post_message(self, request: WireRequest, channel: str) -> WireResponse | None:
         body, files = _read_body(request)
@@ -940,6 +960,7 @@ _ROUTES = (
     _route("PATCH", "/channels/{}", "bot", "patch_channel"),
     _route("GET", "/channels/{}/messages", "bot", "get_messages"),
     _route("POST", "/channels/{}/messages", "bot", "post_message"),
+    _route("GET", "/channels/{}/messages/{}", "bot", "get_message"),
     _route("PATCH", "/channels/{}/messages/{}", "bot", "patch_message"),
     _route("DELETE", "/channels/{}/messages/{}", "bot", "delete_message"),
     _route("POST", "/channels/{}/typing", "bot", "post_typing"),

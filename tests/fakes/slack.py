@@ -151,6 +151,10 @@ class FakeSlack(WireFake):
         self.names = {PERSON: "Ann", "C0000001": "general"}
         self.locales: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
+        # The status that files are answered with instead; 0 to serve them.
+        self.broken_files = 0
+        # What `files.info` says of them.
+        self.file_objects: dict[str, dict[str, Any]] = {}
         self.uploads: dict[str, bytes] = {}
         self.reactions: list[dict[str, Any]] = []
         self.statuses: list[dict[str, Any]] = []
@@ -287,6 +291,9 @@ class FakeSlack(WireFake):
             "url_private_download": f"{self.url}/files/{id_}/download",
             **more,
         }
+        self.file_objects[id_] = {**file, "file_access": "visible"}
+        if more.get("file_access") == "check_file_info":
+            file = {"id": id_, "created": 0, "timestamp": 0, "user": "", "file_access": "check_file_info"}
         return self.say(text, channel=channel, subtype="file_share", files=[file])
 
     def press(self, label: str, *, channel: str = "D0000001", user: str = PERSON) -> None:
@@ -769,23 +776,22 @@ class FakeSlack(WireFake):
 
     def _get_file_info(self, params: dict[str, Any]) -> dict[str, Any]:
         id_ = params["file"]
-        if id_ not in self.files:
+        if id_ not in self.file_objects:
             raise SlackRefusal("file_not_found")
-        return {
-            "file": {
-                "id": id_,
-                "name": "shared.txt",
-                "mimetype": "text/plain",
-                "url_private": f"{self.url}/files/{id_}",
-            }
-        }
+        return {"file": self.file_objects[id_]}
 
     def _serve_file(self, request: WireRequest) -> WireResponse:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         id_ = request.path.split("/")[2]
         if token not in self.valid_tokens or id_ == "page":
             return WireResponse(200, b"<html>sign in</html>", {"content-type": "text/html; charset=utf-8"})
-        return WireResponse(200, self.files[id_]) if id_ in self.files else WireResponse(404)
+        self.wait_until_released(id_)
+        if self.broken_files:
+            return WireResponse(self.broken_files)
+        mime = str(self.file_objects.get(id_, {}).get("mimetype") or "application/octet-stream")
+        if id_ not in self.files:
+            return WireResponse(404)
+        return WireResponse(200, self.files[id_], {"content-type": mime})
 
     def _check_channel(self, channel: str) -> None:
         if not re.fullmatch(r"[CDG][A-Z0-9]+", channel):

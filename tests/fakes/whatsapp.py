@@ -86,6 +86,10 @@ class _FakeMessages(WireFake):
         self.gone: set[str] = set()
         # Where files are, if not here.
         self.file_host = ""
+        # The status and code that questions for files are answered with.
+        self.file_refusal: tuple[int, int] | None = None
+        # So many of the next addresses of files no longer hold when they are used.
+        self.expired_addresses = 0
         self.refusals: list[WireResponse] = []
         # What was refused because it is not as the platform wants it.
         self.problems: list[str] = []
@@ -199,6 +203,8 @@ class _FakeMessages(WireFake):
         return json_response({"id": id_})
 
     def describe_file(self, id_: str) -> WireResponse:
+        if self.file_refusal is not None:
+            return _error(*self.file_refusal, "refused")
         if id_ not in self.files:
             return _error(400, 100, "the media does not exist")
         mime, body = self.files[id_]
@@ -214,6 +220,10 @@ class _FakeMessages(WireFake):
         )
 
     def serve_file(self, id_: str) -> WireResponse:
+        self.wait_until_released(id_)
+        if self.expired_addresses:
+            self.expired_addresses -= 1
+            return WireResponse(404)
         return WireResponse(200, self.files[id_][1]) if id_ in self.files else WireResponse(404)
 
     def is_signed_in(self, request: WireRequest) -> bool:

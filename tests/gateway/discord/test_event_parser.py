@@ -249,7 +249,12 @@ def test_files_stickers_polls_and_forwards() -> None:
         "content_type": "image/png",
     }
     parsed = event_parser.parse_message(message("", attachments=[file]), place(GENERAL), ME, Names())
-    assert parsed is not None and [f.filename for f in parsed.files] == ["a.png"] and not parsed.inbound.parts
+    assert parsed is not None and not parsed.inbound.parts
+    [found] = parsed.inbound.files
+    assert (found.name, found.mime, found.size) == ("a.png", "image/png", 3)
+    channel, id_, attachment = event_parser.parse_file_reference(found.reference)
+    assert (channel, id_, attachment) == (GENERAL.id, parsed.inbound.event, "5")
+    assert "cdn.example" not in found.reference
     assert (
         text(parse(message("", sticker_items=[{"id": "1", "name": "Wave", "format_type": 1}])))
         == "[sticker Wave]"
@@ -261,7 +266,7 @@ def test_files_stickers_polls_and_forwards() -> None:
     assert text(parse(message("", poll=poll))) == "[poll: Tea? Yes / No]"
     forward = [{"message": {"content": "secret <#60>", "attachments": [file]}}]
     parsed = event_parser.parse_message(message("", message_snapshots=forward), place(GENERAL), ME, Names())
-    assert parsed is not None and [f.filename for f in parsed.files] == ["a.png"]
+    assert parsed is not None and [f.name for f in parsed.inbound.files] == ["a.png"]
     assert text(parsed.inbound) == "Forwarded message:\nsecret #general"
 
 

@@ -18,11 +18,11 @@ from keryx.core.errors import (
     SendError,
     TargetGone,
     Throttled,
+    Unavailable,
     Uncertain,
 )
 from keryx.core.ids import DeliveryId
-from keryx.core.media import Attachment
-from keryx.core.messages import File, Text
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import InboundEvent, MenuItem, OutgoingPart, Receipt
 from keryx.core.questions import Button
 from keryx.core.source import ChatType
@@ -404,33 +404,70 @@ async def test_no_thread_is_opened_for_a_stranger(discord: FakeDiscord) -> None:
     await bot.close()
 
 
+async def attach(bot: Bot, name: str = "a.pdf", body: bytes = b"%PDF-1", mime: str = "") -> RemoteFile:
+    """Send a file as a person; return how its event names it."""
+    async with bot.listening():
+        bot.discord.attach("look", name, body, mime)
+        events = await bot.wait(len(bot.context.events) + 1)
+    [file] = events[-1].files
+    return file
+
+
 async def test_a_file_is_fetched_without_the_token(bot: Bot) -> None:
-    async with bot.listening():
-        bot.discord.attach("look", "a.pdf", b"%PDF-1", "application/pdf")
-        [event] = await bot.wait(1)
-    assert event.parts == (Text("look"), File("kept-1", "application/pdf", "a.pdf"))
+    file = await attach(bot, mime="application/pdf")
+    fetched = await bot.adapter.download(file, limit=1000)
+    assert fetched == Attachment(name="a.pdf", mime="application/pdf", body=b"%PDF-1")
 
 
-async def test_a_file_that_is_too_large_or_gone_becomes_a_sentence(discord: FakeDiscord) -> None:
+async def test_a_file_whose_address_no_longer_holds_is_fetched_by_a_new_one(bot: Bot) -> None:
+    file = await attach(bot)
+    bot.discord.signatures += 1
+    assert (await bot.adapter.download(file, limit=1000)).body == b"%PDF-1"
+
+
+async def test_a_file_that_is_too_large_or_gone_says_so(discord: FakeDiscord) -> None:
     bot = Bot(discord, download=10)
-    async with bot.listening():
-        discord.attach("one", "big.bin", b"x" * 11)
-        await bot.wait(1)
-        discord.lose_files = True
-        discord.attach("two", "gone.bin", b"x")
-        one, two = await bot.wait(2)
-    assert "big.bin could not be fetched: it is larger than 10 bytes" in str(one.parts[1])
-    assert "gone.bin could not be fetched" in str(two.parts[1])
+    big = await attach(bot, "big.bin", b"x" * 11)
+    with pytest.raises(Invalid, match="it is larger than 10 bytes"):
+        await bot.adapter.download(big, limit=1000)
+    lying = msgspec.structs.replace(big, size=1)
+    with pytest.raises(Invalid, match="it is larger than 10 bytes"):
+        await bot.adapter.download(lying, limit=1000)
+    file = await attach(bot)
+    channel, message, _ = file.reference.split()
+    other = msgspec.structs.replace(file, reference=f"{channel} {message} 1")
+    with pytest.raises(Invalid, match="removed from its message"):
+        await bot.adapter.download(other, limit=1000)
+    discord.files.clear()
+    with pytest.raises(Invalid, match="status 404"):
+        await bot.adapter.download(file, limit=1000)
+    discord.delete(message)
+    with pytest.raises(Invalid, match="its message was deleted"):
+        await bot.adapter.download(file, limit=1000)
     await bot.close()
 
 
-async def test_files_of_strangers_are_named_and_not_fetched(discord: FakeDiscord) -> None:
-    bot = Bot(discord, stranger=True)
+async def test_a_file_is_tried_again_unless_discord_refuses_it(bot: Bot) -> None:
+    file = await attach(bot)
+    for status in (429, 503):
+        bot.discord.broken_files = status
+        with pytest.raises(Unavailable, match=str(status)):
+            await bot.adapter.download(file, limit=1000)
+    bot.discord.broken_files = 0
+    bot.discord.token = "another"
+    with pytest.raises(Unavailable, match="does not accept this token"):
+        await bot.adapter.download(file, limit=1000)
+
+
+async def test_a_slow_file_holds_up_no_event(bot: Bot) -> None:
+    bot.discord.hold("slow.bin")
     async with bot.listening():
-        discord.attach("look", "a.pdf", b"%PDF-1")
-        [event] = await bot.wait(1)
-    assert event.parts == (Text("look"), Text("[a.pdf]"))
-    await bot.close()
+        bot.discord.attach("look", "slow.bin", b"x")
+        bot.discord.say("hello", channel="7002")
+        one, other = await bot.wait(2)
+    assert (one.files[0].placeholder, other.files) == ("[slow.bin]", ())
+    bot.discord.release("slow.bin")
+    assert (await bot.adapter.download(one.files[0], limit=1000)).body == b"x"
 
 
 @pytest.mark.parametrize(
@@ -459,6 +496,6 @@ def test_settings_are_checked() -> None:
         read(token="env:TOKEN", archive=7)
     with pytest.raises(Invalid, match="base_url"):
         read(token="env:TOKEN", base_url="discord")
-    with pytest.raises(Invalid, match="unknown"):
+    with pytest.raises(Invalid, match="Unknown setting"):
         read(token="env:TOKEN", guild="5")
     assert DiscordSettings().message_content

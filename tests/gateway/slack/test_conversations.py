@@ -135,6 +135,20 @@ async def test_a_mention_is_answered_once_in_its_thread_which_goes_on(open_talk:
     assert talk.agent.asked == ["what is up?", "and then?"]
 
 
+async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_talk: Open) -> None:
+    talk = await open_talk()
+    talk.slack.attach("look", "a.png", b"\x89PNG\r\n\x1a\n" + bytes(32), mime="image/png")
+    [file] = talk.slack.files
+    talk.slack.hold(file)
+    talk.slack.say("hello", channel="D0000002")
+    await talk.reads("answer to hello", channel="D0000002")
+    assert talk.slack.texts("D0000001") == []
+    talk.slack.release(file)
+    await talk.reads("answer to look")
+    stored = await talk.world.read(lambda tx: tx.rows("select parts from messages where role = 'user'"))
+    assert sum('"image"' in parts for (parts,) in stored) == 1
+
+
 async def test_a_long_answer_is_streamed_to_its_thread(open_talk: Open) -> None:
     pauses = [Pause(), Pause()]
     steps = [TextDelta("One "), pauses[0], TextDelta("two "), pauses[1], TextDelta("three.")]

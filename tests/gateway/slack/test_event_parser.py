@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keryx.core.deliveries import ReplyContext, Target
+from keryx.core.media import RemoteFile
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.slack import event_parser
-from keryx.surfaces.gateway.slack.event_parser import ParsedSlackMessage, SlackContext
+from keryx.surfaces.gateway.slack.event_parser import SlackContext
 from keryx.surfaces.gateway.slack.payloads import ButtonPress, CommandInvocation, SlackEvent, SlackIdentity
 
 ME = SlackIdentity(user_id="U0BOT", team_id="T1", bot_id="B1")
@@ -33,15 +34,15 @@ MESSAGE = {
 DIRECT = {**MESSAGE, "channel": "D1", "channel_type": "im"}
 
 
-def parse(event: dict[str, Any], **context: Any) -> ParsedSlackMessage | InboundDeletion | None:
+def parse(event: dict[str, Any], **context: Any) -> InboundMessage | InboundDeletion | None:
     known = msgspec.structs.replace(CONTEXT, **context)
     return event_parser.parse_message(msgspec.convert(event, SlackEvent), known)
 
 
 def parse_message(event: dict[str, Any], **context: Any) -> InboundMessage:
     found = parse(event, **context)
-    assert isinstance(found, ParsedSlackMessage)
-    return found.inbound
+    assert isinstance(found, InboundMessage)
+    return found
 
 
 def get_text(inbound: InboundMessage) -> str:
@@ -122,7 +123,7 @@ def test_mentions_and_links_become_readable(written: str, read: str) -> None:
 def test_any_text_can_be_read(pieces: list[str]) -> None:
     written = "".join(pieces)
     found = parse({**MESSAGE, "text": f"x{written}", "attachments": [{"is_share": True, "text": written}]})
-    assert isinstance(found, ParsedSlackMessage)
+    assert isinstance(found, InboundMessage)
 
 
 def test_an_edit_names_the_message_and_keeps_its_thread() -> None:
@@ -165,8 +166,8 @@ def test_a_forwarded_message_is_told_with_its_author() -> None:
     }
     link = {"from_url": "https://x.org", "title": "X", "text": "a page"}
     found = parse({**DIRECT, "text": "what is this?", "attachments": [share, link]})
-    assert isinstance(found, ParsedSlackMessage)
-    assert get_text(found.inbound) == "what is this?\n\nForwarded from Ben:\nsee #general"
+    assert isinstance(found, InboundMessage)
+    assert get_text(found) == "what is this?\n\nForwarded from Ben:\nsee #general"
     assert [file.name for file in found.files] == ["a"]
     assert get_text(parse_message({**DIRECT, "text": "", "attachments": [share]})).startswith(
         "Forwarded from Ben"
@@ -250,7 +251,7 @@ def test_another_bot_is_marked_as_one() -> None:
     assert inbound.reply is not None and inbound.reply.reply_context is None
 
 
-def test_files_are_named_with_their_addresses() -> None:
+def test_files_are_named_with_their_ids_and_without_addresses() -> None:
     file = {
         "id": "F1",
         "name": "a.png",
@@ -260,13 +261,12 @@ def test_files_are_named_with_their_addresses() -> None:
     }
     gone = {"id": "F2", "mode": "tombstone"}
     foreign = {"id": "F3", "name": "b", "file_access": "check_file_info", "url_private": "https://x"}
-    found = parse({**DIRECT, "text": "", "subtype": "file_share", "files": [file, gone, foreign]})
-    assert isinstance(found, ParsedSlackMessage)
-    assert [(f.name, f.url, bool(f.problem)) for f in found.files] == [
-        ("a.png", "https://files.slack.com/a", False),
-        ("file", "", True),
-        ("b", "", False),
-    ]
+    found = parse_message({**DIRECT, "text": "", "subtype": "file_share", "files": [file, gone, foreign]})
+    assert found.files == (
+        RemoteFile(reference="F1", name="a.png", mime="image/png", size=3),
+        RemoteFile(reference="F2", name="file", mime="application/octet-stream"),
+        RemoteFile(reference="F3", name="b", mime="application/octet-stream"),
+    )
 
 
 def test_a_press_is_a_message_of_who_pressed_with_the_value_of_the_button() -> None:

@@ -1,6 +1,7 @@
 """What the Slack adapter sends: streams, messages, files and signs that an answer is being written."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,16 +14,17 @@ from tests.gateway.slack.workspace import CHANNEL, DIRECT, THREAD, Workspace, bu
 
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import (
+    Invalid,
     MessageGone,
     NotSent,
     Refused,
     SendError,
     TargetGone,
     Throttled,
+    Unavailable,
     Uncertain,
 )
 from keryx.core.media import Attachment
-from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     Streaming,
 )
@@ -32,7 +34,6 @@ from keryx.surfaces.gateway.slack import (
 )
 from keryx.surfaces.gateway.slack.post_sender import STATUS
 from keryx.surfaces.gateway.slack.web_api import METHOD_BUDGETS, MethodBudget
-from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
 
 
@@ -279,37 +280,72 @@ async def test_a_file_whose_upload_is_lost_was_not_sent(workspace: Workspace, me
     assert workspace.slack.posts == []
 
 
-async def test_the_token_is_sent_to_slack_alone(workspace: Workspace) -> None:
-    url = "http://127.0.0.1:9/steal"
-    workspace.slack.attach("look", "a.txt", b"abc", mime="text/plain", url_private_download=url)
-    [event] = await workspace.hear()
-    assert [p.text for p in event.parts if isinstance(p, Text)][1:] == [
-        "[a.txt could not be fetched: Slack refuses the file: it is not on Slack]"
-    ]
+async def fetch(workspace: Workspace, name: str = "a.txt", *, limit: int = 1000, **more: Any) -> Attachment:
+    """Send the file of a person, and fetch it by what its event names."""
+    workspace.slack.attach("look", name, b"abc", mime=more.pop("mimetype", "text/plain"), **more)
+    events = await workspace.hear(len(workspace.context.events) + 1)
+    [file] = events[-1].files
+    return await workspace.adapter.download(file, limit=limit)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9/steal", "https://slack.com.example.org/a", "https://[::"]
+)
+async def test_the_token_is_sent_to_slack_alone(workspace: Workspace, url: str) -> None:
+    with pytest.raises(Invalid, match="it is not on Slack"):
+        await fetch(workspace, url_private_download=url)
 
 
 async def test_a_file_of_another_workspace_is_asked_for(workspace: Workspace) -> None:
-    workspace.slack.attach("look", "b.txt", b"shared", mime="text/plain", file_access="check_file_info")
-    await workspace.hear()
-    assert [a.body for a in workspace.context.attachments] == [b"shared"]
+    fetched = await fetch(workspace, "b.txt", file_access="check_file_info")
+    assert fetched == Attachment(name="b.txt", mime="text/plain", body=b"abc")
 
 
-async def test_a_file_that_cannot_be_read_is_told_of_in_the_message(workspace: Workspace) -> None:
+async def test_a_page_that_is_shared_is_a_file(workspace: Workspace) -> None:
+    assert (await fetch(workspace, "a.html", mimetype="text/html")).body == b"abc"
+
+
+async def test_a_file_that_cannot_be_read_says_why(workspace: Workspace) -> None:
+    with pytest.raises(Invalid, match="lacks the scope files:read"):
+        await fetch(workspace, url_private_download=f"{workspace.slack.url}/files/page")
+    with pytest.raises(Invalid, match="it was deleted"):
+        await fetch(workspace, mode="tombstone")
+    with pytest.raises(Invalid, match="does not show files of that age"):
+        await fetch(workspace, mode="hidden_by_limit")
+    with pytest.raises(Invalid, match="it is larger than 2 bytes"):
+        await fetch(workspace, limit=2)
+    with pytest.raises(Invalid, match="it is larger than 2 bytes"):
+        # Slack does not always say the size.
+        await fetch(workspace, limit=2, size=0)
+    with pytest.raises(Invalid, match="status 404"):
+        await fetch(workspace, url_private_download=f"{workspace.slack.url}/files/unknown")
+
+
+async def test_a_file_is_tried_again_unless_slack_refuses_it(workspace: Workspace) -> None:
+    for status in (429, 503):
+        workspace.slack.broken_files = status
+        with pytest.raises(Unavailable):
+            await fetch(workspace)
+    workspace.slack.broken_files = 0
+    for code, error in (
+        ("internal_error", Unavailable),
+        ("ratelimited", Unavailable),
+        ("file_not_found", Invalid),
+    ):
+        workspace.slack.refusals["files.info"] = code
+        with pytest.raises(error):
+            await fetch(workspace)
+
+
+async def test_a_slow_file_holds_up_no_event(workspace: Workspace) -> None:
     workspace.slack.attach("look", "a.txt", b"abc", mime="text/plain")
-    workspace.slack.attach(
-        "look", "b.txt", b"abc", mime="text/plain", url_private_download=f"{workspace.slack.url}/files/page"
-    )
-    workspace.slack.files.clear()
+    for file in workspace.slack.files:
+        workspace.slack.hold(file)
+    workspace.slack.say("hello", channel="D0000002")
     one, other = await workspace.hear(2)
-    assert "[a.txt could not be fetched: Slack refuses the file: status 404]" in str(one.parts)
-    assert "lacks the scope files:read" in str(other.parts)
-
-
-async def test_files_of_a_stranger_are_not_fetched(workspace: Workspace) -> None:
-    workspace.context = RecordingAdapterContext(stranger=lambda source: True)
-    workspace.slack.attach("look", "a.txt", b"abc", mime="text/plain")
-    [event] = await workspace.hear()
-    assert [p.text for p in event.parts if isinstance(p, Text)] == ["look", "[a.txt]"]
+    assert (one.files[0].placeholder, other.files) == ("[a.txt]", ())
+    for file in workspace.slack.files:
+        workspace.slack.release(file)
 
 
 async def test_a_status_is_shown_in_a_thread_and_a_reaction_elsewhere(workspace: Workspace) -> None:

@@ -35,10 +35,8 @@ from keryx.core.errors import (
 )
 from keryx.core.ids import DeliveryId
 from keryx.core.media import Attachment
-from keryx.core.messages import Text
 from keryx.core.ports.adapter import InboundEvent, LinkState, OutgoingPart, Receipt, WebhookRequest
 from keryx.core.questions import Button
-from keryx.core.source import Source
 from keryx.engine.policy import Policy, map_reach
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.whatsapp import (
@@ -433,24 +431,50 @@ async def test_a_person_with_a_new_number_stays_the_same_person(number: Number) 
     assert number.context.events == []
 
 
-async def hear_file(number: Number, media: dict[str, Any]) -> list[Any]:
+async def fetch(number: Number, media: dict[str, Any], *, limit: int = 1000) -> bytes:
+    """Send the file of a person, and fetch it by what its event names."""
     number.whatsapp.write(ANN, None, type="image", image=media)
     await number.hear()
-    [event] = number.context.events
-    return list(event.parts)
+    [file] = number.context.events[-1].files
+    return (await number.adapter.download(file, limit=limit)).body
 
 
 async def test_a_file_is_fetched_with_the_token_and_its_checksum_is_compared(number: Number) -> None:
     media = number.whatsapp.add_file("p", "image/png", b"\x89PNG")
-    await hear_file(number, media)
-    assert [a.body for a in number.context.attachments] == [b"\x89PNG"]
-
-
-async def test_a_file_with_other_bytes_becomes_a_sentence(number: Number) -> None:
-    media = number.whatsapp.add_file("p", "image/png", b"\x89PNG")
+    assert await fetch(number, media) == b"\x89PNG"
     number.whatsapp.files["p"] = ("image/png", b"something else")
-    [part] = await hear_file(number, media)
-    assert isinstance(part, Text) and "other bytes" in part.text and number.context.attachments == []
+    with pytest.raises(Unavailable, match="other bytes"):
+        await fetch(number, media)
+
+
+async def test_a_file_whose_address_no_longer_holds_gets_another_one(number: Number) -> None:
+    media = number.whatsapp.add_file("p", "image/png", b"\x89PNG")
+    number.whatsapp.expired_addresses = 1
+    with pytest.raises(Unavailable, match="status 404"):
+        await fetch(number, media)
+    assert await fetch(number, media) == b"\x89PNG"
+
+
+async def test_a_file_that_is_too_large_or_gone_cannot_be_fetched(number: Number) -> None:
+    media = number.whatsapp.add_file("p", "image/png", b"\x89PNG")
+    with pytest.raises(Invalid, match="it is larger than 3 bytes"):
+        await fetch(number, media, limit=3)
+    number.whatsapp.files.clear()
+    with pytest.raises(Invalid, match="the media does not exist"):
+        await fetch(number, media)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [(500, 131000, Unavailable), (400, 4, Unavailable), (401, 190, Unavailable), (400, 100, Invalid)],
+)
+async def test_a_refusal_to_locate_a_file_says_whether_to_try_again(
+    number: Number, status: int, code: int, error: type[Exception]
+) -> None:
+    media = number.whatsapp.add_file("p", "image/png", b"x")
+    number.whatsapp.file_refusal = (status, code)
+    with pytest.raises(error):
+        await fetch(number, media)
 
 
 @pytest.mark.parametrize(
@@ -466,19 +490,8 @@ async def test_a_file_with_other_bytes_becomes_a_sentence(number: Number) -> Non
 async def test_the_token_is_not_sent_to_another_host(number: Number, host: str) -> None:
     media = number.whatsapp.add_file("p", "image/png", b"x")
     number.whatsapp.file_host = host
-    [part] = await hear_file(number, media)
-    assert isinstance(part, Text) and "does not belong to WhatsApp" in part.text
-
-
-async def test_the_file_of_a_stranger_is_named_and_not_fetched(number: Number) -> None:
-    number.context = WatchedContext(stranger=_is_stranger)
-    media = number.whatsapp.add_file("p", "image/png", b"x")
-    [part] = await hear_file(number, media)
-    assert isinstance(part, Text) and part.text == "[image.png]"
-
-
-def _is_stranger(source: Source) -> bool:
-    return True
+    with pytest.raises(Invalid, match="does not belong to WhatsApp"):
+        await fetch(number, media)
 
 
 async def test_a_press_is_answered_in_the_chat_once(number: Number) -> None:

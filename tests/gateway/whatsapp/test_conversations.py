@@ -174,6 +174,27 @@ async def test_in_a_group_a_member_stays_one_person_and_answers_quote_the_questi
     assert await chat.count_lanes() == 2
 
 
+async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -> None:
+    chat = await open_chat()
+    media = chat.whatsapp.add_file("slow", "image/png", b"\x89PNG\r\n\x1a\n" + bytes(32))
+    chat.whatsapp.hold("slow")
+    chat.whatsapp.write(ANN, None, type="image", image={**media, "caption": "look"})
+    chat.whatsapp.write(BEN, "hello")
+    await chat.reads(BEN, "hello")
+    assert chat.whatsapp.texts(ANN) == []
+    chat.whatsapp.release("slow")
+    await chat.reads(ANN, "look")
+    stored = await chat.world.read(lambda tx: tx.rows("select parts from messages where role = 'user'"))
+    assert sum('"image"' in parts for (parts,) in stored) == 1
+
+
+async def test_a_file_that_is_gone_becomes_a_sentence_in_its_message(open_chat: Open) -> None:
+    chat = await open_chat()
+    chat.whatsapp.write(ANN, None, type="image", image={"id": "gone", "mime_type": "image/png"})
+    reason = "WhatsApp says: the media does not exist (100)"
+    await chat.reads(ANN, f"[image.png could not be fetched: {reason}]")
+
+
 async def test_a_stranger_gets_a_code(open_chat: Open) -> None:
     chat = await open_chat(access=AccessRule())
     chat.whatsapp.write(ANN, "hello")

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from keryx.core.deliveries import Target
+from keryx.core.media import RemoteFile
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     InboundDeletion,
@@ -18,11 +19,11 @@ from keryx.core.source import ChatType
 from keryx.surfaces.gateway.whatsapp.payload_parser import (
     AGENT_IDS,
     CLOUD_IDS,
-    MediaFile,
     ParsedEvent,
     ParsedPayload,
     WhatsAppIdentity,
     parse_payload,
+    parse_reference,
 )
 from keryx.surfaces.gateway.whatsapp.payload_types import WhatsAppPayload
 
@@ -169,14 +170,16 @@ def test_what_is_no_text_is_told_in_words(content: dict[str, Any], expected: str
     ],
 )
 def test_a_file_is_named_and_not_fetched(content: dict[str, Any], name: str, mime: str) -> None:
-    [file] = read(**content).files
+    [file] = say(**content).files
     assert (file.name, file.mime) == (name, mime)
 
 
-def test_a_file_has_the_checksum_of_its_message() -> None:
-    assert read(type="image", image=MEDIA).files == (
-        MediaFile(id="1037543291543636", name="image.jpg", mime="image/jpeg", sha256="c2hh"),
-    )
+def test_a_file_is_fetched_by_its_id_and_the_checksum_of_its_message() -> None:
+    [file] = say(type="image", image=MEDIA).files
+    assert file == RemoteFile(reference="1037543291543636 c2hh", name="image.jpg", mime="image/jpeg")
+    assert parse_reference(file.reference) == ("1037543291543636", "c2hh")
+    [file] = say(type="image", image={"id": "5", "mime_type": "image/jpeg"}).files
+    assert parse_reference(file.reference) == ("5", "")
 
 
 def test_a_reply_names_the_message_and_a_forward_says_so() -> None:
@@ -217,7 +220,7 @@ def test_an_edit_and_a_deletion_name_the_first_message() -> None:
     event = read(type="edit", edit={"original_message_id": "wamid.B", "message": content})
     assert isinstance(event.inbound, InboundMessage)
     assert (event.inbound.edits, event.inbound.event, text(event.inbound)) == ("wamid.B", "wamid.A", "new")
-    assert [file.id for file in event.files] == [MEDIA["id"]]
+    assert [file.name for file in event.inbound.files] == ["image.jpg"]
     gone = read(type="revoke", revoke={"original_message_id": "wamid.B"}).inbound
     assert isinstance(gone, InboundDeletion) and gone.message_event == "wamid.B"
 

@@ -11,7 +11,8 @@ import anyio
 import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
-from keryx.core.errors import Invalid
+from keryx.core.errors import Forbidden, Invalid, Unavailable
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     AdapterContext,
     AttachmentLimits,
@@ -27,8 +28,8 @@ from keryx.surfaces.gateway import http_clients, websocket
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.discord import message_sender, slash_commands
 from keryx.surfaces.gateway.discord.channels import NameDirectory
-from keryx.surfaces.gateway.discord.event_parser import IDS, PLATFORM, DiscordIdentity
-from keryx.surfaces.gateway.discord.event_receiver import EventReceiver, ReceiverSettings
+from keryx.surfaces.gateway.discord.event_parser import IDS, PLATFORM, DiscordIdentity, parse_file_reference
+from keryx.surfaces.gateway.discord.event_receiver import EventReceiver
 from keryx.surfaces.gateway.discord.gateway_position import load_position
 from keryx.surfaces.gateway.discord.gateway_session import INTENTS, MESSAGE_CONTENT, GatewaySession
 from keryx.surfaces.gateway.discord.message_sender import MessageSender
@@ -167,6 +168,18 @@ class DiscordAdapter:
     async def typing(self, target: Target) -> None:
         await self._sender.show_typing(target)
 
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        most = min(limit, self._settings.download)
+        if file.size > most:
+            raise Invalid(f"it is larger than {most:,} bytes")
+        try:
+            found = await self._api.find_file(*parse_file_reference(file.reference))
+        except Forbidden as exc:
+            # A file is fetched when the token is replaced.
+            raise Unavailable(str(exc)) from None
+        body = await self._api.download(found.url, limit=most)
+        return Attachment(name=file.name, mime=file.mime, body=body)
+
     async def remove(self, target: Target, message: str) -> None:
         await self._sender.remove(target, message)
 
@@ -180,7 +193,7 @@ class DiscordAdapter:
             context,
             DiscordIdentity(id=self.account, commands=frozenset(item.name for item in context.menu)),
             position,
-            ReceiverSettings(download=settings.download, threads=settings.archive if settings.threads else 0),
+            archive=settings.archive if settings.threads else 0,
             names=self._names,
             now=self._now,
         )

@@ -9,6 +9,7 @@ import msgspec
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.errors import Invalid
+from keryx.core.media import RemoteFile
 from keryx.core.messages import Parts, Text
 from keryx.core.ports.adapter import (
     IdFormat,
@@ -83,8 +84,6 @@ class ChannelPlace(NamedTuple):
 
 class ParsedDiscordMessage(msgspec.Struct, frozen=True, kw_only=True):
     inbound: InboundMessage
-    # To be added to the parts of `inbound`.
-    files: tuple[DiscordAttachment, ...] = ()
     # Open a thread of this name at the message before it is received.
     opens_thread: str = ""
 
@@ -121,10 +120,10 @@ def parse_message(
         reply=_build_target(source, reply_to="" if opens or source.chat_type is ChatType.DM else message.id),
         addressed=addressed,
         quote=_build_quote(message, me, names),
+        files=tuple(_describe_file(message, file) for file in message.all_attachments),
     )
     return ParsedDiscordMessage(
         inbound=inbound,
-        files=message.all_attachments,
         opens_thread=_name_thread(text) if opens else "",
     )
 
@@ -151,6 +150,22 @@ def parse_edit(
         at=_parse_time(message.edited_timestamp) or parsed.inbound.at,
     )
     return msgspec.structs.replace(parsed, inbound=inbound)
+
+
+def _describe_file(message: DiscordMessage, file: DiscordAttachment) -> RemoteFile:
+    """Return a file without its address, which is valid for a day."""
+    return RemoteFile(
+        reference=f"{message.channel_id} {message.id} {file.id}",
+        name=file.filename,
+        mime=file.content_type or "",
+        size=file.size,
+    )
+
+
+def parse_file_reference(reference: str) -> tuple[str, str, str]:
+    """Return the ids of the channel, the message and the attachment of a file."""
+    channel, message, attachment = reference.split(" ")
+    return channel, message, attachment
 
 
 def parse_deletions(

@@ -1,4 +1,4 @@
-"""Receives dispatched events one after the other: parses them, fetches files, opens threads, and hands them to the engine. Fetches what was written while no session could be resumed."""
+"""Receives dispatched events one after the other: parses them, opens threads, and hands them to the engine. Fetches what was written while no session could be resumed."""
 
 import asyncio
 import logging
@@ -9,8 +9,6 @@ import msgspec
 
 from keryx import logs
 from keryx.core.errors import Invalid
-from keryx.core.media import Attachment
-from keryx.core.messages import Part, Text
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, InboundMessage, Receipt
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.discord import event_parser, interactions
@@ -21,7 +19,6 @@ from keryx.surfaces.gateway.discord.gateway_session import Dispatch
 from keryx.surfaces.gateway.discord.payloads import (
     ChannelKind,
     DeletedMessages,
-    DiscordAttachment,
     DiscordChannel,
     DiscordGuild,
     DiscordInteraction,
@@ -31,13 +28,7 @@ from keryx.surfaces.gateway.discord.payloads import (
     ReadyEvent,
     build_snowflake,
 )
-from keryx.surfaces.gateway.discord.rest_api import (
-    MAX_PAGE,
-    DiscordApi,
-    DiscordError,
-    DiscordNoResponse,
-    DiscordUnreachable,
-)
+from keryx.surfaces.gateway.discord.rest_api import MAX_PAGE, DiscordApi, DiscordError
 from keryx.surfaces.gateway.discord.route_limits import Route
 
 log = logging.getLogger(__name__)
@@ -47,19 +38,10 @@ MAX_MISSED_MESSAGES = 10_000
 # Discord does not list the direct chats of a bot, so the newest ones are kept, to ask them for missed messages.
 MAX_DIRECT_CHANNELS = 2_000
 _MAX_QUEUED = 1_000
-_MAX_FETCHES = 4
-_FETCH_TIMEOUT_SECONDS = 120.0
 # How far back a direct chat is read that was not known. The engine recognises what it received for longer than this.
 _MAX_AGE = timedelta(days=7)
 _DIRECT_SCOPE = "direct"
 _THREAD_EXISTS = 160004
-
-
-class ReceiverSettings(msgspec.Struct, frozen=True, kw_only=True):
-    # The largest file that is fetched, in bytes.
-    download: int
-    # After how many minutes of silence the thread of a conversation is archived; 0 for no threads.
-    threads: int = 0
 
 
 class _QueuedEvent(msgspec.Struct, frozen=True):
@@ -75,20 +57,20 @@ class EventReceiver:
         context: AdapterContext,
         identity: DiscordIdentity,
         position: GatewayPosition,
-        settings: ReceiverSettings,
         *,
+        archive: int = 0,
         names: NameDirectory,
         now: Callable[[], datetime],
     ) -> None:
         self._api = api
         self._context = context
         self._identity = identity
-        self._settings = settings
+        # After how many minutes of silence the thread of a conversation is archived; 0 for no threads.
+        self._archive = archive
         self._names = names
         self._now = now
         self._channels = ChannelCache(api, identity.id)
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(_MAX_QUEUED)
-        self._fetches = asyncio.Semaphore(_MAX_FETCHES)
         self._tracker = PositionTracker(context, position)
         # The servers whose missed messages are not fetched yet.
         self._behind: set[str] = set()
@@ -178,13 +160,13 @@ class EventReceiver:
         self, message: DiscordMessage, place: ChannelPlace, *, complete: bool = True
     ) -> None:
         self._names.learn(message.channel_id, event_parser.list_names(message))
-        threads = bool(self._settings.threads)
+        threads = bool(self._archive)
         parsed = event_parser.parse_message(message, place, self._me, self._channels, threads=threads)
         await self._receive_parsed(parsed, complete=complete)
 
     async def _receive_edit(self, message: DiscordMessage) -> None:
         place = await self._find_place(message.channel_id, message.guild_id)
-        threads = bool(self._settings.threads)
+        threads = bool(self._archive)
         await self._receive_parsed(
             event_parser.parse_edit(message, place, self._me, self._channels, threads=threads)
         )
@@ -192,14 +174,11 @@ class EventReceiver:
     async def _receive_parsed(self, parsed: ParsedDiscordMessage | None, *, complete: bool = True) -> None:
         if parsed is None:
             return
-        inbound, allowed = parsed.inbound, False
-        if parsed.files or parsed.opens_thread:
+        inbound = parsed.inbound
+        if parsed.opens_thread:
             allowed = await self._context.is_allowed(inbound.source)
-        if parsed.opens_thread and not (allowed and await self._open_thread(inbound, parsed.opens_thread)):
-            inbound = _return_to_channel(inbound)
-        if parsed.files:
-            files = await self._fetch_files(parsed.files, allowed=allowed)
-            inbound = msgspec.structs.replace(inbound, parts=(*inbound.parts, *files))
+            if not allowed or not await self._open_thread(inbound, parsed.opens_thread):
+                inbound = _return_to_channel(inbound)
         await self._receive(inbound, complete=complete)
 
     async def _receive(self, inbound: InboundEvent, *, complete: bool = True) -> Receipt | None:
@@ -258,7 +237,7 @@ class EventReceiver:
         source = inbound.source
         route = Route("POST", "/channels/{}/messages/{}/threads", (source.chat or "", source.thread or ""))
         try:
-            await self._api.call(route, {"name": name, "auto_archive_duration": self._settings.threads})
+            await self._api.call(route, {"name": name, "auto_archive_duration": self._archive})
         except DiscordError as exc:
             if exc.code == _THREAD_EXISTS:
                 return True
@@ -275,28 +254,6 @@ class EventReceiver:
             )
         )
         return True
-
-    async def _fetch_files(self, files: Sequence[DiscordAttachment], *, allowed: bool) -> Sequence[Part]:
-        """Return the files as parts of the message. Those of a user without access are named and not fetched."""
-        if not allowed:
-            return [Text(f"[{file.filename}]") for file in files]
-        return await asyncio.gather(*(self._fetch_part(file) for file in files))
-
-    async def _fetch_part(self, file: DiscordAttachment) -> Part:
-        """Return the file as a part of the message, or a sentence that says why it is missing."""
-        limit = self._settings.download
-        try:
-            if file.size > limit:
-                raise Invalid(f"it is larger than {limit:,} bytes, the limit of discord.download")
-            async with self._fetches, asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
-                body = await self._api.download(file.url, limit)
-                return await self._context.store_attachment(
-                    Attachment(name=file.filename, mime=file.content_type or "", body=body)
-                )
-        except (DiscordError, DiscordUnreachable, DiscordNoResponse, Invalid) as exc:
-            return Text(f"[{file.filename} could not be fetched: {exc}]")
-        except TimeoutError:
-            return Text(f"[{file.filename} could not be fetched: it took too long]")
 
     async def _begin_session(self, dispatch: Dispatch) -> None:
         """A new session has begun: fetch what was written in direct chats since the last one. Servers follow one by one."""

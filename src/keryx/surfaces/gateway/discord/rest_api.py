@@ -10,10 +10,11 @@ from typing import Any, TypeAlias, TypeVar
 import httpx
 import msgspec
 
-from keryx.core.errors import Forbidden, KeryxError, Unavailable
+from keryx.core.errors import Forbidden, Invalid, KeryxError, Unavailable
 from keryx.core.media import UNKNOWN_MIME, Attachment
 from keryx.surfaces.gateway.discord.payloads import (
     DiscordApplication,
+    DiscordAttachment,
     DiscordChannel,
     DiscordMember,
     DiscordMessage,
@@ -199,9 +200,22 @@ class DiscordApi:
         except msgspec.ValidationError:
             raise DiscordNoResponse("Discord gave an answer that cannot be read") from None
 
-    async def download(self, url: str, limit: int) -> bytes:
-        """Return the bytes of a file that a person sent. Raise `DiscordError` for one that is larger than `limit`. The token
-        is not sent."""
+    async def find_file(self, channel: str, message: str, attachment: str) -> DiscordAttachment:
+        """Return a file of a message with an address that is valid now. Raise `Invalid` if it is no longer there."""
+        route = Route("GET", "/channels/{}/messages/{}", (channel, message))
+        found = await self._find(route, DiscordMessage)
+        if found is None:
+            raise Invalid(
+                "its message was deleted, or the bot may not read the history of the channel: the permission Read Message History"
+            )
+        for file in found.all_attachments:
+            if file.id == attachment:
+                return file
+        raise Invalid("it was removed from its message")
+
+    async def download(self, url: str, *, limit: int) -> bytes:
+        """Return the bytes of a file that a person sent. Raise `Invalid` for one that has more than `limit` bytes or is not
+        there, and `Unavailable` if another attempt may succeed. The token is not sent."""
         body = bytearray()
         try:
             timeout = httpx.Timeout(_FILE_TIMEOUT_SECONDS, connect=_CONNECT_SECONDS)
@@ -211,14 +225,17 @@ class DiscordApi:
                     "GET", url, timeout=timeout, headers={"user-agent": self._user_agent}
                 ) as answer,
             ):
-                if answer.status_code != 200:
-                    raise DiscordError(answer.status_code, 0, "the file is not there")
+                status = answer.status_code
+                if status != 200:
+                    raise (Unavailable if status == 429 or status >= 500 else Invalid)(
+                        f"Discord does not give it out (status {status})"
+                    )
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
-                        raise DiscordError(413, 0, "the file is too large")
+                        raise Invalid(f"it is larger than {limit:,} bytes")
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise DiscordNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+            raise Unavailable(f"Discord cannot be reached ({type(exc).__name__})") from None
         return bytes(body)
 
     async def _find(self, route: Route, kind: type[T]) -> T | None:

@@ -17,6 +17,7 @@ import msgspec
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Invalid, Unavailable
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     AdapterContext,
     AttachmentLimits,
@@ -242,7 +243,6 @@ class SlackAdapter:
                 base_url=self._base_url,
                 threads=self._threads,
                 directory=Directory(self._api),
-                limit=self._settings.download,
                 prompts=self._settings.prompts,
                 reply_in_threads=self._settings.replies is ReplyPlace.THREAD,
             )
@@ -274,6 +274,23 @@ class SlackAdapter:
 
     async def remove(self, target: Target, message: str) -> None:
         await self._sender.remove(target, message)
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        most = min(limit, self._settings.download)
+        try:
+            # A file may have been deleted or moved since its event, and events do not describe those of other workspaces.
+            found = await self._api.find_file(file.reference)
+            if found.problem:
+                raise Invalid(found.problem)
+            if found.size > most:
+                raise Invalid(f"it is larger than {most:,} bytes")
+            body = await self._api.download(found, limit=most)
+        except SlackApiError as exc:
+            again = exc.throttled or exc.uncertain or exc.unauthorized
+            raise (Unavailable if again else Invalid)(str(exc)) from None
+        except (SlackUnreachable, SlackNoResponse) as exc:
+            raise Unavailable(str(exc)) from None
+        return Attachment(name=found.name or file.name, mime=found.mimetype or file.mime, body=body)
 
     async def _run(self, context: AdapterContext, receiver: SlackReceiver, me: SlackIdentity) -> None:
         RECEIVERS.add(self._base_url, me.team_id, receiver)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from keryx.core.deliveries import ReplyContext, Target
+from keryx.core.media import UNKNOWN_MIME, RemoteFile
 from keryx.core.messages import Parts, Text
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
@@ -69,19 +70,6 @@ _EMOJI: Mapping[str, str] = {
 }
 
 
-class RemoteSlackFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a message that is not fetched yet."""
-
-    id: str
-    name: str
-    mime: str
-    size: int
-    # Empty if it must be asked for.
-    url: str
-    # Why it cannot be fetched, if that is known.
-    problem: str = ""
-
-
 class SlackContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the parser needs to know about the workspace."""
 
@@ -97,12 +85,6 @@ class SlackContext(msgspec.Struct, frozen=True, kw_only=True):
     reply_in_threads: bool = True
     # Keryx takes part in the thread of the message.
     follows_thread: bool = False
-
-
-class ParsedSlackMessage(msgspec.Struct, frozen=True, kw_only=True):
-    inbound: InboundMessage
-    # To be added to the parts of `inbound`.
-    files: tuple[RemoteSlackFile, ...] = ()
 
 
 def find_named_ids(event: SlackEvent) -> set[str]:
@@ -126,7 +108,7 @@ def is_own(message: SlackMessage, me: SlackIdentity) -> bool:
     return message.user == me.user_id or (bool(message.bot_id) and message.bot_id == me.bot_id)
 
 
-def parse_message(event: SlackEvent, context: SlackContext) -> ParsedSlackMessage | InboundDeletion | None:
+def parse_message(event: SlackEvent, context: SlackContext) -> InboundMessage | InboundDeletion | None:
     """Return the message, edit or deletion that an event tells, or `None` for one that says nothing to Keryx."""
     match event.subtype:
         case "message_deleted":
@@ -254,7 +236,7 @@ def _parse_deletion(event: SlackEvent, ts: str, context: SlackContext) -> Inboun
     )
 
 
-def _parse_edit(event: SlackEvent, context: SlackContext) -> ParsedSlackMessage | None:
+def _parse_edit(event: SlackEvent, context: SlackContext) -> InboundMessage | None:
     """Return the edit of a person. Slack reports links that it shows, and threads that begin, as changes too."""
     message, earlier = event.message, event.previous_message
     if message is None or message.edited is None:
@@ -264,18 +246,15 @@ def _parse_edit(event: SlackEvent, context: SlackContext) -> ParsedSlackMessage 
     parsed = _parse_content(event, message, context)
     if parsed is None:
         return None
-    edit = msgspec.structs.replace(
-        parsed.inbound,
-        event=f"{parsed.inbound.event}.edit.{message.edited.ts}",
+    return msgspec.structs.replace(
+        parsed,
+        event=f"{parsed.event}.edit.{message.edited.ts}",
         at=_parse_ts(message.edited.ts),
         edits=message.ts,
     )
-    return ParsedSlackMessage(inbound=edit, files=parsed.files)
 
 
-def _parse_content(
-    event: SlackEvent, message: SlackMessage, context: SlackContext
-) -> ParsedSlackMessage | None:
+def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackContext) -> InboundMessage | None:
     if is_own(message, context.me) or not message.ts or not event.channel:
         return None
     raw = message.text or ""
@@ -300,7 +279,7 @@ def _parse_content(
         name=message.username or "",
         bot=bot,
     )
-    inbound = InboundMessage(
+    return InboundMessage(
         event=_name_event(event.channel, message.ts),
         source=source,
         parts=_build_parts(text),
@@ -310,8 +289,8 @@ def _parse_content(
             context, source, reply_to=message.ts, team=message.user_team or message.team or ""
         ),
         addressed=addressed,
+        files=files,
     )
-    return ParsedSlackMessage(inbound=inbound, files=files)
 
 
 def _extract_text(raw: str, message: SlackMessage, context: SlackContext) -> str:
@@ -339,18 +318,12 @@ def _describe_attachments(message: SlackMessage, context: SlackContext, *, alone
     return texts
 
 
-def _describe_file(file: SlackFile) -> RemoteSlackFile:
-    problems = {
-        "tombstone": "it was deleted",
-        "hidden_by_limit": "the plan of the workspace does not show files of that age",
-    }
-    return RemoteSlackFile(
-        id=file.id,
+def _describe_file(file: SlackFile) -> RemoteFile:
+    return RemoteFile(
+        reference=file.id,
         name=file.name or file.title or "file",
-        mime=file.mimetype or "application/octet-stream",
+        mime=file.mimetype or UNKNOWN_MIME,
         size=file.size,
-        url="" if file.file_access == "check_file_info" else file.url,
-        problem=problems.get(file.mode, ""),
     )
 
 

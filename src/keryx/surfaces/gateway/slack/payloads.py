@@ -11,8 +11,6 @@ class SlackFile(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     # `tombstone` for a deleted file, `hidden_by_limit` for one that the plan of the workspace does not show.
     mode: str = ""
-    # `check_file_info` for a file of another workspace, whose fields must be asked for.
-    file_access: str = ""
     url_private: str | None = None
     url_private_download: str | None = None
     permalink: str | None = None
@@ -20,6 +18,17 @@ class SlackFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def url(self) -> str:
         return self.url_private_download or self.url_private or ""
+
+    @property
+    def problem(self) -> str:
+        """Why Slack does not give it out; empty if it does."""
+        match self.mode:
+            case "tombstone":
+                return "it was deleted"
+            case "hidden_by_limit":
+                return "the plan of the workspace does not show files of that age"
+            case _:
+                return ""
 
 
 class SlackEdit(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Receives Slack's events, button presses and slash commands one by one: looks up names, fetches files and hands them to the engine."""
+"""Receives Slack's events, button presses and slash commands one by one: looks up names and hands them to the engine."""
 
 import asyncio
 import logging
@@ -9,19 +9,17 @@ from typing import TypeVar
 import msgspec
 
 from keryx.core.errors import Invalid, KeryxError
-from keryx.core.media import Attachment
-from keryx.core.messages import Part, Text
+from keryx.core.messages import Text
 from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundEvent, InboundMessage
 from keryx.surfaces.gateway.slack import event_parser
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
-from keryx.surfaces.gateway.slack.event_parser import ParsedSlackMessage, RemoteSlackFile, SlackContext
+from keryx.surfaces.gateway.slack.event_parser import SlackContext
 from keryx.surfaces.gateway.slack.payloads import (
     AssistantThread,
     ButtonPress,
     CommandInvocation,
     EventCallback,
     SlackEvent,
-    SlackFile,
     SlackIdentity,
 )
 from keryx.surfaces.gateway.slack.web_api import SLACK_ERRORS, SlackApi
@@ -29,8 +27,6 @@ from keryx.surfaces.gateway.slack.web_api import SLACK_ERRORS, SlackApi
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_MAX_FETCHES = 4
-_FETCH_TIMEOUT_SECONDS = 120.0
 # Within the three seconds after which Slack repeats an event.
 _HINT_TIMEOUT_SECONDS = 2.0
 _MAX_TITLE_LENGTH = 60
@@ -65,7 +61,7 @@ RECEIVERS = WorkspaceReceivers()
 
 
 class SlackReceiver:
-    """`limit` is the largest file that is fetched, in bytes; `prompts` are suggested when a person opens the assistant."""
+    """`prompts` are suggested when a person opens the assistant."""
 
     def __init__(
         self,
@@ -77,7 +73,6 @@ class SlackReceiver:
         base_url: str,
         threads: ThreadIndex,
         directory: Directory,
-        limit: int,
         prompts: tuple[str, ...],
         reply_in_threads: bool,
     ) -> None:
@@ -86,7 +81,6 @@ class SlackReceiver:
         self._directory = directory
         self._threads = threads
         self._base_url = base_url
-        self._max_file_bytes = limit
         self._prompts = prompts
         self._parser_context = SlackContext(
             account=account,
@@ -94,7 +88,6 @@ class SlackReceiver:
             commands=frozenset(item.name for item in context.menu),
             reply_in_threads=reply_in_threads,
         )
-        self._fetches = asyncio.Semaphore(_MAX_FETCHES)
         # One at a time, in the order of arrival, whatever connection or post they come by.
         self._lock = asyncio.Lock()
         # The threads that Keryx takes part in, by channel and ts; the state of the account has all of them.
@@ -175,12 +168,12 @@ class SlackReceiver:
         match event_parser.parse_message(event, context):
             case InboundDeletion() as deletion:
                 await self._store(deletion)
-            case ParsedSlackMessage(inbound=inbound, files=files):
-                await self._receive_parsed(inbound, files)
+            case InboundMessage() as inbound:
+                await self._receive_parsed(inbound)
             case None:
                 pass
 
-    async def _receive_parsed(self, inbound: InboundMessage, files: tuple[RemoteSlackFile, ...]) -> None:
+    async def _receive_parsed(self, inbound: InboundMessage) -> None:
         source = inbound.source
         place = source.chat or "", source.thread or ""
         untitled = False
@@ -190,7 +183,7 @@ class SlackReceiver:
             inbound = msgspec.structs.replace(inbound, state={_name_scope(*place): _FOLLOWED})
         if source.message and source.thread:
             self._threads.add(source.chat or "", source.message, source.thread)
-        await self._store(await self._add_files(inbound, files))
+        await self._store(inbound)
         if source.thread and inbound.addressed:
             self._remember(place, followed=True)
         if untitled:
@@ -254,36 +247,6 @@ class SlackReceiver:
             languages={id_: entry.language for id_, entry in found.items() if entry.language},
             follows_thread=follows,
         )
-
-    async def _add_files(self, inbound: InboundMessage, files: tuple[RemoteSlackFile, ...]) -> InboundMessage:
-        """Return a message with its files. Those of a user without access are named and not fetched."""
-        if not files:
-            return inbound
-        if not await self._context.is_allowed(inbound.source):
-            parts: list[Part] = [Text(f"[{file.name}]") for file in files]
-        else:
-            parts = list(await asyncio.gather(*(self._fetch_part(file) for file in files)))
-        return msgspec.structs.replace(inbound, parts=(*inbound.parts, *parts))
-
-    async def _fetch_part(self, file: RemoteSlackFile) -> Part:
-        """Return the file as a part of the message, or a sentence that says why it is missing."""
-        try:
-            if file.problem:
-                raise Invalid(file.problem)
-            if file.size > self._max_file_bytes:
-                raise Invalid(f"it is larger than {self._max_file_bytes:,} bytes")
-            async with self._fetches, asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
-                url, mime = file.url, file.mime
-                if not url:
-                    answer = await self._api.call("files.info", file=file.id)
-                    known = msgspec.convert(answer.get("file"), SlackFile)
-                    url, mime = known.url, known.mimetype or mime
-                body = await self._api.download(url, limit=self._max_file_bytes)
-                return await self._context.store_attachment(Attachment(name=file.name, mime=mime, body=body))
-        except (*SLACK_ERRORS, Invalid, msgspec.ValidationError) as exc:
-            return Text(f"[{file.name} could not be fetched: {exc}]")
-        except TimeoutError:
-            return Text(f"[{file.name} could not be fetched: it took too long]")
 
     async def _hint(self, method: str, **params: object) -> None:
         """Call a method whose failure affects nothing."""

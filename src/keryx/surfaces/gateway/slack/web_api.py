@@ -11,8 +11,9 @@ import httpx
 import msgspec
 
 from keryx.core.durations import parse_retry_after
-from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.errors import Forbidden, Invalid, KeryxError
 from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.slack.payloads import SlackFile
 
 DEFAULT_URL = "https://slack.com/api"
 _CONNECT_SECONDS = 10.0
@@ -22,6 +23,7 @@ _DEFAULT_RETRY_AFTER = timedelta(seconds=30)
 # These take JSON; all others take forms.
 _JSON_FAMILIES = ("chat.", "assistant.", "reactions.")
 _SLACK_HOST = ".slack.com"
+_HTML = "text/html"
 # What Slack allows in a minute in one workspace, for the methods whose use Keryx can choose.
 METHOD_BUDGETS: Mapping[str, int] = {
     "chat.startStream": 20,
@@ -185,10 +187,18 @@ class SlackApi:
         if answer.status_code != 200:
             raise SlackApiError("the upload of a file", f"status {answer.status_code}")
 
-    async def download(self, url: str, *, limit: int) -> bytes:
-        """Return the bytes of a file. Raise `SlackApiError` for one that is larger than `limit` or not accessible."""
-        if not self._is_own_host(url):
-            raise SlackApiError("the file", "it is not on Slack")
+    async def find_file(self, id_: str) -> SlackFile:
+        """Return what Slack says about a file now. Raise `SlackNoResponse` if that cannot be read."""
+        answer = await self.call("files.info", file=id_)
+        try:
+            return msgspec.convert(answer.get("file"), SlackFile)
+        except msgspec.ValidationError:
+            raise SlackNoResponse("Slack does not say where the file is") from None
+
+    async def download(self, file: SlackFile, *, limit: int) -> bytes:
+        """Return the bytes of a file. Raise `Invalid` for one that has more than `limit` bytes or is not on Slack."""
+        if not self._is_own_host(file.url):
+            raise Invalid("it is not on Slack")
         token = await self._token.read()
         body = bytearray()
         try:
@@ -196,34 +206,26 @@ class SlackApi:
                 self._clients.acquire() as client,
                 client.stream(
                     "GET",
-                    url,
+                    file.url,
                     headers={"authorization": f"Bearer {token}"},
                     timeout=_build_timeout(_FILE_TIMEOUT_SECONDS),
                 ) as answer,
             ):
-                # Slack answers with a page for signing in if the app may not read files.
-                if answer.status_code != 200 or answer.headers.get("content-type", "").startswith(
-                    "text/html"
-                ):
-                    code = (
-                        "missing_scope"
-                        if answer.status_code in (200, 302)
-                        else f"status {answer.status_code}"
-                    )
-                    raise SlackApiError(
-                        "the file", code, needed="files:read" if code == "missing_scope" else ""
-                    )
+                _check_file(answer, html=file.mimetype == _HTML)
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
-                        raise SlackApiError("the file", f"it is larger than {limit:,} bytes")
+                        raise Invalid(f"it is larger than {limit:,} bytes")
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise SlackNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
         return bytes(body)
 
     def _is_own_host(self, url: str) -> bool:
         """Whether the token may be sent there."""
-        parts, base = urlsplit(url), urlsplit(self._base)
+        try:
+            parts, base = urlsplit(url), urlsplit(self._base)
+        except ValueError:
+            return False
         if (parts.scheme, parts.netloc) == (base.scheme, base.netloc):
             return True
         hosts = (_SLACK_HOST, f".{base.hostname}")
@@ -249,12 +251,27 @@ def _encode_field(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _read_answer(method: str, answer: httpx.Response) -> dict[str, Any]:
+def _check_available(method: str, answer: httpx.Response) -> None:
     if answer.status_code == 429:
         wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
         raise SlackApiError(method, "ratelimited", retry_after=wait or _DEFAULT_RETRY_AFTER)
     if answer.status_code >= 500:
         raise SlackApiError(method, "service_unavailable")
+
+
+def _check_file(answer: httpx.Response, *, html: bool) -> None:
+    """Raise `SlackApiError` if the answer is not the file, which may be a page itself."""
+    _check_available("the file", answer)
+    # Slack answers with a page for signing in if the app may not read files.
+    page = not html and answer.headers.get("content-type", "").startswith(_HTML)
+    if answer.status_code == 302 or (answer.status_code == 200 and page):
+        raise SlackApiError("the file", "missing_scope", needed="files:read")
+    if answer.status_code != 200:
+        raise SlackApiError("the file", f"status {answer.status_code}")
+
+
+def _read_answer(method: str, answer: httpx.Response) -> dict[str, Any]:
+    _check_available(method, answer)
     try:
         found = json.loads(answer.content)
         status = msgspec.convert(found, _ApiAnswer)

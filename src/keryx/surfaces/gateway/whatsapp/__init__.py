@@ -19,6 +19,7 @@ from keryx.core.deliveries import Target
 from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Held, Invalid, SendError, Throttled, Unavailable
 from keryx.core.ids import DeliveryId
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     AdapterContext,
     AttachmentLimits,
@@ -55,6 +56,7 @@ from keryx.surfaces.gateway.whatsapp.payload_parser import (
     ParsedPayload,
     WhatsAppIdentity,
     parse_payload,
+    parse_reference,
 )
 from keryx.surfaces.gateway.whatsapp.payload_types import WhatsAppPayload
 
@@ -244,9 +246,7 @@ class WhatsAppCloudAdapter:
         """Take in posts until cancelled. Meanwhile the number and its webhook are checked."""
         self._context = context
         self._receiver = WhatsAppReceiver(
-            self._api,
             context,
-            media_path="",
             newest_messages=self._typing.newest_messages,
             usernames=self._settings.usernames,
             answer_press=self._answer_press,
@@ -281,6 +281,9 @@ class WhatsAppCloudAdapter:
             if self._context is not None:
                 await self._invite_now(self._context, part.target.chat)
             raise
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        return await _download(self._api, "", file, limit)
 
     async def _check_number(self, context: AdapterContext) -> None:
         """Ask for the number, and set its webhook, until WhatsApp answers. Raise `Forbidden` for a refused token."""
@@ -433,9 +436,7 @@ class WhatsAppAgentAdapter:
 
     async def listen(self, context: AdapterContext) -> None:
         receiver = WhatsAppReceiver(
-            self._api,
             context,
-            media_path="agent/v1/media/",
             newest_messages=self._typing.newest_messages,
             answer_press=_ignore_press,
             invite=_invite_nobody,
@@ -466,6 +467,9 @@ class WhatsAppAgentAdapter:
                 account=True,
             )
         return await message_sender.send(self._api, self._route, part)
+
+    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
+        return await _download(self._api, "agent/v1/media/", file, limit)
 
     async def _poll(self, context: AdapterContext, receiver: WhatsAppReceiver) -> None:
         """Read from the stored position on. The first time, read all that is kept and leave out what is old."""
@@ -573,6 +577,12 @@ def _skip_through(parsed: ParsedPayload, last: str) -> ParsedPayload:
     if not last or last not in ids:
         return parsed
     return msgspec.structs.replace(parsed, events=parsed.events[ids.index(last) + 1 :])
+
+
+async def _download(api: WhatsAppApi, folder: str, file: RemoteFile, limit: int) -> Attachment:
+    media, sha256 = parse_reference(file.reference)
+    body = await api.download(f"{folder}{media}", sha256=sha256, limit=limit)
+    return Attachment(name=file.name, mime=file.mime, body=body)
 
 
 async def _ignore_press(source: Source, text: str) -> None:

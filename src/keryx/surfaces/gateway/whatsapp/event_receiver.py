@@ -1,4 +1,4 @@
-"""Receives what the payloads of WhatsApp say: learns the ids of people, fetches files, and hands events to the engine one by one."""
+"""Receives what the payloads of WhatsApp say: learns the ids of people, and hands events to the engine one by one."""
 
 import asyncio
 import logging
@@ -9,22 +9,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from keryx.core.errors import Invalid, SendError
-from keryx.core.media import Attachment
-from keryx.core.messages import Part, Text
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, InboundFailure, InboundMessage
 from keryx.core.source import Source
-from keryx.surfaces.gateway.whatsapp.graph_api import (
-    WhatsAppApi,
-    WhatsAppApiError,
-    WhatsAppNoResponse,
-    WhatsAppUnreachable,
-)
-from keryx.surfaces.gateway.whatsapp.payload_parser import MediaFile, ParsedEvent, ParsedPayload
+from keryx.surfaces.gateway.whatsapp.payload_parser import ParsedEvent, ParsedPayload
 
 log = logging.getLogger(__name__)
 
-_MAX_FETCHES = 4
-_FETCH_TIMEOUT_SECONDS = 120.0
 _MAX_CHATS = 10_000
 
 # Answers a press; and asks a person to write, because messages to them are held.
@@ -35,23 +25,18 @@ InvitePerson: TypeAlias = Callable[[AdapterContext, Source], Awaitable[dict[str,
 class WhatsAppReceiver:
     def __init__(
         self,
-        api: WhatsAppApi,
         context: AdapterContext,
         *,
-        media_path: str,
         newest_messages: dict[str, str],
         usernames: bool = False,
         answer_press: AnswerPress,
         invite: InvitePerson,
     ) -> None:
-        self._api = api
         self._context = context
-        self._media_path = media_path
         self._usernames = usernames
         self._answer_press = answer_press
         self._invite = invite
-        self._fetches = asyncio.Semaphore(_MAX_FETCHES)
-        # By chat, so that posts that arrive at the same time do not overtake each other while files are fetched.
+        # By chat, so that posts that arrive at the same time do not overtake each other while ids are looked up.
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reported_numbers: set[str] = set()
         self._newest_messages = newest_messages
@@ -76,7 +61,7 @@ class WhatsAppReceiver:
             await self._learn_ids(event)
             if event.inbound is None:
                 return
-            inbound = await self._complete(event.inbound, event.files)
+            inbound = await self._complete(event.inbound)
             receipt = await self._context.receive(msgspec.structs.replace(inbound, cursor=cursor))
         except Invalid as exc:
             self.skip(str(exc))
@@ -89,33 +74,11 @@ class WhatsAppReceiver:
             except SendError as exc:
                 log.info("a press could not be answered: %s", exc)
 
-    async def _complete(self, inbound: InboundEvent, files: Sequence[MediaFile]) -> InboundEvent:
-        """Return a message with its files, and a failure with what was done about it."""
+    async def _complete(self, inbound: InboundEvent) -> InboundEvent:
+        """Return a failure with what was done about it, and any other event as it is."""
         if isinstance(inbound, InboundFailure) and inbound.held:
             return msgspec.structs.replace(inbound, state=await self._invite(self._context, inbound.source))
-        if isinstance(inbound, InboundMessage) and files:
-            parts = [*inbound.parts, *await self._fetch_files(inbound.source, files)]
-            return msgspec.structs.replace(inbound, parts=tuple(parts))
         return inbound
-
-    async def _fetch_files(self, source: Source, files: Sequence[MediaFile]) -> list[Part]:
-        """Return the parts of files. Those of a user without access are named and not fetched."""
-        if not await self._context.is_allowed(source):
-            return [Text(f"[{file.name}]") for file in files]
-        return [await self._fetch_part(file) for file in files]
-
-    async def _fetch_part(self, file: MediaFile) -> Part:
-        """Return the file as a part of the message, or a sentence that says why it is missing."""
-        try:
-            async with self._fetches, asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
-                body = await self._api.fetch_file(f"{self._media_path}{file.id}", file.sha256)
-                return await self._context.store_attachment(
-                    Attachment(name=file.name, mime=file.mime, body=body)
-                )
-        except (WhatsAppApiError, WhatsAppUnreachable, WhatsAppNoResponse, Invalid) as exc:
-            return Text(f"[{file.name} could not be fetched: {exc}]")
-        except TimeoutError:
-            return Text(f"[{file.name} could not be fetched: it took too long]")
 
     async def _learn_ids(self, event: ParsedEvent) -> None:
         """Learn the other ids of an author, each once.

@@ -15,17 +15,18 @@ import httpx
 import msgspec
 
 from keryx.core.durations import parse_retry_after
-from keryx.core.errors import KeryxError
+from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.media import Attachment
 from keryx.surfaces.gateway.http_clients import HttpClientPool
 
 CLOUD_URL = "https://graph.facebook.com/v24.0"
 AGENT_URL = "https://api.whatsapp.com"
-# The largest file of a person.
-MAX_FILE_BYTES = 100_000_000
 _CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30.0
 _FILE_TIMEOUT_SECONDS = 60.0
+# An app or a business has made too many calls.
+_CALL_LIMITS = frozenset({4, 80007})
+_BAD_TOKEN = 190
 # The hosts that files are fetched from, besides that of the API. No other host gets the token.
 _FILE_HOSTS = ("fbsbx.com", "facebook.com", "whatsapp.net", "whatsapp.com")
 
@@ -41,6 +42,13 @@ class WhatsAppApiError(KeryxError):
         self.code = code
         self.description = description
         self.retry_after = retry_after
+
+    @property
+    def temporary(self) -> bool:
+        """The same call may succeed later: after a pause, or with the token that replaces a refused one."""
+        return (
+            self.status == 429 or self.status >= 500 or self.code in _CALL_LIMITS or self.code == _BAD_TOKEN
+        )
 
 
 class WhatsAppUnreachable(KeryxError):
@@ -109,26 +117,30 @@ class WhatsAppApi:
         )
         return read_id(found)
 
-    async def fetch_file(self, path: str, sha256: str) -> bytes:
-        """Return the bytes of a file that a person sent. Raise `WhatsAppApiError` for one that is too large, or has not the
-        checksum that its message names."""
+    async def download(self, path: str, *, sha256: str, limit: int) -> bytes:
+        """Return the bytes of a file that a person sent. Raise `Invalid` if it has more than `limit` bytes or is no longer
+        there, and `Unavailable` if another attempt may succeed. An address holds for minutes, so it is asked for each time."""
         try:
-            info = msgspec.convert(await self.get(path), MediaLocation)
+            found = msgspec.convert(await self.get(path), MediaLocation)
         except msgspec.ValidationError:
-            raise WhatsAppNoResponse("WhatsApp does not say where the file is") from None
-        if info.file_size > MAX_FILE_BYTES:
-            raise WhatsAppApiError(413, 0, "the file is too large")
-        if not self._may_get_token(info.url):
-            raise WhatsAppApiError(403, 0, "the file is on a host that does not belong to WhatsApp")
-        body = await self._download(info.url)
+            raise Unavailable("WhatsApp does not say where it is") from None
+        except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
+            raise Unavailable(str(exc)) from None
+        except WhatsAppApiError as exc:
+            raise (Unavailable if exc.temporary else Invalid)(str(exc)) from None
+        if found.file_size > limit:
+            raise Invalid(_describe_limit(limit))
+        if not self._may_get_token(found.url):
+            raise Invalid("it is on a host that does not belong to WhatsApp")
+        body = await self._download(found.url, limit)
         if sha256 and not _has_checksum(body, sha256):
-            raise WhatsAppNoResponse("the file has arrived with other bytes than it was sent with")
+            raise Unavailable("it has arrived with other bytes than it was sent with")
         return body
 
     async def close(self) -> None:
         await self._clients.close()
 
-    async def _download(self, url: str) -> bytes:
+    async def _download(self, url: str, limit: int) -> bytes:
         body = bytearray()
         try:
             async with (
@@ -138,13 +150,14 @@ class WhatsAppApi:
                 ) as response,
             ):
                 if response.status_code != 200:
-                    raise WhatsAppApiError(response.status_code, 0, "the file is no longer there")
+                    # Also an address that no longer holds: the next attempt gets another one.
+                    raise Unavailable(f"WhatsApp does not give it out (status {response.status_code})")
                 async for chunk in response.aiter_bytes():
                     body += chunk
-                    if len(body) > MAX_FILE_BYTES:
-                        raise WhatsAppApiError(413, 0, "the file is too large")
+                    if len(body) > limit:
+                        raise Invalid(_describe_limit(limit))
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise WhatsAppNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+            raise Unavailable(f"WhatsApp cannot be reached ({type(exc).__name__})") from None
         return bytes(body)
 
     def _may_get_token(self, url: str) -> bool:
@@ -225,6 +238,10 @@ def _read_error(answer: httpx.Response) -> WhatsAppApiError:
         error.description,
         retry_after=wait.total_seconds() if wait else 0,
     )
+
+
+def _describe_limit(limit: int) -> str:
+    return f"it is larger than {limit:,} bytes"
 
 
 def _has_checksum(body: bytes, sha256: str) -> bool:

@@ -11,6 +11,7 @@ from keryx.core import source as sources
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId
+from keryx.core.media import RemoteFile
 from keryx.core.messages import Parts, text_parts
 from keryx.core.ports.adapter import (
     IdFormat,
@@ -78,16 +79,6 @@ _IGNORED_TYPES = frozenset({"request_welcome"})
 T = TypeVar("T")
 
 
-class MediaFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a message that is not fetched yet."""
-
-    id: str
-    name: str
-    mime: str
-    # Of the bytes, in base64.
-    sha256: str = ""
-
-
 class ParsedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What one message or status says."""
 
@@ -95,8 +86,6 @@ class ParsedEvent(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     # `None` for one that only names ids.
     inbound: InboundEvent | None = None
-    # To be added to the parts of a message.
-    files: tuple[MediaFile, ...] = ()
     # Other ids of the author that hold as long as their number.
     aliases: tuple[str, ...] = ()
     # The new ids of a person who has changed their number.
@@ -256,9 +245,9 @@ def _parse_message(
         return msgspec.structs.replace(about, inbound=reaction)
     if message.edit is not None:
         content = msgspec.convert({"type": "text", **message.edit.message, "id": message.id}, WhatsAppMessage)
-        inbound, files = _build_message(content, source, own_number, at), _find_files(content)
+        inbound = _build_message(content, source, own_number, at)
         edit = msgspec.structs.replace(inbound, edits=message.edit.original_message_id)
-        return msgspec.structs.replace(about, inbound=edit, files=files)
+        return msgspec.structs.replace(about, inbound=edit)
     if press := _find_press(message):
         inbound = InboundMessage(
             event=message.id,
@@ -270,8 +259,7 @@ def _parse_message(
         return msgspec.structs.replace(about, inbound=inbound, pressed=True)
     if message.type in _IGNORED_TYPES:
         return about if about.aliases or about.username else None
-    inbound = _build_message(message, source, own_number, at)
-    return msgspec.structs.replace(about, inbound=inbound, files=_find_files(message))
+    return msgspec.structs.replace(about, inbound=_build_message(message, source, own_number, at))
 
 
 def _parse_system(message: WhatsAppMessage, source: Source) -> ParsedEvent | None:
@@ -349,6 +337,7 @@ def _build_message(
         reply=Target(PLATFORM, source.account, chat=chat, reply_to=message.id),
         addressed=addressed,
         replies_to=quoted.id if quoted else "",
+        files=_find_files(message),
         more=forwarded,
         continues=forwarded,
     )
@@ -402,7 +391,7 @@ def _get_media(message: WhatsAppMessage) -> WhatsAppMedia | None:
     return message.image or message.audio or message.video or message.document
 
 
-def _find_files(message: WhatsAppMessage) -> tuple[MediaFile, ...]:
+def _find_files(message: WhatsAppMessage) -> tuple[RemoteFile, ...]:
     """Return the file of a message. An animated sticker is none: models do not read it."""
     sticker = message.sticker if message.sticker and not message.sticker.animated else None
     media = _get_media(message) or sticker
@@ -411,4 +400,15 @@ def _find_files(message: WhatsAppMessage) -> tuple[MediaFile, ...]:
     mime = media.mime_type.partition(";")[0].strip().lower()
     kind = "voice" if media.voice else _FILE_NAMES.get(message.type, "file")
     name = media.filename or kind + _EXTENSIONS.get(mime, "")
-    return (MediaFile(id=media.id, name=name, mime=mime, sha256=media.sha256),)
+    return (RemoteFile(reference=format_reference(media.id, media.sha256), name=name, mime=mime),)
+
+
+def format_reference(media: str, sha256: str) -> str:
+    """Return what a file is fetched by: its id, and the checksum of its bytes if the message names it."""
+    return f"{media} {sha256}".rstrip()
+
+
+def parse_reference(reference: str) -> tuple[str, str]:
+    """Return what `format_reference` wrote."""
+    media, _, sha256 = reference.partition(" ")
+    return media, sha256

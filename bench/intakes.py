@@ -1,0 +1,232 @@
+"""Intakes: one message as a platform hands it over, until it is stored, by the parser and the receiver of its adapter."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from tests.fakes import discord, slack, telegram, whatsapp
+
+from keryx.core.ports.adapter import AdapterContext
+from keryx.core.source import Source
+from keryx.surfaces.gateway.discord.channels import NameDirectory
+from keryx.surfaces.gateway.discord.event_parser import DiscordIdentity
+from keryx.surfaces.gateway.discord.event_receiver import EventReceiver
+from keryx.surfaces.gateway.discord.gateway_position import GatewayPosition
+from keryx.surfaces.gateway.discord.gateway_session import Dispatch
+from keryx.surfaces.gateway.discord.payloads import build_snowflake
+from keryx.surfaces.gateway.discord.rest_api import DiscordApi
+from keryx.surfaces.gateway.email import mail_parser
+from keryx.surfaces.gateway.email.mail_parser import MailAccount
+from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
+from keryx.surfaces.gateway.slack.payloads import SlackIdentity
+from keryx.surfaces.gateway.slack.receiver import SlackReceiver
+from keryx.surfaces.gateway.slack.web_api import FixedToken, SlackApi
+from keryx.surfaces.gateway.telegram.bot_api import TelegramApi
+from keryx.surfaces.gateway.telegram.update_parser import BotIdentity
+from keryx.surfaces.gateway.telegram.updates import UpdateReceiver
+from keryx.surfaces.gateway.whatsapp import format_position
+from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver
+from keryx.surfaces.gateway.whatsapp.payload_parser import WhatsAppIdentity, parse_payload
+from keryx.surfaces.gateway.whatsapp.payload_types import WhatsAppPayload
+from keryx.testing import RecordingAdapterContext
+
+TEXT = "how long does it take?"
+_PEOPLE = 10
+_SENT_AT = 1_700_000_000
+_TELEGRAM_BOT = BotIdentity(id=int(str(telegram.BOT["id"])), username="keryx_bot")
+_NUMBER = WhatsAppIdentity(account=whatsapp.NUMBER, number=whatsapp.NUMBER)
+_MAILBOX = MailAccount(address="keryx@hub.test", trusted=frozenset({"mx.hub.test"}))
+
+# Receives what a platform hands over, and returns when it is stored.
+Receive = Callable[[bytes], Awaitable[object]]
+
+
+class Intake(NamedTuple):
+    # What the platform hands over for the nth message.
+    build: Callable[[int], bytes]
+    open: Callable[[RecordingAdapterContext], AbstractAsyncContextManager[Receive]]
+
+
+def _build_update(n: int) -> bytes:
+    person = {"id": 1000 + n % _PEOPLE, "is_bot": False, "first_name": "Ann"}
+    chat = {"id": person["id"], "type": "private", "first_name": "Ann"}
+    message = {"message_id": n, "date": _SENT_AT, "chat": chat, "from": person, "text": TEXT}
+    return json.dumps([{"update_id": n, "message": message}]).encode()
+
+
+@asynccontextmanager
+async def _open_telegram(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = UpdateReceiver(TelegramApi(telegram.TOKEN), context, _TELEGRAM_BOT)
+    yield lambda wire: receiver.receive_batch(json.loads(wire))
+
+
+def _build_discord_message(n: int) -> bytes:
+    author = {"id": str(7 + n % _PEOPLE), "username": "ann", "global_name": "Ann", "discriminator": "0"}
+    message: dict[str, Any] = {
+        "id": str(int(build_snowflake(datetime.fromtimestamp(_SENT_AT, UTC))) + n),
+        "channel_id": str(7000 + n % _PEOPLE),
+        "author": author,
+        "content": TEXT,
+        "type": 0,
+        "attachments": [],
+        "mentions": [],
+    }
+    return json.dumps({"op": 0, "t": "MESSAGE_CREATE", "s": n + 1, "d": message}).encode()
+
+
+@asynccontextmanager
+async def _open_discord(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = EventReceiver(
+        DiscordApi(discord.TOKEN),
+        context,
+        DiscordIdentity(id=discord.BOT_ID),
+        GatewayPosition(),
+        names=NameDirectory(),
+        now=lambda: datetime.now(UTC),
+    )
+
+    async def receive(wire: bytes) -> None:
+        frame = json.loads(wire)
+        stored = len(context.events) + 1
+        await receiver.put(Dispatch(frame["t"], frame["d"], "session", "", frame["s"]))
+        await context.wait_for(stored)
+
+    running = asyncio.create_task(receiver.run())
+    try:
+        yield receive
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def _build_slack_event(n: int) -> bytes:
+    event = {
+        "type": "message",
+        "channel": f"D{n % _PEOPLE:07}",
+        "channel_type": "im",
+        "user": slack.PERSON,
+        "text": TEXT,
+        "ts": f"{_SENT_AT}.{n:06}",
+        "team": slack.TEAM,
+    }
+    callback = {"type": "event_callback", "team_id": slack.TEAM, "event_id": f"Ev{n}", "event": event}
+    return json.dumps(callback).encode()
+
+
+@asynccontextmanager
+async def _open_slack(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    with slack.FakeSlack() as fake:
+        api = SlackApi(FixedToken(slack.BOT_TOKEN), fake.api_url)
+        receiver = SlackReceiver(
+            api,
+            context,
+            SlackIdentity(user_id=slack.BOT_USER, team_id=slack.TEAM),
+            account="",
+            base_url=fake.api_url,
+            threads=ThreadIndex(api),
+            directory=Directory(api),
+            prompts=(),
+            reply_in_threads=True,
+        )
+        yield receiver.receive_event
+        await api.close()
+
+
+def _build_whatsapp_payload(n: int, person: str, **head: Any) -> dict[str, Any]:
+    message = {"from": person, "id": f"wamid.{n}", "timestamp": str(_SENT_AT), "type": "text"}
+    value: dict[str, Any] = {
+        "messaging_product": "whatsapp",
+        "contacts": [{"profile": {"name": "Ann"}, "wa_id": person}],
+        "messages": [{**message, "text": {"body": TEXT}}],
+        **head,
+    }
+    return {"entry": [{"id": "1", "changes": [{"field": "messages", "value": value}]}]}
+
+
+def _build_cloud_post(n: int) -> bytes:
+    number = {"display_phone_number": whatsapp.DISPLAY, "phone_number_id": whatsapp.NUMBER}
+    payload = _build_whatsapp_payload(n, f"1555000{n % _PEOPLE:04}", metadata=number)
+    return json.dumps({"object": "whatsapp_business_account", **payload}).encode()
+
+
+@asynccontextmanager
+async def _open_cloud(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = _build_whatsapp_receiver(context)
+
+    async def receive(wire: bytes) -> None:
+        payload = msgspec.convert(json.loads(wire), WhatsAppPayload)
+        await receiver.receive_payload(parse_payload(payload, _NUMBER))
+
+    yield receive
+
+
+def _build_agent_batch(n: int) -> bytes:
+    payload = _build_whatsapp_payload(n, f"user:{n % _PEOPLE}")
+    return json.dumps({"object": "whatsapp_agent_platform", **payload, "next_offset": n + 1}).encode()
+
+
+@asynccontextmanager
+async def _open_agent(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = _build_whatsapp_receiver(context)
+
+    async def receive(wire: bytes) -> None:
+        payload = msgspec.convert(json.loads(wire), WhatsAppPayload)
+        cursors = [format_position(payload.next_offset or 0)]
+        await receiver.receive_payload(parse_payload(payload, WhatsAppIdentity(account="")), cursors)
+
+    yield receive
+
+
+def _build_whatsapp_receiver(context: RecordingAdapterContext) -> WhatsAppReceiver:
+    async def answer_press(source: Source, text: str) -> None:
+        """Do nothing: no button is pressed."""
+
+    async def invite(context: AdapterContext, source: Source) -> dict[str, str]:
+        return {}
+
+    return WhatsAppReceiver(context, newest_messages={}, answer_press=answer_press, invite=invite)
+
+
+def _build_mail(n: int) -> bytes:
+    person = f"person{n % _PEOPLE}"
+    lines = (
+        "Authentication-Results: mx.hub.test; dmarc=pass header.from=people.test",
+        f"From: Ann <{person}@people.test>",
+        "To: keryx@hub.test",
+        f"Message-ID: <m{n}@people.test>",
+        f"References: <{person}@people.test>",
+        "Subject: Re: A question",
+        "",
+        TEXT,
+    )
+    return "\r\n".join(lines).encode()
+
+
+@asynccontextmanager
+async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    """Do what the listener does with a mail that it has fetched."""
+
+    async def receive(wire: bytes) -> None:
+        summary = await asyncio.to_thread(mail_parser.read_summary, wire.partition(b"\r\n\r\n")[0], _MAILBOX)
+        parsed = await asyncio.to_thread(mail_parser.parse_content, wire, summary, _MAILBOX, truncated=False)
+        root = mail_parser.find_root(summary, _MAILBOX)
+        inbound = mail_parser.build_inbound(
+            parsed, summary, _MAILBOX, root=root, at=None, files=(), notes=(), cursor="1.1.0.0"
+        )
+        await context.receive(inbound)
+
+    yield receive
+
+
+INTAKES: Mapping[str, Intake] = {
+    "Telegram": Intake(_build_update, _open_telegram),
+    "Discord": Intake(_build_discord_message, _open_discord),
+    "Slack": Intake(_build_slack_event, _open_slack),
+    "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
+    "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
+    "e-mail": Intake(_build_mail, _open_email),
+}
