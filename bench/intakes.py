@@ -19,19 +19,19 @@ from keryx.surfaces.gateway.discord.gateway_position import GatewayPosition
 from keryx.surfaces.gateway.discord.gateway_session import Dispatch
 from keryx.surfaces.gateway.discord.payloads import build_snowflake
 from keryx.surfaces.gateway.discord.rest_api import DiscordApi
-from keryx.surfaces.gateway.email import mail_parser
-from keryx.surfaces.gateway.email.mail_parser import MailAccount
+from keryx.surfaces.gateway.email import event_parser
+from keryx.surfaces.gateway.email.event_parser import MailAccount
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
+from keryx.surfaces.gateway.slack.event_receiver import SlackReceiver
 from keryx.surfaces.gateway.slack.payloads import SlackIdentity
-from keryx.surfaces.gateway.slack.receiver import SlackReceiver
 from keryx.surfaces.gateway.slack.web_api import FixedToken, SlackApi
 from keryx.surfaces.gateway.telegram.bot_api import TelegramApi
-from keryx.surfaces.gateway.telegram.update_parser import BotIdentity
-from keryx.surfaces.gateway.telegram.updates import UpdateReceiver
+from keryx.surfaces.gateway.telegram.event_parser import BotIdentity
+from keryx.surfaces.gateway.telegram.event_receiver import UpdateReceiver
 from keryx.surfaces.gateway.whatsapp import format_position
+from keryx.surfaces.gateway.whatsapp.event_parser import WhatsAppIdentity, parse_payload
 from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver
-from keryx.surfaces.gateway.whatsapp.payload_parser import WhatsAppIdentity, parse_payload
-from keryx.surfaces.gateway.whatsapp.payload_types import WhatsAppPayload
+from keryx.surfaces.gateway.whatsapp.payloads import WhatsAppPayload
 from keryx.testing import RecordingAdapterContext
 
 TEXT = "how long does it take?"
@@ -211,10 +211,10 @@ async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receiv
     """Do what the listener does with a mail that it has fetched."""
 
     async def receive(wire: bytes) -> None:
-        summary = await asyncio.to_thread(mail_parser.read_summary, wire.partition(b"\r\n\r\n")[0], _MAILBOX)
-        parsed = await asyncio.to_thread(mail_parser.parse_content, wire, summary, _MAILBOX, truncated=False)
-        root = mail_parser.find_root(summary, _MAILBOX)
-        inbound = mail_parser.build_inbound(
+        summary = await asyncio.to_thread(event_parser.read_summary, wire.partition(b"\r\n\r\n")[0], _MAILBOX)
+        parsed = await asyncio.to_thread(event_parser.parse_content, wire, summary, _MAILBOX, truncated=False)
+        root = event_parser.find_root(summary, _MAILBOX)
+        inbound = event_parser.build_inbound(
             parsed, summary, _MAILBOX, root=root, at=None, files=(), notes=(), cursor="1.1.0.0"
         )
         await context.receive(inbound)

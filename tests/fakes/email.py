@@ -22,7 +22,7 @@ from keryx.core.media import Attachment
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailAdapter, EmailSettings, read_servers
-from keryx.surfaces.gateway.email.mail_listener import Sleep
+from keryx.surfaces.gateway.email.event_receiver import Sleep
 from keryx.testing.wire import WireFake
 
 ADDRESS = "keryx@hub.test"

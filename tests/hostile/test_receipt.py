@@ -15,7 +15,7 @@ from keryx.surfaces.gateway import webhook
 from keryx.surfaces.gateway.matrix import messages
 from keryx.surfaces.gateway.matrix.event_types import MatrixContent, parse_content, parse_event
 from keryx.surfaces.gateway.matrix.messages import MatrixAccount, MatrixRoom, RelatedEvents
-from keryx.surfaces.gateway.telegram.update_parser import BotIdentity, TelegramUpdate, parse_update
+from keryx.surfaces.gateway.telegram.event_parser import BotIdentity, TelegramUpdate, parse_update
 from keryx.surfaces.gateway.webhook import WebhookMessage
 
 BOT = BotIdentity(id=42, username="keryx_bot", commands=frozenset({"new"}))

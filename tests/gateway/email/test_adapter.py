@@ -24,8 +24,8 @@ from keryx.core.messages import Text
 from keryx.core.ports.adapter import InboundMessage, LinkState, OutgoingPart
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailAdapter, make
-from keryx.surfaces.gateway.email.mail_listener import begin_again, choose_position, parse_position
-from keryx.surfaces.gateway.email.mail_parser import ReplyDetails, hash_thread
+from keryx.surfaces.gateway.email.event_parser import ReplyDetails, hash_thread
+from keryx.surfaces.gateway.email.event_receiver import begin_again, choose_position, parse_position
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
 

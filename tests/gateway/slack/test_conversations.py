@@ -18,7 +18,7 @@ from keryx.engine.units import place
 from keryx.store import sessions, turns
 from keryx.store.db import Database, Transaction
 from keryx.surfaces.gateway.slack import SlackAdapter, SlackSettings
-from keryx.surfaces.gateway.slack.post_sender import STATUS
+from keryx.surfaces.gateway.slack.message_sender import STATUS
 from keryx.surfaces.gateway.slack.web_api import FixedToken
 from keryx.testing import FakeClock, ScriptedAgent
 from keryx.testing.fakes import ScriptStep

@@ -14,13 +14,13 @@ from keryx.core.ports.adapter import OutgoingPart
 from keryx.core.text import replace_unwritable, to_single_line, truncate
 from keryx.markdown import email_html
 from keryx.markdown.email_html import MailMarkup
-from keryx.surfaces.gateway.email.mail_headers import HOP_HEADER, MailPerson
-from keryx.surfaces.gateway.email.mail_parser import (
+from keryx.surfaces.gateway.email.event_parser import (
     ReplyDetails,
     hash_thread,
     strip_reply_prefix,
     trim_references,
 )
+from keryx.surfaces.gateway.email.mail_headers import HOP_HEADER, MailPerson
 
 _MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,250}>")
 _LONGEST_SUBJECT = 250

@@ -10,10 +10,10 @@ from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailSettings, read_servers
 from keryx.surfaces.gateway.email.authentication import find_server
+from keryx.surfaces.gateway.email.event_parser import PLATFORM
 from keryx.surfaces.gateway.email.imap_client import ImapConnection, ImapRefused
 from keryx.surfaces.gateway.email.mail_headers import MAX_HEADER_BYTES, clean_address, parse_header
-from keryx.surfaces.gateway.email.mail_parser import PLATFORM
-from keryx.surfaces.gateway.email.mail_sender import MailServers
+from keryx.surfaces.gateway.email.message_sender import MailServers
 from keryx.surfaces.gateway.email.smtp_client import SmtpConnection, SmtpReply
 
 _INTRO = """\

@@ -33,12 +33,12 @@ from keryx.core.ports.adapter import (
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
-from keryx.surfaces.gateway.slack import post_sender
+from keryx.surfaces.gateway.slack import message_sender
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_parser import IDS, PLATFORM
+from keryx.surfaces.gateway.slack.event_receiver import RECEIVERS, SlackReceiver, WorkspaceUnknown
+from keryx.surfaces.gateway.slack.message_sender import SlackSender
 from keryx.surfaces.gateway.slack.payloads import EventCallback, SlackIdentity
-from keryx.surfaces.gateway.slack.post_sender import SlackSender
-from keryx.surfaces.gateway.slack.receiver import RECEIVERS, SlackReceiver, WorkspaceUnknown
 from keryx.surfaces.gateway.slack.socket_mode import COMMAND_RESPONSE, Sleep, SocketMode
 from keryx.surfaces.gateway.slack.token_file import RotatedToken
 from keryx.surfaces.gateway.slack.web_api import (
@@ -218,9 +218,9 @@ class SlackAdapter:
             reactions=True,
             attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
             buttons=True,
-            button_label=post_sender.MAX_LABEL_LENGTH,
-            limit=post_sender.LIMIT.size,
-            unit=post_sender.LIMIT.unit,
+            button_label=message_sender.MAX_LABEL_LENGTH,
+            limit=message_sender.LIMIT.size,
+            unit=message_sender.LIMIT.unit,
             chat_interval=timedelta(seconds=1 / settings.per_chat) if settings.per_chat else timedelta(0),
             ids=IDS,
             notes=_NOTES,
@@ -264,7 +264,7 @@ class SlackAdapter:
         await self._sender.react(target)
 
     def parts(self, text: str) -> Sequence[RenderedPart]:
-        return post_sender.render_parts(text)
+        return message_sender.render_parts(text)
 
     async def send(self, part: OutgoingPart) -> str:
         return await self._sender.send(part)

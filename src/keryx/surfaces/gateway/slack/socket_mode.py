@@ -11,8 +11,8 @@ import msgspec
 from keryx.core.errors import Forbidden, KeryxError, Unavailable
 from keryx.core.ports.adapter import AdapterContext, LinkState
 from keryx.surfaces.gateway import websocket
+from keryx.surfaces.gateway.slack.event_receiver import SlackReceiver, WorkspaceUnknown
 from keryx.surfaces.gateway.slack.payloads import EnvelopePayload
-from keryx.surfaces.gateway.slack.receiver import SlackReceiver, WorkspaceUnknown
 from keryx.surfaces.gateway.slack.web_api import (
     SlackApi,
     SlackApiError,

@@ -33,7 +33,7 @@ from keryx.core.source import Source
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
-from keryx.surfaces.gateway.telegram import sender
+from keryx.surfaces.gateway.telegram import message_sender
 from keryx.surfaces.gateway.telegram.bot_api import (
     BAD_TOKEN,
     DEFAULT_URL,
@@ -47,9 +47,9 @@ from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramNoResponse,
     TelegramUnreachable,
 )
-from keryx.surfaces.gateway.telegram.types import UPDATE_KINDS, TelegramUser
-from keryx.surfaces.gateway.telegram.update_parser import IDS, PLATFORM, ROLES, BotIdentity, parse_roles
-from keryx.surfaces.gateway.telegram.updates import UpdateReceiver
+from keryx.surfaces.gateway.telegram.event_parser import IDS, PLATFORM, ROLES, BotIdentity, parse_roles
+from keryx.surfaces.gateway.telegram.event_receiver import UpdateReceiver
+from keryx.surfaces.gateway.telegram.payloads import UPDATE_KINDS, TelegramUser
 
 TOKEN_PATTERN = re.compile(r"(\d{1,20}):[\w-]{3,200}\Z", re.ASCII)
 _SECRET_PATTERN = re.compile(r"[\w-]{1,256}\Z", re.ASCII)
@@ -149,7 +149,7 @@ class TelegramAdapter:
             streaming=Streaming.EDIT,
             attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
             buttons=True,
-            limit=sender.LIMIT.size,
+            limit=message_sender.LIMIT.size,
             unit=LengthUnit.UTF16,
             chat_interval=_to_interval(settings.per_chat),
             account_interval=_to_interval(settings.per_second),
@@ -184,14 +184,14 @@ class TelegramAdapter:
             await self._api.close()
 
     async def typing(self, target: Target) -> None:
-        await sender.send_typing(self._api, target)
+        await message_sender.send_typing(self._api, target)
 
     def parts(self, text: str) -> Sequence[RenderedPart]:
-        return sender.render_parts(text)
+        return message_sender.render_parts(text)
 
     async def send(self, part: OutgoingPart) -> str:
         try:
-            return await sender.send(self._api, part)
+            return await message_sender.send(self._api, part)
         except Throttled as exc:
             raise self._flood_detector.classify(exc, part.target.chat) from None
 
@@ -207,7 +207,7 @@ class TelegramAdapter:
         return Attachment(name=file.name, mime=file.mime, body=body)
 
     async def remove(self, target: Target, message: str) -> None:
-        await sender.remove(self._api, target, message)
+        await message_sender.remove(self._api, target, message)
 
     async def roles(self, source: Source) -> Sequence[str]:
         """Return the roles in a group or channel. Who writes as the chat itself is an administrator."""

@@ -15,7 +15,7 @@ from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramNoResponse,
     TelegramUnreachable,
 )
-from keryx.surfaces.gateway.telegram.update_parser import PLATFORM
+from keryx.surfaces.gateway.telegram.event_parser import PLATFORM
 
 _INTRO = """\
 Keryx needs a bot of its own:

@@ -37,6 +37,15 @@ from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.whatsapp import message_sender
+from keryx.surfaces.gateway.whatsapp.event_parser import (
+    AGENT_IDS,
+    CLOUD_IDS,
+    PLATFORM,
+    ParsedPayload,
+    WhatsAppIdentity,
+    parse_payload,
+    parse_reference,
+)
 from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver
 from keryx.surfaces.gateway.whatsapp.graph_api import (
     AGENT_URL,
@@ -49,16 +58,7 @@ from keryx.surfaces.gateway.whatsapp.graph_api import (
     WhatsAppUnreachable,
 )
 from keryx.surfaces.gateway.whatsapp.message_sender import MessageRoute
-from keryx.surfaces.gateway.whatsapp.payload_parser import (
-    AGENT_IDS,
-    CLOUD_IDS,
-    PLATFORM,
-    ParsedPayload,
-    WhatsAppIdentity,
-    parse_payload,
-    parse_reference,
-)
-from keryx.surfaces.gateway.whatsapp.payload_types import WhatsAppPayload
+from keryx.surfaces.gateway.whatsapp.payloads import WhatsAppPayload
 
 log = logging.getLogger(__name__)
 BAD_TOKEN = "WhatsApp refuses the access token: make a permanent one for a system user and run `keryx gateway setup whatsapp`"

@@ -11,7 +11,7 @@ import msgspec
 from keryx.core.errors import Invalid, SendError
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, InboundFailure, InboundMessage
 from keryx.core.source import Source
-from keryx.surfaces.gateway.whatsapp.payload_parser import ParsedEvent, ParsedPayload
+from keryx.surfaces.gateway.whatsapp.event_parser import ParsedEvent, ParsedPayload
 
 log = logging.getLogger(__name__)
 

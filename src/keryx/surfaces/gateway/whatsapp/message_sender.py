@@ -14,19 +14,19 @@ from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
 from keryx.markdown import whatsapp_markup
 from keryx.markdown.split import LengthLimit
+from keryx.surfaces.gateway.whatsapp.event_parser import (
+    BSUID_PATTERN,
+    HOLD_CODES,
+    PLATFORM,
+    format_callback,
+    is_person,
+)
 from keryx.surfaces.gateway.whatsapp.graph_api import (
     WhatsAppApi,
     WhatsAppApiError,
     WhatsAppNoResponse,
     WhatsAppUnreachable,
     read_id,
-)
-from keryx.surfaces.gateway.whatsapp.payload_parser import (
-    BSUID_PATTERN,
-    HOLD_CODES,
-    PLATFORM,
-    format_callback,
-    is_person,
 )
 
 # Leaves room for the mark of a repetition.

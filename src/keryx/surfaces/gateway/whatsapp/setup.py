@@ -14,6 +14,7 @@ from keryx.surfaces.gateway.whatsapp import (
     check_number,
     check_url,
 )
+from keryx.surfaces.gateway.whatsapp.event_parser import PLATFORM
 from keryx.surfaces.gateway.whatsapp.graph_api import (
     AGENT_URL,
     CLOUD_URL,
@@ -22,7 +23,6 @@ from keryx.surfaces.gateway.whatsapp.graph_api import (
     WhatsAppNoResponse,
     WhatsAppUnreachable,
 )
-from keryx.surfaces.gateway.whatsapp.payload_parser import PLATFORM
 
 _INTRO = """\
 WhatsApp has two ways in. Choose `agent` for an agent of your own that only you can write to: it needs no public address.

@@ -16,7 +16,7 @@ from keryx.core.ports.adapter import (
     InboundReaction,
 )
 from keryx.core.source import ChatType
-from keryx.surfaces.gateway.whatsapp.payload_parser import (
+from keryx.surfaces.gateway.whatsapp.event_parser import (
     AGENT_IDS,
     CLOUD_IDS,
     ParsedEvent,
@@ -25,7 +25,7 @@ from keryx.surfaces.gateway.whatsapp.payload_parser import (
     parse_payload,
     parse_reference,
 )
-from keryx.surfaces.gateway.whatsapp.payload_types import WhatsAppPayload
+from keryx.surfaces.gateway.whatsapp.payloads import WhatsAppPayload
 
 NUMBER, DISPLAY = "106540352242922", "15550783881"
 ME = WhatsAppIdentity(account=NUMBER, number=NUMBER)

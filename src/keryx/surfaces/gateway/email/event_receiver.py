@@ -13,12 +13,12 @@ from keryx.core.durations import Backoff
 from keryx.core.errors import Invalid
 from keryx.core.messages import Part
 from keryx.core.ports.adapter import AdapterContext, LinkState
-from keryx.surfaces.gateway.email import mail_parser
+from keryx.surfaces.gateway.email import event_parser
+from keryx.surfaces.gateway.email.event_parser import MailAccount, MailSummary, ParsedMail
 from keryx.surfaces.gateway.email.imap_client import FetchedMail, ImapConnection, ImapRefused, format_date
 from keryx.surfaces.gateway.email.mail_headers import MAX_HEADER_BYTES, parse_header
-from keryx.surfaces.gateway.email.mail_parser import MailAccount, MailSummary, ParsedMail
-from keryx.surfaces.gateway.email.mail_sender import MailServers
 from keryx.surfaces.gateway.email.mail_stream import MailServerUnavailable
+from keryx.surfaces.gateway.email.message_sender import MailServers
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class MailListener:
             return False
 
     async def _receive(self, imap: ImapConnection, mail: FetchedMail, behind: MailPosition) -> None:
-        summary = await asyncio.to_thread(mail_parser.read_summary, mail.body or b"", self._account)
+        summary = await asyncio.to_thread(event_parser.read_summary, mail.body or b"", self._account)
         if summary.reason or summary.author is None:
             self._ignore(summary, summary.reason)
             return
@@ -251,12 +251,12 @@ class MailListener:
             log.info("a mail was deleted before it was read")
             return
         if not summary.event:
-            summary = replace(summary, event=await asyncio.to_thread(mail_parser.hash_mail, raw))
+            summary = replace(summary, event=await asyncio.to_thread(event_parser.hash_mail, raw))
         parsed = await asyncio.to_thread(
-            mail_parser.parse_content, raw, summary, self._account, truncated=mail.size > len(raw) >= limit
+            event_parser.parse_content, raw, summary, self._account, truncated=mail.size > len(raw) >= limit
         )
         files, notes = await self._store_files(parsed)
-        inbound = mail_parser.build_inbound(
+        inbound = event_parser.build_inbound(
             parsed,
             summary,
             self._account,
@@ -274,10 +274,10 @@ class MailListener:
             self._stored = behind
 
     async def _find_root(self, summary: MailSummary) -> str:
-        for name in mail_parser.list_own_threads(summary, self._account):
-            if root := await self._context.load_state(mail_parser.name_thread_scope(name)):
+        for name in event_parser.list_own_threads(summary, self._account):
+            if root := await self._context.load_state(event_parser.name_thread_scope(name)):
                 return root
-        return mail_parser.find_root(summary, self._account)
+        return event_parser.find_root(summary, self._account)
 
     async def _store_files(self, parsed: ParsedMail) -> tuple[tuple[Part, ...], Sequence[str]]:
         """Store the files of a mail. Return their parts, and a sentence for each file that is missing."""

@@ -9,9 +9,9 @@ import pytest
 
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import InboundMessage
-from keryx.surfaces.gateway.email import mail_parser
+from keryx.surfaces.gateway.email import event_parser
+from keryx.surfaces.gateway.email.event_parser import MailAccount, MailSummary, ParsedMail, ReplyDetails
 from keryx.surfaces.gateway.email.mail_headers import decode_bytes, decode_words
-from keryx.surfaces.gateway.email.mail_parser import MailAccount, MailSummary, ParsedMail, ReplyDetails
 from keryx.surfaces.gateway.email.mime_parts import MAX_TEXT_CHARS
 
 ACCOUNT = MailAccount(address="keryx@hub.test", trusted=frozenset({"mx.hub.test"}))
@@ -33,17 +33,17 @@ def mail(
 
 def read(raw: bytes) -> MailSummary:
     head, separator, _ = raw.partition(b"\r\n\r\n")
-    return mail_parser.read_summary(head + separator, ACCOUNT)
+    return event_parser.read_summary(head + separator, ACCOUNT)
 
 
 def parse(raw: bytes) -> ParsedMail:
-    return mail_parser.parse_content(raw, read(raw), ACCOUNT, truncated=False)
+    return event_parser.parse_content(raw, read(raw), ACCOUNT, truncated=False)
 
 
 def build(raw: bytes) -> InboundMessage:
     summary = read(raw)
-    return mail_parser.build_inbound(
-        parse(raw), summary, ACCOUNT, root=mail_parser.find_root(summary, ACCOUNT), at=AT, files=(), notes=(), cursor="1.1.0.0"
+    return event_parser.build_inbound(
+        parse(raw), summary, ACCOUNT, root=event_parser.find_root(summary, ACCOUNT), at=AT, files=(), notes=(), cursor="1.1.0.0"
     )  # fmt: skip
 
 
@@ -78,22 +78,22 @@ def test_a_mail_is_a_message_of_its_author_in_a_thread_of_its_own() -> None:
     ],
 )
 def test_a_thread_is_named_by_its_first_mail(header: str, root: str) -> None:
-    assert mail_parser.find_root(read(mail(header=header)), ACCOUNT) == root
+    assert event_parser.find_root(read(mail(header=header)), ACCOUNT) == root
 
 
 def test_an_answer_of_ours_names_the_thread_even_if_it_is_the_only_reference() -> None:
     summary = read(mail(header=f"In-Reply-To: {OWN}\r\n"))
-    assert mail_parser.list_own_threads(summary, ACCOUNT) == ["0123456789ab"]
+    assert event_parser.list_own_threads(summary, ACCOUNT) == ["0123456789ab"]
     foreign = OWN.replace("hub.test", "elsewhere.test")
-    assert mail_parser.list_own_threads(read(mail(header=f"References: {foreign}\r\n")), ACCOUNT) == []
+    assert event_parser.list_own_threads(read(mail(header=f"References: {foreign}\r\n")), ACCOUNT) == []
 
 
 def test_a_mail_without_an_id_is_known_by_its_content_wherever_it_is_stored() -> None:
     raw = mail().replace(b"Message-ID: <m1@people.test>\r\n", b"Date: Sun, 01 Mar 2026 12:00:00 +0000\r\n")
     assert read(raw).event == ""
     moved = b"Received: from elsewhere\r\n" + raw + b"\r\n"
-    assert mail_parser.hash_mail(raw) == mail_parser.hash_mail(moved)
-    assert mail_parser.hash_mail(raw) != mail_parser.hash_mail(raw.replace(b"Hello", b"Hullo"))
+    assert event_parser.hash_mail(raw) == event_parser.hash_mail(moved)
+    assert event_parser.hash_mail(raw) != event_parser.hash_mail(raw.replace(b"Hello", b"Hullo"))
 
 
 def test_two_authors_may_use_one_message_id() -> None:
@@ -133,13 +133,13 @@ def test_results_without_a_name_count_if_that_is_allowed() -> None:
     assert "authserv" in read(mail(checked=checked)).reason
     nameless = MailAccount(address="keryx@hub.test", trusted=frozenset({"-"}))
     head, _, _ = mail(checked=checked).partition(b"\r\n\r\n")
-    assert mail_parser.read_summary(head, nameless).reason == ""
+    assert event_parser.read_summary(head, nameless).reason == ""
     failed = head.replace(b"dmarc=pass", b"dmarc=fail")
-    assert "DMARC" in mail_parser.read_summary(failed, nameless).reason
+    assert "DMARC" in event_parser.read_summary(failed, nameless).reason
     named, _, _ = mail().partition(b"\r\n\r\n")
-    assert "mx.hub.test" in mail_parser.read_summary(named, nameless).reason
+    assert "mx.hub.test" in event_parser.read_summary(named, nameless).reason
     trusting = MailAccount(address="keryx@hub.test", trusted=frozenset({"*"}))
-    assert mail_parser.read_summary(failed, trusting).reason == ""
+    assert event_parser.read_summary(failed, trusting).reason == ""
 
 
 def test_a_result_below_the_topmost_one_counts_for_nothing() -> None:
@@ -357,12 +357,12 @@ def test_a_mail_that_was_fetched_in_part_names_the_file_that_is_cut() -> None:
         "Content-Type: text/plain\r\n\r\nlook", "Content-Disposition: attachment; filename=a.bin\r\n\r\nabc"
     )
     cut = raw[: raw.rindex(b"abc") + 2]
-    found = mail_parser.parse_content(cut, read(raw), ACCOUNT, truncated=True)
+    found = event_parser.parse_content(cut, read(raw), ACCOUNT, truncated=True)
     assert found.text == "look" and not found.files and "a.bin" in found.notes[0]
 
 
 def test_an_empty_mail_says_so() -> None:
-    assert parse(mail("")).text == mail_parser.EMPTY_MAIL
+    assert parse(mail("")).text == event_parser.EMPTY_MAIL
 
 
 def _nest(levels: int) -> bytes:

@@ -15,14 +15,14 @@ from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramNoResponse,
     TelegramUnreachable,
 )
-from keryx.surfaces.gateway.telegram.types import TelegramUpdate
-from keryx.surfaces.gateway.telegram.update_parser import (
+from keryx.surfaces.gateway.telegram.event_parser import (
     BotIdentity,
     ChatMigration,
     parse_callback,
     parse_reactions,
     parse_update,
 )
+from keryx.surfaces.gateway.telegram.payloads import TelegramUpdate
 
 log = logging.getLogger(__name__)
 

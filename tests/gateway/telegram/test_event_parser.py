@@ -12,12 +12,12 @@ from keryx.core.messages import Text, text_parts
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode
-from keryx.surfaces.gateway.telegram.types import TelegramUpdate
-from keryx.surfaces.gateway.telegram.update_parser import (
+from keryx.surfaces.gateway.telegram.event_parser import (
     BotIdentity,
     ChatMigration,
     parse_update,
 )
+from keryx.surfaces.gateway.telegram.payloads import TelegramUpdate
 
 ME = BotIdentity(id=42, username="keryx_bot", commands=frozenset({"new", "undo-reset", "start"}))
 ANN: dict[str, Any] = {"id": 7, "is_bot": False, "first_name": "Ann", "last_name": "Lee"}

@@ -23,7 +23,7 @@ from keryx.core.ports.adapter import (
     PlatformIds,
 )
 from keryx.core.source import ChatType, Source
-from keryx.surfaces.gateway.whatsapp.payload_types import (
+from keryx.surfaces.gateway.whatsapp.payloads import (
     StatusError,
     WhatsAppCard,
     WhatsAppChange,

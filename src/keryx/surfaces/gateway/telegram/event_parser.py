@@ -12,7 +12,7 @@ from keryx.core.messages import Parts, Text
 from keryx.core.ports.adapter import IdFormat, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
-from keryx.surfaces.gateway.telegram.types import (
+from keryx.surfaces.gateway.telegram.payloads import (
     CallbackQuery,
     MessageEntity,
     ReactionUpdate,

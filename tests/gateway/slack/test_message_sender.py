@@ -32,7 +32,7 @@ from keryx.core.questions import Button
 from keryx.surfaces.gateway.slack import (
     SlackStreaming,
 )
-from keryx.surfaces.gateway.slack.post_sender import STATUS
+from keryx.surfaces.gateway.slack.message_sender import STATUS
 from keryx.surfaces.gateway.slack.web_api import METHOD_BUDGETS, MethodBudget
 from keryx.testing.fault_injection import PlatformFaults
 
