@@ -107,7 +107,10 @@ def _build_option(setup: PlatformSetup, field: SetupField) -> tuple[Any, object]
 
 def _build_help(setup: PlatformSetup) -> str:
     start = f"keryx gateway setup {setup.platform}"
-    needed = [_format_example(field) for field in platform_setups.find_missing(setup, {})]
+    needed: list[str] = []
+    for field in platform_setups.find_missing(setup, {}):
+        value = field.name if field.secret else field.example or (field.choices or (field.name.upper(),))[0]
+        needed.append(f"--{_name_option(field).replace('_', '-')} {value}")
     examples = [start, *([_wrap_example(start, needed)] if needed else []), f"{start} --name work"]
     how = _HOW_IT_ENDS.format(title=setup.title)
     shown = textwrap.indent("\n".join(examples), "    ")
@@ -125,12 +128,6 @@ def _wrap_example(start: str, options: Sequence[str]) -> str:
             lines[-1] += " \\"
             lines.append(f"    {option}")
     return "\n".join(lines)
-
-
-def _format_example(field: SetupField) -> str:
-    option = f"--{_name_option(field).replace('_', '-')}"
-    value = field.name if field.secret else field.example or (field.choices or (field.name.upper(),))[0]
-    return f"{option} {value}"
 
 
 async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:

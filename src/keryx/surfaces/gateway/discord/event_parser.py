@@ -109,8 +109,10 @@ def parse_message(
     )
     source = msgspec.structs.replace(source, bot=message.author.bot or message.webhook_id is not None)
     opens = threads and addressed and not source.bot and source.chat_type is ChatType.GROUP
+    name = ""
     if opens:
         source = msgspec.structs.replace(source, chat_type=ChatType.THREAD, thread=message.id)
+        name = truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or "Conversation"
     inbound = InboundMessage(
         event=message.id,
         source=source,
@@ -122,10 +124,7 @@ def parse_message(
         quote=_build_quote(message, me, names),
         files=tuple(_describe_file(message, file) for file in message.all_attachments),
     )
-    return ParsedDiscordMessage(
-        inbound=inbound,
-        opens_thread=_name_thread(text) if opens else "",
-    )
+    return ParsedDiscordMessage(inbound=inbound, opens_thread=name)
 
 
 def parse_edit(
@@ -336,10 +335,6 @@ def _is_addressed(message: DiscordMessage, place: ChannelPlace, me: DiscordIdent
         or (place.channel.is_thread and place.channel.owner_id == me.id)
         or (command is not None and command[1].lower() in me.commands)
     )
-
-
-def _name_thread(text: str) -> str:
-    return truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or "Conversation"
 
 
 def _build_source(
