@@ -169,8 +169,8 @@ async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
 def _collect_answers(
     setup: PlatformSetup, label: str, given: Mapping[str, Any], terminal: "SetupTerminal"
 ) -> dict[str, str]:
-    """Return the answers of the options and the variables, then of the person. Raise `Invalid` if one is missing and
-    nobody can be asked."""
+    """Return the answers from the options and the variables, then from the person. Raise `Invalid` if one is missing and
+    the terminal is not interactive."""
     answers: dict[str, str] = {}
     for field in setup.fields:
         value = given[_name_option(field)]
@@ -283,5 +283,5 @@ def _read_secret_file(path: Path) -> str:
 
 
 def _lower_first(text: str) -> str:
-    """Return a label as it stands within a sentence, with words like API unchanged."""
+    """Return a label for use within a sentence; words like API keep their capitals."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -135,8 +135,8 @@ def parse_edit(
     *,
     threads: bool = False,
 ) -> ParsedDiscordMessage | None:
-    """Return the new text of a message that a person has edited. Discord also announces messages whose links it has looked up;
-    those are no edits."""
+    """Return the new text of a message that a person has edited. Discord also sends an update when it has looked up the links
+    of a message; that is not an edit."""
     if message.edited_timestamp is None:
         return None
     parsed = parse_message(message, place, me, names, threads=threads)
@@ -239,7 +239,7 @@ def parse_reply_token(token: str) -> tuple[str, str]:
 
 
 def list_names(message: DiscordMessage) -> Iterable[tuple[str, str]]:
-    """Return the names and ids of the author and of everybody who is mentioned."""
+    """Return the names and ids of the author and of all mentioned people."""
     nick = message.member.nick if message.member else None
     if not message.author.bot:
         yield nick or message.author.name, message.author.id

@@ -119,7 +119,7 @@ class SlackSender:
         self._me: SlackIdentity | None = None
         # What each open stream of this process shows, by channel and ts; `None` if that is not known.
         self._streams: OrderedDict[tuple[str, str], str | None] = OrderedDict()
-        # Messages that are no streams.
+        # Messages that are not streams.
         self._posts: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._unstreamable: set[str] = set()
 
@@ -363,7 +363,7 @@ class SlackSender:
         raise AssertionError("the last body is tried")
 
     async def _send_file(self, part: OutgoingPart, attachment: Attachment) -> str:
-        """Upload a file, and post a message that shows it. The upload alone is seen by nobody, so it may be repeated."""
+        """Upload a file, and post a message that shows it. The upload alone is not visible, so it may be repeated."""
         try:
             link = await self._upload(attachment)
         except SlackNoResponse as exc:
