@@ -8,6 +8,7 @@ _PREFIX = "keryx_"
 # Further label values of one metric are counted as `OTHER`, so that nobody can make it grow.
 MAX_SERIES = 200
 _MAX_LABEL_LENGTH = 80
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 OTHER = "other"
 Labels = tuple[str, ...]
 
@@ -43,7 +44,7 @@ class Metric:
 
     def _format_line(self, suffix: str, labels: Labels, value: float, *extra: tuple[str, str]) -> str:
         pairs = [*zip(self.labels, labels, strict=True), *extra]
-        tags = ",".join(f'{name}="{_escape(text)}"' for name, text in pairs)
+        tags = ",".join(f'{name}="{text.translate(_ESCAPES)}"' for name, text in pairs)
         number = int(value) if value == int(value) else round(value, 6)
         return f"{self.name}{suffix}{{{tags}}} {number}" if tags else f"{self.name}{suffix} {number}"
 
@@ -143,10 +144,6 @@ def _bound(labels: Labels, known: int) -> Labels:
     if known >= MAX_SERIES:
         return (OTHER,) * len(labels)
     return tuple(text[:_MAX_LABEL_LENGTH] for text in labels)
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

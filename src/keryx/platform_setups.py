@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from keryx import settings_file
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
@@ -181,17 +181,13 @@ def write(home: Path, label: str, outcome: SetupOutcome, allow: Sequence[str] = 
         label: {**outcome.settings, **{name: f"file:{path}" for name, path in paths.items()}}
     }
     access = f"access.{label}"
-    known = _list_allowed(settings_file.read_table(home, access))
+    allowed: object = settings_file.read_table(home, access).get(ALLOW, [])
+    known = [str(person) for person in cast(list[object], allowed)] if isinstance(allowed, list) else []
     people = tuple(dict.fromkeys((*outcome.allow, *allow)))
     if added := [person for person in people if person not in known]:
         tables[access] = {ALLOW: [*known, *added]}
     secrets = {file: outcome.secrets[name] for name, file in files.items()}
     return WrittenSetup(settings_file.write(home, tables, secrets), paths, people)
-
-
-def _list_allowed(rule: Mapping[str, Any]) -> list[str]:
-    allowed: object = rule.get(ALLOW, [])
-    return [str(person) for person in cast(list[object], allowed)] if isinstance(allowed, list) else []
 
 
 def _find_entry(platform: str) -> EntryPoint:

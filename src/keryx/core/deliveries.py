@@ -66,7 +66,8 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, reply_context=None)
 
     def __str__(self) -> str:
-        return ":".join(_escape_part(p) for p in (self.platform, self.chat, self.thread) if p)
+        parts = [part for part in (self.platform, self.chat, self.thread) if part]
+        return ":".join(p.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for p in parts)
 
 
 class Home(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,10 +201,6 @@ def _parse_target(item: str, origin: Target | None) -> Target:
         raise Invalid(Phrase("target.malformed", target=repr(item[:80])))
     chat, _, thread = rest.partition(":")
     return Target(platform.lower(), account, unquote(chat), unquote(thread))
-
-
-def _escape_part(part: str) -> str:
-    return part.replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
 
 
 class PreviewState(StrEnum):

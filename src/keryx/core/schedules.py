@@ -215,11 +215,6 @@ def _parse_clock_time(found: re.Match[str]) -> time:
         raise Invalid(Phrase("schedule.no_time", text=repr(found[0][:80]))) from exc
 
 
-def _find_weekday(name: str) -> int:
-    """Return the number of a weekday, 0 for Monday."""
-    return next(n for n, day in enumerate(_WEEKDAYS) if day.startswith(name[:3].lower()))
-
-
 def _build_cron(found: re.Match[str]) -> str:
     at, days = _parse_clock_time(found), found["days"].lower()
     chosen = {"day": "*", "weekday": "mon-fri"}.get(days, days[:3])
@@ -233,7 +228,8 @@ def _find_named_time(found: re.Match[str], zone: str, now: datetime) -> datetime
     at = _parse_clock_time(found)
     ahead, step = 0, timedelta(0)
     if found["weekday"]:
-        ahead, step = (_find_weekday(found["weekday"]) - today.weekday()) % 7, 7 * _DAY
+        weekday = next(n for n, day in enumerate(_WEEKDAYS) if day.startswith(found["weekday"][:3].lower()))
+        ahead, step = (weekday - today.weekday()) % 7, 7 * _DAY
         if not ahead and (found["which"] or "").lower() == "next":
             ahead = 7
     elif not found["day"]:

@@ -21,7 +21,8 @@ _INDENT_PATTERN = re.compile(r"^[ \t]+", re.MULTILINE)
 def render_parts(markdown: str, limit: LengthLimit) -> list[str]:
     """Return the parts in order; none if the text shows nothing. While a text grows within the limit, each version begins
     with the one before, so that a stream can show it."""
-    text = _BROADCAST_PATTERN.sub(_name_group, clean_text(markdown)).lstrip("\n").rstrip()
+    text = _BROADCAST_PATTERN.sub(lambda found: f"@{found[2] or found[1]}", clean_text(markdown))
+    text = text.lstrip("\n").rstrip()
     if limit.fill_ratio(text) <= 1:
         return [text] if has_visible_text(text) else []
     return [part for part in split_document(parse(text), render, limit.fill_ratio) if has_visible_text(part)]
@@ -35,10 +36,6 @@ def render(document: tree.DocumentNode) -> str:
 def escape_mrkdwn(text: str) -> str:
     """Return a text without mentions and links, for fields that take Slack's own markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _name_group(found: re.Match[str]) -> str:
-    return f"@{found[2] or found[1]}"
 
 
 def _write_blocks(blocks: Iterable[tree.Block]) -> list[str]:
@@ -105,11 +102,7 @@ def _write_table(table: tree.TableNode) -> list[str]:
 def _write_text(children: Iterable[tree.Inline]) -> str:
     """Return inline markup. What begins a line like a block is escaped."""
     text = _INDENT_PATTERN.sub("", _write_inlines(children)).removesuffix("\n")
-    return _LINE_START_PATTERN.sub(_escape_line_start, text)
-
-
-def _escape_line_start(found: re.Match[str]) -> str:
-    return f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}"
+    return _LINE_START_PATTERN.sub(lambda m: f"\\{m[1]}" if m[1] else f"{m[2]}\\{m[3]}", text)
 
 
 def _write_inlines(children: Iterable[tree.Inline]) -> str:

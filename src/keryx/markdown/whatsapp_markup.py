@@ -111,7 +111,8 @@ def _render_lines(children: Iterable[tree.Inline]) -> list[str]:
         lines.extend([replace(run, text=text)] for text in rest)
     if len(lines) > 1 and not any(run.text for run in lines[-1]):
         lines.pop()
-    return [_escape_line(_write_styles(line, _STYLES, before="", after="")) for line in lines]
+    written = [_write_styles(line, _STYLES, before="", after="") for line in lines]
+    return [ESCAPE + line if _LINE_MARK.match(line) else line for line in written]
 
 
 def _collect_runs(children: Iterable[tree.Inline], styles: frozenset[str]) -> list[_StyledRun]:
@@ -123,7 +124,9 @@ def _collect_runs(children: Iterable[tree.Inline], styles: frozenset[str]) -> li
             case tree.BreakNode():
                 runs.append(_StyledRun("\n", styles))
             case tree.CodeNode():
-                runs.append(_build_code(node.text, styles))
+                # Code is plain text if it has a mark in it or none fits around it.
+                raw = bool(node.text.strip()) and "`" not in node.text and "\n" not in node.text
+                runs.append(_StyledRun(f"`{node.text}`" if raw else node.text, styles, raw=raw))
             case tree.BoldNode():
                 runs += _collect_runs(node.children, styles | {_BOLD})
             case tree.ItalicNode():
@@ -135,13 +138,6 @@ def _collect_runs(children: Iterable[tree.Inline], styles: frozenset[str]) -> li
             case _:
                 assert_never(node)
     return runs
-
-
-def _build_code(text: str, styles: frozenset[str]) -> _StyledRun:
-    """Return code between marks, or as plain text if it has a mark in it or none fits around it."""
-    if not text.strip() or "`" in text or "\n" in text:
-        return _StyledRun(text, styles)
-    return _StyledRun(f"`{text}`", styles, raw=True)
 
 
 def _collect_link(node: tree.LinkNode | tree.ImageNode, styles: frozenset[str]) -> list[_StyledRun]:
@@ -183,7 +179,3 @@ def _wrap(body: str, mark: str, before: str, after: str) -> str:
     if (not head and before.isalnum()) or (not tail and after.isalnum()):
         return body
     return f"{head}{mark}{core}{mark}{tail}"
-
-
-def _escape_line(line: str) -> str:
-    return ESCAPE + line if _LINE_MARK.match(line) else line

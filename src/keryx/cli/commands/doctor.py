@@ -7,7 +7,7 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib.metadata import version as installed
@@ -116,7 +116,10 @@ async def examine() -> list[Finding]:
         chosen = keryx_config.read()
     except Invalid as exc:
         return [*found, _problem("settings", str(exc), "`keryx config` shows what is written")]
-    found += _check_variables(os.environ)
+    unknown = keryx_config.find_unknown_variables(os.environ)
+    found += [_warning("settings", text, "it changes nothing: correct or remove it") for text in unknown]
+    if not unknown:
+        found.append(_ok("settings", "all settings are known"))
     incomplete = list(_check_setups(chosen))
     found += incomplete
     try:
@@ -129,14 +132,6 @@ async def examine() -> list[Finding]:
     if not any(f.level is Level.PROBLEM for f in home) and not _store_missing(chosen):
         home += _check_port(chosen)
     return [*found, *home, *await _check_store(chosen)]
-
-
-def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
-    unknown = keryx_config.find_unknown_variables(environ)
-    for text in unknown:
-        yield _warning("settings", text, "it changes nothing: correct or remove it")
-    if not unknown:
-        yield _ok("settings", "all settings are known")
 
 
 def _check_setups(chosen: Settings) -> Iterator[Finding]:

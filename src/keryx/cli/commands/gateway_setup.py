@@ -107,7 +107,10 @@ def _build_option(setup: PlatformSetup, field: SetupField) -> tuple[Any, object]
 
 def _build_help(setup: PlatformSetup) -> str:
     start = f"keryx gateway setup {setup.platform}"
-    needed = [_format_example(field) for field in platform_setups.find_missing(setup, {})]
+    needed: list[str] = []
+    for field in platform_setups.find_missing(setup, {}):
+        value = field.name if field.secret else field.example or (field.choices or (field.name.upper(),))[0]
+        needed.append(f"--{_name_option(field).replace('_', '-')} {value}")
     examples = [start, *([_wrap_example(start, needed)] if needed else []), f"{start} --name work"]
     how = _HOW_IT_ENDS.format(title=setup.title)
     shown = textwrap.indent("\n".join(examples), "    ")
@@ -125,12 +128,6 @@ def _wrap_example(start: str, options: Sequence[str]) -> str:
             lines[-1] += " \\"
             lines.append(f"    {option}")
     return "\n".join(lines)
-
-
-def _format_example(field: SetupField) -> str:
-    option = f"--{_name_option(field).replace('_', '-')}"
-    value = field.name if field.secret else field.example or (field.choices or (field.name.upper(),))[0]
-    return f"{option} {value}"
 
 
 async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
@@ -172,8 +169,8 @@ async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
 def _collect_answers(
     setup: PlatformSetup, label: str, given: Mapping[str, Any], terminal: "SetupTerminal"
 ) -> dict[str, str]:
-    """Return the answers of the options and the variables, then of the person. Raise `Invalid` if one is missing and
-    nobody can be asked."""
+    """Return the answers from the options and the variables, then from the person. Raise `Invalid` if one is missing and
+    the terminal is not interactive."""
     answers: dict[str, str] = {}
     for field in setup.fields:
         value = given[_name_option(field)]
@@ -286,5 +283,5 @@ def _read_secret_file(path: Path) -> str:
 
 
 def _lower_first(text: str) -> str:
-    """Return a label as it stands within a sentence, with words like API unchanged."""
+    """Return a label for use within a sentence; words like API keep their capitals."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -49,7 +49,12 @@ class ChatCompleter(Completer):
             for completion in self._paths.get_completions(Document(typed), complete_event):
                 yield completion
         else:
-            for value in _match(await self._list_values(name[1:]), typed)[:_MAX_VALUES]:
+            wanted = typed.strip().casefold()
+            values = await self._list_values(name[1:])
+            found = [value for value in values if wanted in value.text.casefold() and value.text != typed]
+            # Values that begin with what was typed come before those that contain it.
+            found.sort(key=lambda value: not value.text.casefold().startswith(wanted))
+            for value in found[:_MAX_VALUES]:
                 yield Completion(value.text, start_position=-len(typed), display_meta=value.about)
 
     def _complete_name(self, typed: str) -> Iterable[Completion]:
@@ -60,10 +65,3 @@ class ChatCompleter(Completer):
             for name, about in known.items()
             if name.startswith(typed[1:])
         )
-
-
-def _match(values: Sequence[CommandValue], typed: str) -> list[CommandValue]:
-    """Return the values that begin with what was typed, then those that contain it."""
-    wanted = typed.strip().casefold()
-    found = [value for value in values if wanted in value.text.casefold() and value.text != typed]
-    return sorted(found, key=lambda value: not value.text.casefold().startswith(wanted))

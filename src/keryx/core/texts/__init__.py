@@ -144,12 +144,9 @@ def _check_change(key: str, template: Any) -> None:
         raise Invalid(f"texts.{key}: {exc}; write {{{{ and }}}} for braces") from exc
     for field in sorted(fields - list_fields(known)):
         near = get_close_matches(field, list_fields(known), n=1)
-        hint = f"did you mean {{{near[0]}}}?" if near else f"it has {_name_fields(known)}"
+        names = ", ".join(f"{{{name}}}" for name in sorted(list_fields(known))) or "none"
+        hint = f"did you mean {{{near[0]}}}?" if near else f"it has {names}"
         raise Invalid(f"texts.{key}: this text has no field {{{field}}}; {hint}")
-
-
-def _name_fields(template: str) -> str:
-    return ", ".join(f"{{{name}}}" for name in sorted(list_fields(template))) or "none"
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Files that are fetched after their message is stored: placeholders, the claim of what to fetch, and its outcome. The turn of the message waits."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 import msgspec
@@ -8,8 +8,8 @@ import msgspec
 from keryx.core.deliveries import Target
 from keryx.core.errors import NotFound
 from keryx.core.ids import TurnId, WorkerId
-from keryx.core.media import Media, RemoteFile, clean_name
-from keryx.core.messages import Message, Part, Parts, Text
+from keryx.core.media import Media, clean_name
+from keryx.core.messages import Message, Part, Text
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.texts import Phrase
 from keryx.core.turns import TurnState
@@ -34,7 +34,9 @@ def begin(tx: Transaction, inbound: InboundMessage, receipt: Receipt) -> None:
     if not inbound.files or receipt.session is None or receipt.seq is None or receipt.turn is None:
         return
     stored = messages.get(tx, receipt.session, receipt.seq)
-    first = _find_placeholders(stored.parts, inbound.files)
+    named = tuple(Text(file.placeholder) for file in inbound.files)
+    # A message without placeholders, such as that of a command, gets its files at its end.
+    first = len(stored.parts) - (len(named) if stored.parts[-len(named) :] == named else 0)
     downloads.remove_for_message(tx, stored.session, stored.seq)
     downloads.add(
         tx,
@@ -47,12 +49,6 @@ def begin(tx: Transaction, inbound: InboundMessage, receipt: Receipt) -> None:
         first=first,
     )
     turns.wait_for_files(tx, receipt.turn)
-
-
-def _find_placeholders(parts: Parts, files: Sequence[RemoteFile]) -> int:
-    """Return the place of the first placeholder. A message without them, such as that of a command, gets its files at its end."""
-    named = tuple(Text(file.placeholder) for file in files)
-    return len(parts) - len(named) if parts[-len(named) :] == named else len(parts)
 
 
 def claim(
@@ -109,16 +105,14 @@ def _settle(tx: Transaction, download: Download, part: Part) -> None:
         message = messages.get(tx, download.session, download.seq)
     except NotFound:
         return
-    messages.replace_parts(tx, message, _insert(message.parts, part, download))
-    _resume_turn(tx, download.turn)
-
-
-def _insert(parts: Parts, part: Part, download: Download) -> Parts:
-    """Return the parts of a message with a file in its place, or at the end if the message was changed meanwhile."""
-    place = download.part
+    parts, place = message.parts, download.part
     if place < len(parts) and parts[place] == Text(download.file.placeholder):
-        return (*parts[:place], part, *parts[place + 1 :])
-    return (*parts, part)
+        parts = (*parts[:place], part, *parts[place + 1 :])
+    else:
+        # The message was changed meanwhile.
+        parts = (*parts, part)
+    messages.replace_parts(tx, message, parts)
+    _resume_turn(tx, download.turn)
 
 
 def _resume_turn(tx: Transaction, id_: TurnId) -> None:

@@ -171,9 +171,9 @@ def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, p
     job = jobs.find_for_turn(tx, delivery.session, delivery.turn)
     if job is None or delivery.target.key not in {target.key for target in job.targets}:
         return
-    why = f"{delivery.target}: {reason}"
+    why, to = f"{delivery.target}: {reason}", policy.jobs.fallback
     try:
-        fallback = _resolve_fallback(tx, job, policy)
+        fallback = targets.resolve(tx, to, profile=job.profile, accounts=policy.reach or None) if to else []
     except Invalid as exc:
         fallback, why = [], f"{why}; jobs.fallback: {exc}"
     if job.state is JobState.ACTIVE:
@@ -182,11 +182,6 @@ def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, p
     for target in fallback:
         if target.key != delivery.target.key:
             deliveries.enqueue(tx, target, text, of=delivery, media=delivery.media)
-
-
-def _resolve_fallback(tx: Transaction, job: Job, policy: Policy) -> list[Target]:
-    to = policy.jobs.fallback
-    return targets.resolve(tx, to, profile=job.profile, accounts=policy.reach or None) if to else []
 
 
 def _check_not_done(job: Job) -> None:

@@ -139,6 +139,8 @@ def read_gauges(tx: Transaction) -> StoreGauges:
         unsent |= _count_by(
             tx, f"select state, count(*) from deliveries where state in ({states}) group by state", {}
         )
+    row = tx.row("select min(ready_at) from turns where state = 'queued' and ready_at is not null")
+    since = maybe_moment(row[0]) if row else None
     return StoreGauges(
         sessions=_read_count(tx, "select count(*) from sessions where deleted_at is null"),
         lanes=_read_count(tx, "select count(*) from lanes"),
@@ -147,14 +149,8 @@ def read_gauges(tx: Transaction) -> StoreGauges:
             "queued": _read_count(tx, "select count(*) from turns where state = 'queued'"),
         },
         deliveries=unsent,
-        oldest_waiting=_measure_oldest_waiting(tx),
+        oldest_waiting=max((tx.now - since).total_seconds(), 0.0) if since else 0.0,
     )
-
-
-def _measure_oldest_waiting(tx: Transaction) -> float:
-    row = tx.row("select min(ready_at) from turns where state = 'queued' and ready_at is not null")
-    since = maybe_moment(row[0]) if row else None
-    return max((tx.now - since).total_seconds(), 0.0) if since else 0.0
 
 
 def _read_count(tx: Transaction, sql: str) -> int:

@@ -76,8 +76,15 @@ def build_health_routes(
         metrics.LANES.set(gauges.lanes)
         metrics.UPTIME.set(round(time.monotonic() - started, 3))
         metrics.MEMORY.set(_read_resident_memory())
-        _sample_transactions(meters())
-        _sample_adapters(connections())
+        totals = meters()
+        metrics.TRANSACTIONS.set(_label({name: m.units for name, m in totals.items()}))
+        metrics.TRANSACTION_ERRORS.set(_label({name: m.errors for name, m in totals.items()}))
+        metrics.TRANSACTION_TIME.set(_label({name: m.seconds for name, m in totals.items()}))
+        names = {_name_adapter(c): c for c in connections()}
+        metrics.ADAPTER_CONNECTED.set(_label({n: c.link is LinkState.CONNECTED for n, c in names.items()}))
+        metrics.ADAPTER_REFUSED.set(_label({n: c.link is LinkState.REFUSED for n, c in names.items()}))
+        for counter, metric in metrics.ADAPTER_COUNTERS.items():
+            metric.set(_label({n: int(msgspec.structs.asdict(c)[counter]) for n, c in names.items()}))
         return Response(metrics.render(), media_type=_METRICS_TYPE)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
@@ -90,20 +97,6 @@ def _describe_troubles(statuses: Sequence[PlatformStatus]) -> list[str]:
         for c in statuses
         if c.link in (LinkState.REFUSED, LinkState.BROKEN)
     ]
-
-
-def _sample_transactions(meters: Mapping[str, TransactionTotals]) -> None:
-    metrics.TRANSACTIONS.set(_label({name: m.units for name, m in meters.items()}))
-    metrics.TRANSACTION_ERRORS.set(_label({name: m.errors for name, m in meters.items()}))
-    metrics.TRANSACTION_TIME.set(_label({name: m.seconds for name, m in meters.items()}))
-
-
-def _sample_adapters(statuses: Sequence[PlatformStatus]) -> None:
-    names = {_name_adapter(c): c for c in statuses}
-    metrics.ADAPTER_CONNECTED.set(_label({n: c.link is LinkState.CONNECTED for n, c in names.items()}))
-    metrics.ADAPTER_REFUSED.set(_label({n: c.link is LinkState.REFUSED for n, c in names.items()}))
-    for counter, metric in metrics.ADAPTER_COUNTERS.items():
-        metric.set(_label({n: int(msgspec.structs.asdict(c)[counter]) for n, c in names.items()}))
 
 
 def _name_adapter(status: PlatformStatus) -> str:

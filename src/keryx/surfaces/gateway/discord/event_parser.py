@@ -109,8 +109,10 @@ def parse_message(
     )
     source = msgspec.structs.replace(source, bot=message.author.bot or message.webhook_id is not None)
     opens = threads and addressed and not source.bot and source.chat_type is ChatType.GROUP
+    name = ""
     if opens:
         source = msgspec.structs.replace(source, chat_type=ChatType.THREAD, thread=message.id)
+        name = truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or "Conversation"
     inbound = InboundMessage(
         event=message.id,
         source=source,
@@ -122,10 +124,7 @@ def parse_message(
         quote=_build_quote(message, me, names),
         files=tuple(_describe_file(message, file) for file in message.all_attachments),
     )
-    return ParsedDiscordMessage(
-        inbound=inbound,
-        opens_thread=_name_thread(text) if opens else "",
-    )
+    return ParsedDiscordMessage(inbound=inbound, opens_thread=name)
 
 
 def parse_edit(
@@ -136,8 +135,8 @@ def parse_edit(
     *,
     threads: bool = False,
 ) -> ParsedDiscordMessage | None:
-    """Return the new text of a message that a person has edited. Discord also announces messages whose links it has looked up;
-    those are no edits."""
+    """Return the new text of a message that a person has edited. Discord also sends an update when it has looked up the links
+    of a message; that is not an edit."""
     if message.edited_timestamp is None:
         return None
     parsed = parse_message(message, place, me, names, threads=threads)
@@ -240,7 +239,7 @@ def parse_reply_token(token: str) -> tuple[str, str]:
 
 
 def list_names(message: DiscordMessage) -> Iterable[tuple[str, str]]:
-    """Return the names and ids of the author and of everybody who is mentioned."""
+    """Return the names and ids of the author and of all mentioned people."""
     nick = message.member.nick if message.member else None
     if not message.author.bot:
         yield nick or message.author.name, message.author.id
@@ -336,10 +335,6 @@ def _is_addressed(message: DiscordMessage, place: ChannelPlace, me: DiscordIdent
         or (place.channel.is_thread and place.channel.owner_id == me.id)
         or (command is not None and command[1].lower() in me.commands)
     )
-
-
-def _name_thread(text: str) -> str:
-    return truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or "Conversation"
 
 
 def _build_source(

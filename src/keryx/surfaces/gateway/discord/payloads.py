@@ -1,4 +1,4 @@
-"""The objects of Discord's API that Keryx reads, as far as it reads them. Unknown fields are ignored."""
+"""The objects of Discord's API, with the fields that Keryx reads. All other fields are ignored."""
 
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-# Milliseconds from the Unix epoch to the first second of 2015, from which ids count.
+# The epoch of ids, the first second of 2015, in milliseconds since the Unix epoch.
 _EPOCH_MS = 1_420_070_400_000
 _TIME_SHIFT = 22
 

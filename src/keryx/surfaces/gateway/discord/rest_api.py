@@ -99,7 +99,7 @@ class DiscordApi:
         self._clients = HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
 
     def retry_token(self) -> None:
-        """Let requests through again after the token was refused."""
+        """Allow requests again after the token was refused."""
         self._refused = False
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The rate limits of Discord's API, as its responses tell them: buckets of routes, the global limit, and the number of invalid requests, of which too many get an address banned."""
+"""The rate limits of Discord's API, as its responses report them: buckets of routes, the global limit, and the number of invalid requests, because Discord bans an address that sends too many."""
 
 import time
 from collections import deque

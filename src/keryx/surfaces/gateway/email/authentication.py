@@ -44,7 +44,13 @@ def find_server(headers: MailHeaders) -> str:
 
 
 def _read_value(headers: MailHeaders) -> str:
-    return _remove_comments(headers.get("authentication-results")[:_LONGEST_VALUE])
+    """Return the value without its comments."""
+    value = headers.get("authentication-results")[:_LONGEST_VALUE]
+    for _ in range(_MOST_COMMENT_LEVELS):
+        value, count = _COMMENT.subn(" ", value)
+        if not count:
+            break
+    return value
 
 
 def _judge(results: dict[str, list[tuple[str, dict[str, str]]]], author: MailPerson) -> str:
@@ -72,11 +78,3 @@ def _covers(domain: str, of_author: str) -> bool:
 
 def _get_domain(value: str) -> str:
     return value.rpartition("@")[2].rstrip(".")
-
-
-def _remove_comments(value: str) -> str:
-    for _ in range(_MOST_COMMENT_LEVELS):
-        value, count = _COMMENT.subn(" ", value)
-        if not count:
-            break
-    return value

@@ -195,7 +195,7 @@ class MailListener:
             await self._save_position()
 
     async def _save_position(self) -> None:
-        """Store the position behind mails that are no events."""
+        """Store the position after mails that do not become events."""
         if self._stored != self._position:
             await self._context.save_state(POSITION_SCOPE, str(self._last_position))
             self._stored = self._position

@@ -100,7 +100,7 @@ class MailStream:
         if transport is None:
             raise MailServerUnavailable(f"{self.address} has closed the connection")
         protocol.connection_made(transport)
-        # A writer that nobody holds closes its transport, which is below the encrypted one.
+        # Without a reference, the writer would close its transport, which is below the encrypted one.
         self._plain_writer = self._writer
         self._reader, self._writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
         self.encrypted = True

@@ -40,7 +40,7 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 _MAX_QUOTE_DEPTH = 8
 
 _QUOTED = re.compile(r"\s{0,3}>")
-# What stands before a quotation, in the languages of the common mail programs: a date or a name, and the verb. It may take
+# The line before a quotation, in the languages of the common mail programs: a date or a name, and the verb. It may take
 # up to three lines if it begins with one of these words.
 _ATTRIBUTION = re.compile(
     r"(?:on|am|le|el|il|em|op|den|dne|w dniu|il giorno)\b[^\n]{0,400}"

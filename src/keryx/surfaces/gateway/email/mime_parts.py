@@ -1,4 +1,4 @@
-"""The parts of a mail: its text and its files. Splitting takes time in proportion to the size, whatever the mail contains."""
+"""The parts of a mail: its text and its files. The time to split a mail is linear in its size, for any content."""
 
 import binascii
 import re
@@ -180,7 +180,7 @@ def _decode_body(part: _MailPart) -> bytes:
     encoding = str(part.headers.content.get("content-transfer-encoding", "")).strip().lower()
     if encoding == "base64":
         data = _NOT_BASE64.sub(b"", body)
-        # One letter alone is no byte.
+        # A single letter at the end does not encode a byte.
         data = data[: len(data) - (len(data) % 4 == 1)]
         return binascii.a2b_base64(data + b"=" * (-len(data) % 4))
     return binascii.a2b_qp(body) if encoding == "quoted-printable" else body

@@ -201,14 +201,9 @@ def describe_refusal(reply: SmtpReply, *, gone: bool = False) -> SendError:
         return NotSent(f"the server does not let us send: {reply.code} {detail}")
     if 500 <= reply.code < 600:
         return TargetGone(message) if gone and (not status or subject in _GONE) else Refused(message)
-    if reply.code == 421 or (status and subject[0] == "7") or _WAIT.search(detail):
-        return Throttled(message, after=_find_wait(detail), account=reply.code == 421)
+    # Such as `try again in 300 seconds`.
+    wait = _WAIT.search(detail)
+    if reply.code == 421 or (status and subject[0] == "7") or wait:
+        after = timedelta(seconds=float(wait[1]) * _UNITS[wait[2][0].lower()]) if wait else _DEFAULT_WAIT
+        return Throttled(message, after=min(after, _LONGEST_WAIT), account=reply.code == 421)
     return NotSent(message)
-
-
-def _find_wait(detail: str) -> timedelta:
-    """Return how long a reply asks to wait: `try again in 300 seconds`."""
-    found = _WAIT.search(detail)
-    if found is None:
-        return _DEFAULT_WAIT
-    return min(timedelta(seconds=float(found[1]) * _UNITS[found[2][0].lower()]), _LONGEST_WAIT)

@@ -9,7 +9,7 @@ import msgspec
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.media import UNKNOWN_MIME, RemoteFile
-from keryx.core.messages import Parts, Text
+from keryx.core.messages import Text
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.slack.payloads import (
@@ -282,7 +282,7 @@ def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackConte
     return InboundMessage(
         event=_name_event(event.channel, message.ts),
         source=source,
-        parts=_build_parts(text),
+        parts=(Text(text),) if text else (),
         surface=SURFACE,
         at=_parse_ts(message.ts),
         reply=_build_target(
@@ -377,10 +377,6 @@ def _name_event(channel: str, ts: str) -> str:
 
 def _is_direct(channel: str) -> bool:
     return channel.startswith(_DIRECT_PREFIX)
-
-
-def _build_parts(text: str) -> Parts:
-    return (Text(text),) if text else ()
 
 
 def _parse_ts(ts: str) -> datetime | None:

@@ -88,7 +88,7 @@ class SlackReceiver:
             commands=frozenset(item.name for item in context.menu),
             reply_in_threads=reply_in_threads,
         )
-        # One at a time, in the order of arrival, whatever connection or post they come by.
+        # Events are stored one at a time, in the order of arrival, over all connections and posts.
         self._lock = asyncio.Lock()
         # The threads that Keryx takes part in, by channel and ts; the state of the account has all of them.
         self._followed: OrderedDict[tuple[str, str], bool] = OrderedDict()
@@ -116,7 +116,7 @@ class SlackReceiver:
                 await self._greet(event.assistant_thread)
 
     async def receive_press(self, payload: bytes) -> None:
-        """Receive an interaction. Who pressed a button is told what came of it."""
+        """Receive an interaction, and show the result to the person who pressed the button."""
         press = self._decode(payload, ButtonPress)
         if press is None or press.type != "block_actions":
             return

@@ -119,7 +119,7 @@ class SlackSender:
         self._me: SlackIdentity | None = None
         # What each open stream of this process shows, by channel and ts; `None` if that is not known.
         self._streams: OrderedDict[tuple[str, str], str | None] = OrderedDict()
-        # Messages that are no streams.
+        # Messages that are not streams.
         self._posts: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._unstreamable: set[str] = set()
 
@@ -341,7 +341,9 @@ class SlackSender:
     async def _call_with_text(self, method: str, part: OutgoingPart, **params: Any) -> dict[str, Any]:
         """Call a method with the text of a part. If Slack refuses its buttons, or then its markup, leave them out: the text
         itself says how to answer."""
-        text = _add_mark(part)
+        # Before a block, the mark is a paragraph of its own.
+        apart = part.mark and _BLOCK_START.match(part.text)
+        text = f"{part.mark.rstrip()}\n\n{part.text}" if apart else part.mark + part.text
         bare = plain.render(parse_markdown(text)) or text
         fallback = slack_markdown.escape_mrkdwn(bare)
         metadata = _build_metadata(part)
@@ -361,7 +363,7 @@ class SlackSender:
         raise AssertionError("the last body is tried")
 
     async def _send_file(self, part: OutgoingPart, attachment: Attachment) -> str:
-        """Upload a file, and post a message that shows it. The upload alone is seen by nobody, so it may be repeated."""
+        """Upload a file, and post a message that shows it. The upload alone is not visible, so it may be repeated."""
         try:
             link = await self._upload(attachment)
         except SlackNoResponse as exc:
@@ -467,13 +469,6 @@ def _is_open_stream(message: SlackMessage, me: SlackIdentity, text: str) -> bool
 def _keep_letters(text: str) -> str:
     """Return what Slack does not change when it converts Markdown."""
     return "".join(char for char in text if char.isalnum())
-
-
-def _add_mark(part: OutgoingPart) -> str:
-    """Return the text with its mark; before a block, the mark is a paragraph of its own."""
-    if part.mark and _BLOCK_START.match(part.text):
-        return f"{part.mark.rstrip()}\n\n{part.text}"
-    return part.mark + part.text
 
 
 def _build_metadata(part: OutgoingPart) -> dict[str, object]:

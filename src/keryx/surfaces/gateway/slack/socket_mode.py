@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -69,7 +70,8 @@ class SocketMode:
                 for task in connections & done:
                     connections.discard(task)
                     self._chains -= 1
-                    _check_ended(task)
+                    with suppress(_ConnectionReplaced):
+                        task.result()
                 if self._replace.is_set():
                     connections.add(self._connect())
         finally:
@@ -188,13 +190,6 @@ class _Connection:
                 f"Slack allows {_MAX_CONNECTIONS} connections of an app, and that many are open: stop other programs that use it"
             )
         raise Unavailable(f"Slack has closed the connection ({reason or 'no reason is given'})")
-
-
-def _check_ended(task: asyncio.Task[Any]) -> None:
-    try:
-        task.result()
-    except _ConnectionReplaced:
-        pass
 
 
 def _explain(error: SlackApiError) -> str:

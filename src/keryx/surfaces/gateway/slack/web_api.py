@@ -167,7 +167,8 @@ class SlackApi:
             headers["content-type"] = "application/json; charset=utf-8"
             request = {"content": json.dumps(sent).encode()}
         else:
-            request = {"data": {name: _encode_field(value) for name, value in sent.items()}}
+            fields = {n: value if isinstance(value, str) else json.dumps(value) for n, value in sent.items()}
+            request = {"data": fields}
         answer = await self._post(f"{self._base}/{method}", seconds, headers=headers, **request)
         return _read_answer(method, answer)
 
@@ -245,10 +246,6 @@ class SlackApi:
 
 def _build_timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
-
-
-def _encode_field(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _check_available(method: str, answer: httpx.Response) -> None:

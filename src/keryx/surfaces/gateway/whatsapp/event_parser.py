@@ -12,7 +12,7 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId
 from keryx.core.media import RemoteFile
-from keryx.core.messages import Parts, text_parts
+from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (
     IdFormat,
     InboundDeletion,
@@ -29,7 +29,6 @@ from keryx.surfaces.gateway.whatsapp.payloads import (
     WhatsAppChange,
     WhatsAppContact,
     WhatsAppEntry,
-    WhatsAppLocation,
     WhatsAppMedia,
     WhatsAppMessage,
     WhatsAppPayload,
@@ -134,7 +133,9 @@ def parse_payload(payload: WhatsAppPayload, me: WhatsAppIdentity) -> ParsedPaylo
     others: list[str] = []
     for entry in reader.convert(payload.entry, WhatsAppEntry):
         changes = [
-            change.value for change in reader.convert(entry.changes, WhatsAppChange) if _is_known(change)
+            change.value
+            for change in reader.convert(entry.changes, WhatsAppChange)
+            if change.field == "messages"
         ]
         for value in reader.convert(changes, WhatsAppValue):
             number = value.metadata.phone_number_id
@@ -163,10 +164,6 @@ def is_person(chat: str) -> bool:
 def describe_error(error: StatusError) -> str:
     text = error.error_data.details or error.message or error.title or "no reason is given"
     return f"{text.rstrip('.')} ({error.code})"
-
-
-def _is_known(change: WhatsAppChange) -> bool:
-    return change.field == "messages"
 
 
 def _parse_value(
@@ -332,7 +329,7 @@ def _build_message(
         event=message.id,
         source=source,
         at=at,
-        parts=_build_parts(f"Forwarded:\n{text}" if forwarded and text else text),
+        parts=text_parts(f"Forwarded:\n{text}" if forwarded else text) if text else (),
         surface=SURFACE,
         reply=Target(PLATFORM, source.account, chat=chat, reply_to=message.id),
         addressed=addressed,
@@ -341,10 +338,6 @@ def _build_message(
         more=forwarded,
         continues=forwarded,
     )
-
-
-def _build_parts(text: str) -> Parts:
-    return text_parts(text) if text else ()
 
 
 def _find_press(message: WhatsAppMessage) -> str:
@@ -363,7 +356,9 @@ def _build_text(message: WhatsAppMessage) -> str:
         chosen = message.interactive.button_reply or message.interactive.list_reply
         return (chosen.title or chosen.id) if chosen else "[an answer to a form]"
     if message.location is not None:
-        return _describe_location(message.location)
+        at = f"{message.location.latitude}, {message.location.longitude}"
+        named = ", ".join(filter(None, (message.location.name, message.location.address)))
+        return f"[place: {named} ({at})]" if named else f"[location: {at}]"
     if message.contacts:
         return "\n".join(map(_describe_card, message.contacts))
     if message.sticker is not None:
@@ -372,12 +367,6 @@ def _build_text(message: WhatsAppMessage) -> str:
     if media is not None:
         return media.caption
     return f"[a message of a kind that WhatsApp does not pass on: {message.type[:40]}]"
-
-
-def _describe_location(location: WhatsAppLocation) -> str:
-    at = f"{location.latitude}, {location.longitude}"
-    named = ", ".join(filter(None, (location.name, location.address)))
-    return f"[place: {named} ({at})]" if named else f"[location: {at}]"
 
 
 def _describe_card(card: WhatsAppCard) -> str:

@@ -168,7 +168,7 @@ def translate_error(error: WhatsAppApiError) -> SendError:
 
 
 async def _call(api: WhatsAppApi, path: str, body: dict[str, Any]) -> None:
-    """Make a call whose loss is no loss. Raise the errors that an adapter may."""
+    """Make a call that may be lost. Raise only errors that an adapter may raise."""
     try:
         await api.post(path, body)
     except WhatsAppApiError as exc:

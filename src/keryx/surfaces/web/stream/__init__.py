@@ -228,7 +228,11 @@ class Broadcast:
     async def _render_messages(self, changes: Sequence[Change], group: TaskGroup) -> list[_LateMessage]:
         """Begin to render the long messages of a batch, and return them after a short time, rendered or not."""
         self._forget_replaced(changes)
-        late = {c.message.id: _LateMessage(c, c.message) for c in changes if _is_long(c) and c.message}
+        late = {
+            c.message.id: _LateMessage(c, c.message)
+            for c in changes
+            if c.message and not presenters.is_quick(c.message)
+        }
         if not late or len(self._late) + len(late) > _MAX_LATE_MESSAGES:
             return []
         self._late |= late
@@ -303,10 +307,6 @@ class Broadcast:
 def encode_cursor(cursor: Cursor) -> bytes:
     """Encode a server-sent event that only sets the cursor of the browser."""
     return f"id: {cursor}\n\n".encode()
-
-
-def _is_long(change: Change) -> bool:
-    return change.message is not None and not presenters.is_quick(change.message)
 
 
 def _encode_stored(
