@@ -113,6 +113,8 @@ class Cli:
     def terminal(self, *arguments: str, columns: int = 80, **variables: str) -> Generator["Terminal"]:
         """A command on a terminal."""
         environment = self.environment(**{"TERM": "xterm", **variables})
+        # The size of the terminal counts, not that of the terminal in which the tests run.
+        environment.pop("COLUMNS", None)
         terminal = Terminal(command(*arguments), environment, columns=columns)
         try:
             yield terminal
