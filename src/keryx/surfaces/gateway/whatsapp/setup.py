@@ -69,7 +69,9 @@ async def _check_agent(token: str, answers: Mapping[str, str]) -> SetupOutcome:
         if exc.status != 409:
             raise _translate(exc, BAD_KEY) from None
     except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
-        raise Unavailable(str(exc)) from None
+        raise Unavailable(
+            f"{exc}: check the network, or base_url if you have set it, and try again"
+        ) from None
     finally:
         await api.close()
     return SetupOutcome(
@@ -100,7 +102,9 @@ async def _check_cloud(token: str, answers: Mapping[str, str], dialog: SetupDial
     except WhatsAppApiError as exc:
         raise _translate(exc, BAD_TOKEN) from None
     except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
-        raise Unavailable(str(exc)) from None
+        raise Unavailable(
+            f"{exc}: check the network, or base_url if you have set it, and try again"
+        ) from None
     except msgspec.ValidationError:
         raise Unavailable("WhatsApp answers in another form: check base_url") from None
     finally:
