@@ -13,7 +13,7 @@ from keryx.agents.editor_tools import EditorTools
 from keryx.agents.tools import Toolbox
 from keryx.config import Settings
 from keryx.core.clock import Clock
-from keryx.core.errors import AgentFailed, Invalid
+from keryx.core.errors import AgentFailed, Invalid, format_install_command
 from keryx.core.ports.agent import Agent, TranscribeSound
 from keryx.engine.policy import Policy
 from keryx.engine.units.turn_writes import TurnInput
@@ -85,7 +85,7 @@ async def open_transcriber(settings: Settings) -> AsyncGenerator[TranscribeSound
         from keryx.agents.llm import transcription  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
         raise Invalid(
-            f"[transcription] needs an extra ({exc.name} is missing): run pip install '.[llm]' in the folder of Keryx"
+            f"[transcription] needs an extra ({exc.name} is missing): run `{format_install_command('llm')}` in the folder of Keryx"
         ) from exc
     async with transcription.open_transcriber(model) as transcribe:
         yield transcribe
@@ -104,7 +104,7 @@ async def _open_llm_agent(
         from keryx.llm_factory import open_llm_agent as opened  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
         raise Invalid(
-            f"models need an extra ({exc.name} is missing): run pip install '.[llm]' in the folder of Keryx"
+            f"models need an extra ({exc.name} is missing): run `{format_install_command('llm')}` in the folder of Keryx"
         ) from exc
     async with opened(settings, builtin, clock, editor_tools) as agent:
         yield agent

@@ -11,7 +11,7 @@ from keryx import config, logs
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.clock import Clock
-from keryx.core.errors import Invalid, KeryxError
+from keryx.core.errors import Invalid, KeryxError, format_install_command
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.adapter import Adapter, PlatformReach
 from keryx.core.sessions import Viewer
@@ -146,7 +146,7 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
         from keryx.store.db.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
     except ImportError as exc:
         raise Invalid(
-            "PostgreSQL needs an extra: run `pip install '.[postgres]'` in the folder of Keryx"
+            f"PostgreSQL needs an extra: run `{format_install_command('postgres')}` in the folder of Keryx"
         ) from exc
     return PostgresDatabase(settings.store, clock=clock)
 

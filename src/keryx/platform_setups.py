@@ -120,8 +120,16 @@ def find_missing(setup: PlatformSetup, answers: Mapping[str, object]) -> list[Se
         field
         for field in setup.fields
         if not (field.optional or field.flag or field.default or answers.get(field.name))
-        and not any(answers.get(name) for name in field.unless)
+        and is_needed(setup, field, answers)
     ]
+
+
+def is_needed(setup: PlatformSetup, field: SetupField, answers: Mapping[str, object]) -> bool:
+    """Return whether a field matters beside the answers to the others."""
+    defaults = {other.name: other.default for other in setup.fields}
+    return not any(answers.get(name) for name in field.unless) and all(
+        (answers.get(name) or defaults.get(name)) == value for name, value in field.when.items()
+    )
 
 
 async def check(

@@ -96,6 +96,11 @@ def test_malformed_text_is_refused(text: str) -> None:
         codec.loads(text.encode(), object)
 
 
+def test_json_of_another_shape_is_not_called_malformed() -> None:
+    with pytest.raises(Invalid, match=r"^this is no int: Expected `int`, got `str`"):
+        codec.loads('"seven"', int)
+
+
 @pytest.mark.parametrize("text", [b"\xff", b'"\xff"', b'["\\ud800", "\xff"]', b'"\\ud800' + b"[" * 100_000])
 def test_bytes_that_are_not_utf8_are_refused(text: bytes) -> None:
     with pytest.raises(Invalid):

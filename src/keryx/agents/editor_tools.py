@@ -14,11 +14,11 @@ from anyio.abc import TaskGroup
 from keryx.agents.agent_config import ToolServerConfig
 from keryx.agents.tools import Permission, Toolbox, ToolFailed, ToolOutput, ToolSpec
 from keryx.core.clock import Clock
-from keryx.core.errors import KeryxError
+from keryx.core.errors import KeryxError, format_install_command
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer, TurnContext, Workspace
 
-EXTRA_MISSING = "The editor's tool servers need an extra: run pip install '.[tools]' in the folder of Keryx."
+EXTRA_MISSING = f"The editor's tool servers need an extra: run `{format_install_command('tools')}` in the folder of Keryx."
 _INVALID_SERVER_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST_SERVER_NAME = 24
 READ_TOOL = "read_text_file"

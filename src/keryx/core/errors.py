@@ -1,5 +1,6 @@
 """All errors that Keryx raises deliberately, in one tree. Every message is written for the user."""
 
+import sys
 from datetime import timedelta
 
 
@@ -104,3 +105,8 @@ class StoreDamaged(StoreBroken):
 
 class DiskFull(Retryable):
     pass
+
+
+def format_install_command(extra: str) -> str:
+    """Return the command that installs an extra for the Python that runs now, for error messages."""
+    return f"{sys.executable} -m pip install -e '.[{extra}]'"

@@ -66,6 +66,7 @@ def test_what_the_provider_asks_for_is_obeyed_within_patience() -> None:
 
 NEAR = Model(name="m", base_url="http://[::1]:11434/v1", id="x")
 FAR = Model(name="m", base_url="https://models.example/v1", id="x")
+BARE = Model(name="m", base_url="127.0.0.1:11434/v1", id="x")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ FAR = Model(name="m", base_url="https://models.example/v1", id="x")
         (FAR, socket.gaierror(socket.EAI_AGAIN, "later"), True, "cannot be reached"),
         (FAR, ssl.SSLCertVerificationError(), False, "cannot be trusted: self-signed certificate."),
         (FAR, ssl.SSLEOFError(), True, "cannot be reached"),
+        (BARE, OSError(), False, "The base_url of model 'm' is no web address: it begins with http://"),
     ],
 )
 def test_what_somebody_must_mend_first_is_not_waited_for(
@@ -84,7 +86,7 @@ def test_what_somebody_must_mend_first_is_not_waited_for(
 ) -> None:
     if isinstance(cause, ssl.SSLCertVerificationError):
         cause.verify_message = "self-signed certificate"
-    error = openai.APIConnectionError(request=httpx2.Request("POST", model.base_url))
+    error = openai.APIConnectionError(request=httpx2.Request("POST", FAR.base_url))
     error.__cause__ = ExceptionGroup("all attempts failed", [cause])
     failure = provider_errors.classify(error, model)
     assert failure.transient is transient

@@ -107,6 +107,7 @@ async def test_arguments_that_do_not_fit_fail(tools: McpToolbox) -> None:
 async def test_a_server_that_dies_is_one_sentence_and_comes_back(tools: McpToolbox, folder: Path) -> None:
     assert await failed(tools, "test_die") == (
         f"The tool server 'test' ended before it answered. {OUTCOME_UNKNOWN} It is started again when it is needed."
+        " Its log is tools/test.log in the home folder."
     )
     assert await called(tools, "test_look", q="again") == "found again"
 

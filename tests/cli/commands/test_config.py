@@ -9,6 +9,7 @@ from tests.cli.driver import Cli
 
 from keryx.cli.commands import config
 from keryx.config import Settings
+from keryx.surfaces.web.settings import verify_password
 
 
 def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:
@@ -18,6 +19,26 @@ def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:
     assert found["limits.at_once"] == {"value": 5, "source": "keryx.toml"}
     assert found["drain"] == {"value": "3s", "source": "KERYX_DRAIN"}
     assert found["host"]["source"] == "default"
+
+
+def test_a_password_is_typed_twice(tmp_path: Path) -> None:
+    keryx = Cli(tmp_path)
+    for second, code in (("open sesame\n", 0), ("open simsim\n", 2)):
+        with keryx.terminal("config", "password") as terminal:
+            terminal.see("Password (not shown): ")
+            terminal.type("open sesame\n")
+            terminal.see("The same again: ")
+            terminal.type(second)
+            terminal.see("scrypt" if code == 0 else "the two are not the same: start again")
+            assert terminal.exit() == code
+
+
+def test_a_password_can_be_piped_in_and_without_one_the_reason_is_named(tmp_path: Path) -> None:
+    keryx = Cli(tmp_path)
+    hashed = keryx.ok("config", "password", stdin="open sesame\n").out.strip()
+    assert verify_password("open sesame", hashed)
+    nobody = keryx("config", "password")
+    assert nobody.code == 2 and "there is no terminal to ask in" in nobody.err
 
 
 @pytest.mark.parametrize(

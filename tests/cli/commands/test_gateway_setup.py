@@ -1,5 +1,6 @@
 """`keryx gateway setup` for a platform of another package: the command follows from its fields."""
 
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -8,7 +9,12 @@ import pytest
 from tests.cli.driver import Cli
 
 SETUP = """
-from keryx import Forbidden, PlatformSetup, SetupField, SetupOutcome
+from keryx import Forbidden, Invalid, PlatformSetup, SetupField, SetupOutcome
+
+
+def read_ring(answer):
+    if not answer.isdigit():
+        raise Invalid("the ring has a number, such as 12")
 
 
 async def check(answers, dialog):
@@ -40,6 +46,7 @@ SETUP = PlatformSetup(
         SetupField(name="base_url", label="Address", help="Of the loft.", example="https://loft.example"),
         SetupField(name="token", label="API token", secret=True),
         SetupField(name="bird", label="Bird", choices=("grey", "white"), default="grey"),
+        SetupField(name="ring", label="Number of its ring", when={"bird": "white"}, accept=read_ring),
         SetupField(name="note", label="Note", optional=True, ask=False),
         SetupField(name="allow", label="People", optional=True, ask=False),
         SetupField(name="fast", label="Fast", help="Fly at once.", flag=True),
@@ -116,6 +123,8 @@ def test_the_outcome_is_written_and_told(keryx: Cli) -> None:
         *options(keryx),
         "--bird",
         "white",
+        "--ring",
+        "12",
         "--fast",
         "--name",
         "home",
@@ -175,6 +184,7 @@ def test_what_is_missing_or_wrong_is_one_sentence_and_nothing_is_written(keryx: 
         ((*there, "--token-file", str(token)), "exit", 5, "the setup of Carrier failed (SystemExit)"),
         ((*options(keryx), "--allow", "ann", "--allow", "eve"), "coo", 1, "eve is no bird"),
         ((*options(keryx), "--bird", "blue"), "coo", 2, "blue"),
+        ((*options(keryx), "--bird", "white"), "coo", 2, "give --ring, or set KERYX_CARRIER_RING"),
         ((*options(keryx), "--name", "Über"), "coo", 2, "no name for an account"),
     ]
     for arguments, secret, wanted, words in cases:
@@ -198,12 +208,37 @@ def test_a_person_is_asked_until_the_answer_fits(keryx: Cli) -> None:
         terminal.type("blue\n")
         terminal.see("Choose grey, white.")
         terminal.type("white\n")
+        terminal.see("Number of its ring: ")
+        terminal.type("twelve\n")
+        terminal.see("The ring has a number, such as 12.")
+        terminal.type("12\n")
         terminal.see("Who may talk to it? (such as ann; empty for nobody yet): ")
         terminal.type("\n")
         terminal.see("say who may talk to it: in keryx.toml, [access.carrier] allow")
         assert terminal.exit() == 0
         assert "coo-coo" not in terminal.raw
     assert tomllib.loads((keryx.home / "keryx.toml").read_text())["carrier"]["bird"] == "white"
+
+
+def test_what_another_answer_makes_needless_is_not_asked(keryx: Cli) -> None:
+    with keryx.terminal(*CARRIER, *options(keryx)) as terminal:
+        terminal.see("Bird (grey, white; empty for grey): ")
+        terminal.type("\n")
+        terminal.see("Who may talk to it?")
+        terminal.type("\n")
+        assert terminal.exit() == 0
+        assert "ring" not in terminal.raw
+
+
+@pytest.mark.parametrize("platform", ["discord", "email", "matrix", "slack", "telegram", "whatsapp"])
+def test_the_help_of_each_platform_reads_well_in_a_narrow_terminal(keryx: Cli, platform: str) -> None:
+    code, out, _ = run(keryx, "gateway", "setup", platform, "--help", COLUMNS="80")
+    assert code == 0
+    text, _, parameters = out.partition("╭")
+    # A line that was wrapped by the terminal ends in a space.
+    assert not [line for line in text.splitlines() if line.endswith(" ")]
+    flat = " ".join(parameters.replace("│", " ").split())
+    assert not re.search(r"\b(the|The|a|A) (the|its|a|an)\b|\. [a-z`]\w+ without it", flat), flat
 
 
 def test_the_end_of_the_input_ends_the_setup(keryx: Cli) -> None:

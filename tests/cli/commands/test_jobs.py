@@ -1,5 +1,7 @@
 """`keryx jobs`: prompts that run by a schedule, made and looked at from a terminal."""
 
+import re
+
 import pytest
 from tests.cli.driver import Cli
 
@@ -15,6 +17,13 @@ def test_a_job_is_made_shown_rested_and_removed(keryx: Cli) -> None:
     assert "goes on, next" in keryx.ok("jobs", "resume", "news").out
     assert keryx.ok("jobs", "remove", "news", "--yes").out == "Removed news.\n"
     assert keryx.json("jobs", "list") == {"jobs": []}
+
+
+def test_the_next_time_is_shown_with_its_date_in_the_zone_of_the_job(keryx: Cli) -> None:
+    made = keryx.ok("jobs", "add", "0 9 1 1 *", "Greet", "--zone", "Pacific/Auckland").out
+    assert re.search(r", next \d{4}-01-01 09:00 Pacific/Auckland\.\n", made)
+    for command in (("list",), ("show", "greet")):
+        assert re.search(r"\d{4}-01-01 09:00 Pacific/Auckland", keryx.ok("jobs", *command).out)
 
 
 def test_a_run_waits_for_a_node_and_says_so(keryx: Cli) -> None:

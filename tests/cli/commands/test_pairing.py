@@ -71,6 +71,12 @@ def test_who_may_talk_is_shown_and_can_be_set_by_a_variable(keryx: Cli) -> None:
     assert "unknown setting" not in keryx("doctor").out
 
 
+def test_doctor_shows_the_roles_that_let_people_in(keryx: Cli) -> None:
+    keryx.session()
+    (keryx.home / "keryx.toml").write_text('[access.webhook]\nroles = ["support", "sales"]\n')
+    assert "webhook: 0 listed, 0 by pairing, roles: support, sales, no groups" in keryx("doctor").out
+
+
 def test_ids_may_be_written_as_numbers_and_wrong_rules_are_refused(keryx: Cli) -> None:
     keryx.home.mkdir(parents=True)
     file = keryx.home / "keryx.toml"

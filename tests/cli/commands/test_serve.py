@@ -2,8 +2,10 @@
 
 import signal
 import socket
+import sys
 import time
 import urllib.request
+from pathlib import Path
 from urllib.error import HTTPError
 
 from tests.cli.driver import WAIT, Cli, Node
@@ -39,6 +41,18 @@ def test_it_says_where_it_is_and_what_to_try(keryx: Cli) -> None:
     assert "echo" in said[2]
     assert "/healthz" in said[3]
     assert "keryx chat" in said[4]
+
+
+def test_it_names_a_program_that_the_next_terminal_finds(keryx: Cli) -> None:
+    beside = Path(sys.executable).with_name("keryx")
+    for path, program in ((str(beside.parent), "keryx"), (str(keryx.home), str(beside))):
+        process = keryx.start("serve", PATH=path)
+        assert process.stdout
+        said = [process.stdout.readline() for _ in range(5)]
+        process.terminate()
+        assert process.wait(WAIT) == 0
+        process.communicate()
+        assert f"try `{program} chat` in another terminal" in said[4]
 
 
 def test_health_pages(keryx: Cli) -> None:

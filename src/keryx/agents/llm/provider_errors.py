@@ -96,6 +96,10 @@ def build_interrupted_error(model: Model) -> AgentFailed:
 def _classify_connection(exc: openai.APIConnectionError, model: Model) -> ProviderFailure:
     """Classify a failed connection. Errors that the user has to fix are not retried."""
     name = f"model {model.name!r}"
+    if not model.base_url.startswith(("http://", "https://")):
+        return _build_permanent(
+            f"The base_url of {name} is no web address: it begins with http:// or https://."
+        )
     for cause in _iterate_causes(exc):
         match cause:
             case ssl.SSLCertVerificationError():
@@ -180,7 +184,7 @@ def _classify_response(
         )
     if status == 404 or _UNKNOWN_MODEL.search(text):
         return _build_permanent(
-            f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check it in keryx.toml."
+            f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check `id` in keryx.toml, or KERYX_LLM_MODEL."
         )
     return ProviderFailure(
         error=AgentRefused(f"The provider of {name} refused the request (status {status}){reason}.")

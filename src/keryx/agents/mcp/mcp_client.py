@@ -105,8 +105,13 @@ class McpClient:
         except MCPError as exc:
             if exc.code == types.CONNECTION_CLOSED:
                 run.ended.set()
+                where = (
+                    f" Its log is tools/{self.log_file.name} in the home folder."
+                    if self.server.command
+                    else ""
+                )
                 raise ToolFailed(
-                    f"The tool server {name!r} ended before it answered. {OUTCOME_UNKNOWN} It is started again when it is needed."
+                    f"The tool server {name!r} ended before it answered. {OUTCOME_UNKNOWN} It is started again when it is needed.{where}"
                 ) from exc
             if exc.code == types.INVALID_REQUEST:
                 # A restarted HTTP server answers so, because it does not know our session.

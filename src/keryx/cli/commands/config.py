@@ -287,12 +287,19 @@ def example(*, json: Json = False) -> None:
 def password(*, json: Json = False) -> None:
     """Print the hash of a password, to keep in a file that `[web] password_from` names.
 
-    The password is asked for, or read from what is piped in.
+    The password is asked for twice, or read from what is piped in.
 
     For example:
 
         keryx config password > ~/.keryx/web.password
     """
-    typed = getpass.getpass("Password (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
-    hashed = settings.hash_password(typed.strip())
+    if sys.stdin.isatty():
+        typed = getpass.getpass("Password (not shown): ").strip()
+        if getpass.getpass("The same again: ").strip() != typed:
+            raise Invalid("the two are not the same: start again")
+    else:
+        typed = sys.stdin.readline().strip()
+        if not typed:
+            raise Invalid("there is no terminal to ask in: type it in one, or pipe the password in")
+    hashed = settings.hash_password(typed)
     output.write_result(hashed, {"password": hashed}, json)

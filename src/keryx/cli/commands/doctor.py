@@ -125,7 +125,7 @@ async def examine() -> list[Finding]:
     try:
         _ = [] if incomplete else BaseApp(chosen).all_adapters
     except KeryxError as exc:
-        remedy = "mend keryx.toml or the variables; `keryx serve` says no as well"
+        remedy = "mend keryx.toml or the variables; `keryx serve` does not start until then"
         found.append(_problem("platforms", str(exc), remedy))
     found += _check_names(chosen)
     home = list(_check_home(chosen.folder))
@@ -273,6 +273,7 @@ def _check_access(chosen: Settings, pairings: PairingOverview) -> Iterator[Findi
         parts = [
             "everybody" if EVERYBODY in rule.allow else f"{len({*rule.allow, *rule.operators})} listed",
             f"{paired} by pairing",
+            *([f"roles: {', '.join(rule.roles)}"] if rule.roles else []),
             f"groups: {', '.join(rule.groups)}" if rule.groups else "no groups for everybody",
         ]
         yield _ok("access", f"{name}: {', '.join(parts)}")

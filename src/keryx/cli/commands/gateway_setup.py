@@ -24,8 +24,9 @@ Command = Callable[..., Awaitable[None]]
 
 _HELP_WIDTH = 76
 _HOW_IT_ENDS = """\
-The answers are checked with {title}. Secrets are kept in files that you alone
-can read; keryx.toml refers to them, and everything else there stays as it is."""
+The answers are checked before anything is written. Secrets are kept in files
+that you alone can read; keryx.toml refers to them, and everything else there
+stays as it is."""
 _NAME_HELP = "A name for the account, such as work, if it is one of several."
 
 app = App(name="setup", help="Connect a chat platform.")
@@ -98,9 +99,9 @@ def _build_option(setup: PlatformSetup, field: SetupField) -> tuple[Any, object]
         asked = "" if field.optional and not field.ask else ", or you are asked"
         text = f"A file with the {_lower_first(field.label)}; without it {variable}{asked}."
         return Annotated[Path | None, Parameter(help=f"{text} {field.help}".strip())], None
-    text = field.help or f"The {_lower_first(field.label)}."
+    text = f"{field.label}." + (f" {field.help}" if field.help else "")
     if field.default:
-        text += f" {field.default} without it."
+        text += f" Without it: {field.default}."
     kind: Any = Literal[field.choices] if field.choices else str
     return Annotated[kind | None, Parameter(show_default=False, help=text)], None
 
@@ -112,10 +113,9 @@ def _build_help(setup: PlatformSetup) -> str:
         value = field.name if field.secret else field.example or (field.choices or (field.name.upper(),))[0]
         needed.append(f"--{_name_option(field).replace('_', '-')} {value}")
     examples = [start, *([_wrap_example(start, needed)] if needed else []), f"{start} --name work"]
-    how = _HOW_IT_ENDS.format(title=setup.title)
     shown = textwrap.indent("\n".join(examples), "    ")
     summary = setup.summary or f"Connect {setup.title}."
-    return "\n\n".join([summary, setup.intro.strip(), how, shown])
+    return "\n\n".join([summary, setup.intro.strip(), _HOW_IT_ENDS, shown])
 
 
 def _wrap_example(start: str, options: Sequence[str]) -> str:
@@ -195,7 +195,7 @@ def _collect_answers(
             answers[field.name]
             or field.flag
             or (not field.ask and field not in missing)
-            or any(answers[name] for name in field.unless)
+            or not platform_setups.is_needed(setup, field, answers)
         ):
             continue
         if not introduced:
@@ -224,8 +224,21 @@ def _ask_field(field: SetupField, terminal: "SetupTerminal") -> str:
             terminal.show("This is needed. Ctrl-C ends the setup without a change.")
         elif answer and field.choices and answer not in field.choices:
             terminal.show(f"Choose {', '.join(field.choices)}.")
-        else:
+        elif not (mistake := _find_mistake(field, answer)):
             return answer
+        else:
+            terminal.show(mistake)
+
+
+def _find_mistake(field: SetupField, answer: str) -> str:
+    """Return the sentence with which a field refuses an answer, else an empty text."""
+    if answer and field.accept is not None:
+        try:
+            field.accept(answer)
+        except Invalid as exc:
+            sentence = str(exc)
+            return f"{sentence[:1].upper()}{sentence[1:]}."
+    return ""
 
 
 class SetupTerminal:

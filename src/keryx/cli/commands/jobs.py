@@ -45,8 +45,7 @@ async def list_(
         json,
         heads=("id", "name", "schedule", "state", "next", "to"),
         rows=(
-            (j.id, j.name, str(j.schedule), j.state.value, output.format_time(j.next_at), _format_targets(j))
-            for j in found
+            (j.id, j.name, str(j.schedule), j.state.value, _format_next(j), _format_targets(j)) for j in found
         ),
         flexible=1,
         empty='No jobs yet. `keryx jobs add "every 2h" "Check the news"` makes one.',
@@ -75,7 +74,7 @@ async def show(job: _JobRef, /, *, limit: _Limit = 5, json: Json = False) -> Non
             ("id", found.id),
             ("schedule", str(found.schedule)),
             ("state", f"{found.state.value}{f': {found.why}' if found.why else ''}"),
-            ("next", output.format_time(found.next_at)),
+            ("next", _format_next(found)),
             ("to", _format_targets(found)),
             ("owner", found.owner),
             ("prompt", found.prompt),
@@ -119,7 +118,7 @@ async def add(
             app.viewer, JobRequest(schedule=schedule, prompt=prompt, to=to, name=name, zone=zone), origin
         )
         nodes = await hub.list_nodes()
-    output.write_result(f"{job.name} runs {job.schedule}, next {output.format_time(job.next_at)}.", job, json)
+    output.write_result(f"{job.name} runs {job.schedule}, next {_format_next(job)}.", job, json)
     if not nodes:
         output.warn("keryx: jobs run while a node does, and none runs now: start `keryx serve`")
 
@@ -147,7 +146,7 @@ async def resume(job: _JobRef, /, *, json: Json = False) -> None:
     """
     async with open_hub() as access:
         found = await access.hub.jobs.resume(access.viewer, job)
-    output.write_result(f"{found.name} goes on, next {output.format_time(found.next_at)}.", found, json)
+    output.write_result(f"{found.name} goes on, next {_format_next(found)}.", found, json)
 
 
 @app.command
@@ -196,6 +195,11 @@ async def remove(job: _JobRef, /, *, yes: Yes = False, json: Json = False) -> No
         confirm(f"Remove {found.name}? The conversations of its runs stay.", yes)
         await access.hub.jobs.remove(access.viewer, found.id)
     output.write_result(f"Removed {found.name}.", found, json)
+
+
+def _format_next(job: Job) -> str:
+    """Return when a job runs next, in its own zone, which need not be that of the terminal."""
+    return f"{job.schedule.format_time(job.next_at)} {job.schedule.zone}" if job.next_at else ""
 
 
 def _format_targets(job: Job) -> str:

@@ -1,12 +1,14 @@
 """`keryx serve`: run turns, send deliveries, listen to platforms and serve the web app."""
 
 import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import anyio
@@ -229,6 +231,8 @@ def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
         output.write_fields(
             [("store", started.store), ("agent", started.agent), ("health", f"{address}/healthz")]
         )
-        hint = f"Open {address}, or try `keryx chat` in another terminal; Ctrl-C stops."
+        # In a clone the program is beside its Python, and not on the path of the next terminal.
+        program = "keryx" if shutil.which("keryx") else Path(sys.executable).with_name("keryx")
+        hint = f"Open {address}, or try `{program} chat` in another terminal; Ctrl-C stops."
         output.write(output.style_text(hint, "dim"))
     sys.stdout.flush()

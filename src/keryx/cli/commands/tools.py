@@ -15,7 +15,7 @@ from keryx.agents.tools import Permission, ToolFailed, ToolSpec
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub
 from keryx.config import Settings
-from keryx.core.errors import Invalid, NotFound
+from keryx.core.errors import Invalid, NotFound, format_install_command
 from keryx.engine.builtin_tools import SPECS
 from keryx.engine.policy import BUILTIN_TOOLS
 from keryx.timing import SystemClock
@@ -113,7 +113,7 @@ def _require_extra(user: str) -> Generator[None]:
         yield
     except ImportError as exc:
         raise Invalid(
-            f"{user} needs an extra ({exc.name} is missing): run pip install '.[tools]' in the folder of Keryx"
+            f"{user} needs an extra ({exc.name} is missing): run `{format_install_command('tools')}` in the folder of Keryx"
         ) from exc
 
 

@@ -23,6 +23,11 @@ class SetupField(msgspec.Struct, frozen=True, kw_only=True):
     ask: bool = True
     # Fields of which any answer makes this one needless: a password is not asked for if there is a token.
     unless: tuple[str, ...] = ()
+    # Answers of other fields, or their defaults, that make this one needed or asked for: {"mode": "cloud"}.
+    when: Mapping[str, str] = {}
+    # Raise `Invalid` with a sentence for an answer that cannot be right, without asking the platform. The terminal asks
+    # again at once.
+    accept: Callable[[str], object] | None = None
     default: str = ""
     # An answer as it may look, for help texts: `example.org`.
     example: str = ""

@@ -400,7 +400,7 @@ TEXTS = {
     "job.no_run_to_continue": "“{name}” has not run yet: /jobs run {name} does it now",
     "job.none_here": "no job has sent anything here lately: name one, as in /jobs continue news",
     "job.continued": "Now in {session}: {count:1 message|# messages}. Say something.",
-    "job.next": "next {time}",
+    "job.next": "next {time} {zone}",
     "job.to": "to {targets}",
     "job.to_nowhere": "sent nowhere: read it in its conversation",
     "job.last_run": "last run {status}",

@@ -400,7 +400,7 @@ TEXTS = {
     "job.no_run_to_continue": "„{name}“ ist noch nicht gelaufen: /jobs run {name} tut es jetzt",
     "job.none_here": "kein Auftrag hat hier in letzter Zeit etwas gesendet: nenne einen, etwa /jobs continue news",
     "job.continued": "Jetzt in {session}: {count:1 Nachricht|# Nachrichten}. Schreib etwas.",
-    "job.next": "das nächste Mal {time}",
+    "job.next": "das nächste Mal {time} {zone}",
     "job.to": "an {targets}",
     "job.to_nowhere": "wird nirgends gesendet: lies es in seinem Gespräch",
     "job.last_run": "letzter Lauf {status}",

@@ -246,7 +246,7 @@ TEXTS = {
     "Nothing is scheduled": "Nichts ist geplant",
     "Say above when and what: every 2h, 0 9 * * mon-fri, @daily, 30m for once, or a date and time.": "Schreib oben, wann und was: every 2h, 0 9 * * mon-fri, @daily, 30m für einmal, oder Datum und Uhrzeit.",
     "{name} runs {schedule}.": "{name} läuft: {schedule}.",
-    "When, as every 2h": "Wann, etwa every 2h",
+    "When, such as every 2h": "Wann, etwa every 2h",
     "Prompt": "Auftrag",
     "What the agent is to do": "Was der Agent tun soll",
     "Send to": "Senden an",

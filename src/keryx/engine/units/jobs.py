@@ -120,7 +120,7 @@ def render_line(job: Job, last: Sequence[JobRun], texts: Texts) -> str:
     parts = [
         job.name,
         texts.render(job.schedule.describe()),
-        texts.say("job.next", time=job.schedule.format_time(job.next_at))
+        texts.say("job.next", time=job.schedule.format_time(job.next_at), zone=job.schedule.zone)
         if job.next_at
         else texts.say(f"state.{job.state.value}") + (f": {job.why}" if job.why else ""),
         texts.say("job.to", targets=to) if to else texts.say("job.to_nowhere"),

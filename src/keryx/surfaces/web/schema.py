@@ -601,7 +601,7 @@ class Connections(Schema, frozen=True, kw_only=True):
 
 class SetupFieldSchema(Schema, frozen=True, kw_only=True):
     """One answer that a setup needs. `secret` is not to be shown while it is typed; `flag` takes "yes" or nothing. `unless` names fields
-    of which any answer makes this one needless."""
+    of which any answer makes this one needless, `when` the answers of other fields that make it needed."""
 
     name: str
     label: str
@@ -610,6 +610,7 @@ class SetupFieldSchema(Schema, frozen=True, kw_only=True):
     default: str = ""
     choices: list[str] = []
     unless: list[str] = []
+    when: dict[str, str] = {}
     secret: bool = False
     optional: bool = False
     flag: bool = False

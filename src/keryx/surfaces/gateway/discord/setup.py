@@ -53,8 +53,14 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
             f"Open {invite} and choose the server that the bot joins.",
             "Run `keryx serve`.",
             "Write to the bot in a direct chat, or mention it in a channel.",
+            *(
+                ()
+                if allow
+                else (
+                    f"In a direct chat it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
+                )
+            ),
         ),
-        note="" if allow else "A person who is not known yet gets a pairing code in a direct chat.",
         details={"bot": bot, "application": application.id, "name": name, "invite": invite},
     )
 
@@ -77,11 +83,12 @@ SETUP = PlatformSetup(
             label="Token of the bot",
             help="The page Bot of the developer portal shows it once, after Reset Token.",
             secret=True,
+            accept=lambda answer: check_token(answer.removeprefix("Bot ")),
         ),
         SetupField(
             name="allow",
-            label="Who may talk to the bot, as user ids with commas (empty: people get a pairing code)",
-            help="In Discord, switch on Developer Mode under Advanced, then right-click a person and choose Copy User ID.",
+            label="Who may talk to the bot, as user ids with commas",
+            help="In Discord, switch on Developer Mode under Advanced, then right-click a person and choose Copy User ID. Whoever is not listed can ask for a pairing code.",
             optional=True,
         ),
         SetupField(

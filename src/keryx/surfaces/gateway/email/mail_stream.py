@@ -46,7 +46,9 @@ class MailStream:
                 f"{address} has no valid certificate ({exc.reason or type(exc).__name__})"
             ) from None
         except OSError as exc:
-            raise MailServerUnavailable(f"{address} cannot be reached ({type(exc).__name__})") from None
+            raise MailServerUnavailable(
+                f"{address} cannot be reached ({type(exc).__name__}): check its name and port, and the network"
+            ) from None
         return cls(address, reader, writer)
 
     async def read_line(self, seconds: float) -> bytes:

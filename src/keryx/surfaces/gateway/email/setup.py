@@ -17,9 +17,12 @@ from keryx.surfaces.gateway.email.message_sender import MailServers
 from keryx.surfaces.gateway.email.smtp_client import SmtpConnection, SmtpReply
 
 _INTRO = """\
-Keryx needs a mailbox of its own: everything that arrives there and is from a verified person is answered.
-1. Make an address at your provider, such as keryx@example.org, with a password (an app password where the provider has them).
-2. Have the addresses of its IMAP and SMTP servers at hand."""
+Keryx needs a mailbox of its own: everything that arrives there and is from a
+verified person is answered.
+
+  1. make an address at your provider, such as keryx@example.org, with a
+     password (an app password where the provider has them)
+  2. have the addresses of its IMAP and SMTP servers at hand"""
 _PASSWORD_VARIABLE = "KERYX_SETUP_PASSWORD"
 _MAILS_SEARCHED = 50
 _MOST_SAVE_SENT = frozenset({"gmail.com", "googlemail.com", "outlook.com", "hotmail.com", "live.com"})
@@ -34,9 +37,7 @@ _PROVIDERS = {
 
 async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
     """Sign in at both servers. Raise `Invalid`, `Forbidden` or `Unavailable` with what to do."""
-    address = clean_address(answers.get("address", ""))
-    if not address:
-        raise Invalid("the address must be one such as keryx@example.org")
+    address = _read_address(answers.get("address", ""))
     domain = address.rpartition("@")[2]
     known = _PROVIDERS.get(domain, (f"imaps://imap.{domain}", f"smtps://smtp.{domain}"))
     imap, smtp = (answers.get(name, "") or known[n] for n, name in enumerate(("imap", "smtp")))
@@ -78,10 +79,22 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         summary=f"Keryx reads and answers as {address}; {mailbox} holds {count} mails, which stay unanswered.",
         settings={name: value for name, value in values.items() if value},
         secrets={} if command else {"password": answers["password"]},
-        steps=("start Keryx, or start it again: keryx serve", f"write a mail to {address}"),
+        steps=(
+            "start Keryx, or start it again: keryx serve",
+            f"write a mail to {address}",
+            f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
+        ),
         note=f"Mails count as those of their author if {authserv} has verified the sender (DMARC, DKIM or SPF).",
         details={"address": address, "authserv": authserv, "mails": count},
     )
+
+
+def _read_address(text: str) -> str:
+    """Return an address in the form in which it is compared. Raise `Invalid` for anything else."""
+    address = clean_address(text)
+    if not address:
+        raise Invalid("the address must be one such as keryx@example.org")
+    return address
 
 
 async def _check_imap(servers: MailServers, mailbox: str) -> tuple[int, str]:
@@ -115,43 +128,50 @@ async def _check_smtp(servers: MailServers, name: str) -> None:
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="E-mail",
+    summary="Connect a mailbox.",
     intro=_INTRO,
     fields=(
-        SetupField(name="address", label="The address of the mailbox", help="People write to it."),
+        SetupField(
+            name="address",
+            label="Address of the mailbox",
+            help="People write to Keryx there.",
+            example="keryx@example.org",
+            accept=_read_address,
+        ),
         SetupField(
             name="password",
-            label="Its password",
-            help="An app password, if your provider has them.",
+            label="Password of the mailbox",
+            help="Give an app password if your provider has them.",
             secret=True,
             optional=True,
         ),
         SetupField(
             name="imap",
-            label="The IMAP server",
+            label="IMAP server",
             help="imaps://HOST for TLS, imap://HOST for STARTTLS; guessed from the address if it is empty.",
             optional=True,
         ),
         SetupField(
             name="smtp",
-            label="The SMTP server",
+            label="SMTP server",
             help="smtps://HOST for TLS, smtp://HOST for STARTTLS; guessed from the address if it is empty.",
             optional=True,
         ),
         SetupField(
             name="authserv",
-            label="The server that checks senders",
+            label="Server that checks senders",
             help="The first word of the header Authentication-Results; read from the last mails if it is empty.",
             optional=True,
         ),
-        SetupField(name="user", label="The user name, if it is not the address", optional=True, ask=False),
+        SetupField(name="user", label="User name, if it is not the address", optional=True, ask=False),
         SetupField(
             name="token_command",
-            label="A command that prints a token for OAuth 2, instead of a password",
+            label="Command that prints a token for OAuth 2, instead of a password",
             optional=True,
             ask=False,
         ),
-        SetupField(name="mailbox", label="The mailbox to read", optional=True, ask=False, default="INBOX"),
-        SetupField(name="ca", label="A file with certificates to trust", optional=True, ask=False),
+        SetupField(name="mailbox", label="Mailbox to read", optional=True, ask=False, default="INBOX"),
+        SetupField(name="ca", label="File with certificates to trust", optional=True, ask=False),
     ),
     check=check,
 )

@@ -71,7 +71,7 @@ SETUP = PlatformSetup(
         SetupField(
             name="password",
             label="Password",
-            help="Not kept. Leave it empty to give an access token.",
+            help="It is used once and not kept. Leave it empty to give an access token instead.",
             secret=True,
             optional=True,
             unless=("token",),

@@ -122,7 +122,7 @@ def check_bot_token(token: str) -> str:
 def check_app_token(token: str) -> str:
     if not token.startswith(_APP_TOKEN_PREFIX):
         raise Invalid(
-            "this does not look like the app token of a Slack app: make one with the scope connections:write at the page Basic Information of the app, like xapp-…"
+            "this does not look like the app token of a Slack app: make one with the scope connections:write on the page Basic Information of the app, like xapp-…"
         )
     return token
 

@@ -87,15 +87,15 @@ def build_manifest(*, url: str = "", rotation: bool = False) -> str:
 
 _INTRO = f"""Make an app on Slack first:
 
-  1. open https://api.slack.com/apps, choose Create New App, then From a manifest,
-     and paste this:
+  1. open https://api.slack.com/apps, choose Create New App, then From a
+     manifest, and paste this:
 
 {build_manifest()}
 
-  2. at the page Basic Information, under App-Level Tokens, make a token with the
-     scope connections:write: that is the app token (xapp-…)
-  3. at the page Install App, install it to your workspace: Slack shows the bot
-     token (xoxb-…)
+  2. on the page Basic Information, under App-Level Tokens, make a token with
+     the scope connections:write: that is the app token (xapp-…)
+  3. on the page Install App, install it to your workspace: Slack shows the
+     bot token (xoxb-…)
 """
 
 
@@ -154,7 +154,7 @@ def _list_steps(label: str, mode: SlackMode, url: str) -> tuple[str, ...]:
         ()
         if mode is SlackMode.SOCKET
         else (
-            f"at the pages Event Subscriptions, Interactivity and Slash Commands of the app, set the address {hook}",
+            f"on the pages Event Subscriptions, Interactivity and Slash Commands of the app, set the address {hook}",
         )
     )
     return (
@@ -169,7 +169,7 @@ def _describe_missing(scopes: frozenset[str]) -> str:
     missing = sorted(set(BOT_SCOPES) - scopes) if scopes else []
     if not missing:
         return ""
-    return f"The app lacks scopes, so some of what Keryx does will fail: {', '.join(missing)}. Add them at the page OAuth & Permissions of the app and install it again."
+    return f"The app lacks scopes, so some of what Keryx does will fail: {', '.join(missing)}. Add them on the page OAuth & Permissions of the app and install it again."
 
 
 SETUP = PlatformSetup(
@@ -180,15 +180,17 @@ SETUP = PlatformSetup(
         SetupField(
             name="token",
             label="Bot token",
-            help="At the page OAuth & Permissions of the app, like xoxb-…",
+            help="It is on the page OAuth & Permissions of the app, and begins with xoxb-.",
             secret=True,
+            accept=check_bot_token,
         ),
         SetupField(
             name="app_token",
             label="App token",
-            help="At the page Basic Information of the app, like xapp-…; not needed for the Events API.",
+            help="It is on the page Basic Information of the app, and begins with xapp-.",
             secret=True,
-            optional=True,
+            when={"mode": SlackMode.SOCKET.value},
+            accept=check_app_token,
         ),
         SetupField(
             name="mode",
@@ -202,22 +204,21 @@ SETUP = PlatformSetup(
         SetupField(
             name="signing_secret",
             label="Signing secret",
-            help="At the page Basic Information of the app; only for the Events API.",
+            help="For the Events API: it is on the page Basic Information of the app.",
             secret=True,
-            optional=True,
-            ask=False,
+            when={"mode": SlackMode.EVENTS.value},
         ),
         SetupField(
             name="url",
             label="Public address of Keryx",
-            help="Only for the Events API, such as https://keryx.example.org.",
+            help="For the Events API, such as https://keryx.example.org.",
             optional=True,
             ask=False,
         ),
         SetupField(
             name="base_url",
             label="Address of the Web API",
-            help="Another one than Slack's own, for tests.",
+            help="Only for another one than Slack's own.",
             optional=True,
             ask=False,
             default=DEFAULT_URL,

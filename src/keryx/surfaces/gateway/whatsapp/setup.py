@@ -25,13 +25,19 @@ from keryx.surfaces.gateway.whatsapp.graph_api import (
 )
 
 _INTRO = """\
-WhatsApp has two ways in. Choose `agent` for an agent of your own that only you can write to: it needs no public address.
-Choose `cloud` for the number of a business: it needs an app at developers.facebook.com and a public https address.
+WhatsApp has two ways in. Choose `agent` for an agent of your own that only
+you can write to: it needs no public address. Choose `cloud` for the number of
+a business: it needs an app at developers.facebook.com and a public https
+address.
 
-For `agent`: in WhatsApp, open Settings, Agents, Create an agent; then open its chat, Chat info, API key, and copy the key.
-For `cloud`: in your app, add the product WhatsApp. API Setup shows the phone number ID. In the business settings, make a
-system user and a permanent token for it with whatsapp_business_messaging and whatsapp_business_management. App settings,
-Basic shows the app secret."""
+For `agent`: in WhatsApp, open Settings, Agents, Create an agent; then open its
+chat, Chat info, API key, and copy the key.
+
+For `cloud`: in your app, add the product WhatsApp. API Setup shows the phone
+number ID. In the business settings, make a system user, and for it a permanent
+token with whatsapp_business_messaging and whatsapp_business_management. App
+settings, Basic shows the app secret."""
+_FOR_CLOUD = {"mode": WhatsAppMode.CLOUD.value}
 _TERMS = (
     "Meta's terms for the Cloud API bar general assistants as the main purpose of a number since 15 January 2026, except for"
     " people with numbers of Italy and Brazil. An assistant for the customers of a business is allowed."
@@ -63,7 +69,9 @@ async def _check_agent(token: str, answers: Mapping[str, str]) -> SetupOutcome:
         if exc.status != 409:
             raise _translate(exc, BAD_KEY) from None
     except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
-        raise Unavailable(str(exc)) from None
+        raise Unavailable(
+            f"{exc}: check the network, or base_url if you have set it, and try again"
+        ) from None
     finally:
         await api.close()
     return SetupOutcome(
@@ -94,7 +102,9 @@ async def _check_cloud(token: str, answers: Mapping[str, str], dialog: SetupDial
     except WhatsAppApiError as exc:
         raise _translate(exc, BAD_TOKEN) from None
     except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
-        raise Unavailable(str(exc)) from None
+        raise Unavailable(
+            f"{exc}: check the network, or base_url if you have set it, and try again"
+        ) from None
     except msgspec.ValidationError:
         raise Unavailable("WhatsApp answers in another form: check base_url") from None
     finally:
@@ -155,38 +165,45 @@ SETUP = PlatformSetup(
         SetupField(
             name="token",
             label="Key of the agent, or access token",
-            help="Chat info, API key; or the permanent token of a system user.",
+            help="For `agent` the key from Chat info, API key; for `cloud` the permanent token of a system user.",
             secret=True,
         ),
         SetupField(
             name="phone_number_id",
-            label="Phone number ID (cloud)",
-            help="API Setup in the app shows it. It is not the number itself.",
-            optional=True,
+            label="Phone number ID",
+            help="For `cloud`: API Setup in the app shows it. It is not the number itself.",
+            when=_FOR_CLOUD,
+            accept=check_number,
         ),
         SetupField(
             name="app_secret",
-            label="App secret (cloud)",
-            help="App settings, Basic shows it.",
+            label="App secret",
+            help="For `cloud`: App settings, Basic shows it.",
             secret=True,
-            optional=True,
+            when=_FOR_CLOUD,
         ),
         SetupField(
             name="verify_token",
-            label="Verify token (cloud)",
-            help="Any text of your choice. One is made if it is empty.",
+            label="Verify token",
+            help="For `cloud`: any text of your choice. One is made if there is none.",
             secret=True,
             optional=True,
+            when=_FOR_CLOUD,
             ask=False,
         ),
         SetupField(
             name="url",
-            label="Public address of Keryx (cloud)",
-            help="An https address. If it is empty, you set the callback URL in the app yourself.",
+            label="Public address of Keryx",
+            help="For `cloud`: an https address. Without it you set the callback URL in the app yourself.",
             optional=True,
+            when=_FOR_CLOUD,
         ),
         SetupField(
-            name="base_url", label="Address of the API", help="Empty for Meta's.", optional=True, ask=False
+            name="base_url",
+            label="Address of the API",
+            help="Only for another one than Meta's.",
+            optional=True,
+            ask=False,
         ),
     ),
     check=check,

@@ -168,6 +168,7 @@ async def _present_setup(platform: str, home: Path) -> schema.PlatformSetupSchem
                 default=field.default,
                 choices=list(field.choices),
                 unless=list(field.unless),
+                when=dict(field.when),
                 secret=field.secret,
                 optional=field.optional,
                 flag=field.flag,

@@ -35,7 +35,7 @@ function form(app, reload) {
   };
   const field = (name, label, hint, more) => h("input", { class: "field grow", name, "aria-label": label, placeholder: hint, autocomplete: "off", ...more });
   return h("form", { class: "block schedule", key: "add", onsubmit: send },
-    h("div", { class: "stack" }, field("schedule", t("Schedule"), t("When, as every 2h"), { required: true }), field("prompt", t("Prompt"), t("What the agent is to do"), { required: true })),
+    h("div", { class: "stack" }, field("schedule", t("Schedule"), t("When, such as every 2h"), { required: true }), field("prompt", t("Prompt"), t("What the agent is to do"), { required: true })),
     h("div", { class: "stack" }, field("to", t("Send to"), t("Send to, as telegram")), field("zone", t("Time zone"), t("Time zone"), { ref: (e) => (e.value = e.defaultValue = ZONE) }), h("button", { class: "button main" }, t("Add"))));
 }
 
