@@ -23,6 +23,9 @@ MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
 # A table with more columns stays as text.
 MAX_TABLE_COLUMNS = 100
+# Of all tables of a text, with those that a row leaves out: most renderers fill them in. The table that exceeds it stays
+# as text, and so do those after it.
+MAX_TABLE_CELLS = 10_000
 # A longer address is shown as text, so that it can be split between parts.
 MAX_URL_LENGTH = 1000
 _LINE_ENDS = re.compile(f"\r\n?|[{LINE_SEPARATORS}]")
@@ -120,30 +123,49 @@ def _table_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     columns = _split_row(header)
     if "|" not in header or not 0 < len(columns) <= MAX_TABLE_COLUMNS or not _TABLE_RULER.fullmatch(ruler):
         return False
-    if len(_split_row(ruler)) != len(columns):
+    if len(_split_row(ruler)) != len(columns) or _count_cells(state) > MAX_TABLE_CELLS:
         return False
     if silent:
         return True
+    rows = _read_rows(state, start + 2, end, len(columns))
+    if _count_cells(state) > MAX_TABLE_CELLS:
+        return False
     table = state.push("table_open", "table", 1)
     state.push("thead_open", "thead", 1)
     _add_row(state, columns, "th", start)
     state.push("thead_close", "thead", -1)
+    for line, row in enumerate(rows, start + 2):
+        _add_row(state, row, "td", line)
+    state.push("table_close", "table", -1)
+    state.line = start + 2 + len(rows)
+    table.map = [start, state.line]
+    return True
+
+
+def _count_cells(state: StateBlock, more: int = 0) -> int:
+    """Count more cells, and return those of all tables of the text. The count is never lowered: after a table that has
+    too many, no other is tried, so that each line is read once."""
+    state.env["cells"] = int(state.env.get("cells", 0)) + more
+    return state.env["cells"]
+
+
+def _read_rows(state: StateBlock, line: int, end: int, columns: int) -> list[Sequence[str]]:
+    """Return the rows of a table below its ruler, as far as the cells are not too many."""
+    rows: list[Sequence[str]] = []
     outer, state.parentType = state.parentType, "table"
     terminators = state.md.block.ruler.getRules("blockquote")
-    line = start + 2
     while line < end and state.sCount[line] >= state.blkIndent and not state.is_code_block(line):
         row = _read_line(state, line)
         if not row or any(ends(state, line, end, True) for ends in terminators):
             break
+        if _count_cells(state, columns) > MAX_TABLE_CELLS:
+            break
         cells = _split_row(row)
-        last = len(columns) - 1
-        _add_row(state, [*cells[:last], " | ".join(cells[last:])] if len(cells) > last else cells, "td", line)
+        last = columns - 1
+        rows.append([*cells[:last], " | ".join(cells[last:])] if len(cells) > last else cells)
         line += 1
     state.parentType = outer
-    state.push("table_close", "table", -1)
-    table.map = [start, line]
-    state.line = line
-    return True
+    return rows
 
 
 def _read_line(state: StateBlock, line: int) -> str:
