@@ -94,6 +94,56 @@ async def test_silent_connections_give_way_to_a_new_one() -> None:
             client[1].close()
 
 
+UNFINISHED = b"POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+async def test_bodies_of_unknown_callers_that_do_not_come_give_way_to_a_new_connection() -> None:
+    async with serving() as port:
+        kept = await connect(port, GET)
+        await kept[0].readuntil(b"fine")
+        unfinished = [await connect(port, UNFINISHED) for _ in range(60)]
+        assert b"200" in await ask(port)
+        kept[1].write(GET)
+        await kept[0].readuntil(b"fine")
+        for client in unfinished[:40]:
+            assert await is_closed(client)
+        for client in [*unfinished[40:], kept]:
+            client[1].close()
+
+
+async def test_a_body_of_a_known_caller_is_not_cut_for_others() -> None:
+    async def name_callers(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/body":
+            scope["state"]["caller"] = "somebody"
+        await app(scope, receive, send)
+
+    async with serving(served=name_callers) as port:
+        known = [await connect(port, UNFINISHED) for _ in range(19)]
+        silent = [await connect(port) for _ in range(5)]
+        assert b"200" in await ask(port)
+        for reader, writer in known:
+            writer.write(b"x" * 99)
+            assert b"100" in await reader.readuntil(b"\r\n\r\n100")
+        for client in [*known, *silent]:
+            client[1].close()
+
+
+async def test_the_connection_that_gives_way_is_the_one_that_has_waited_longest() -> None:
+    async with serving(msgspec.structs.replace(LIMITS, total=3)) as port:
+        first = await connect(port, GET)
+        await first[0].readuntil(b"fine")
+        second = await connect(port)
+        await asyncio.sleep(0.3)
+        first[1].write(UNFINISHED)
+        await asyncio.sleep(0.1)
+        third = await connect(port)
+        assert await is_closed(second)
+        first[1].write(b"x" * 99)
+        await first[0].readuntil(b"\r\n\r\n100")
+        for client in (first, third):
+            client[1].close()
+
+
 async def test_connections_that_are_being_answered_are_not_closed_for_others() -> None:
     released = asyncio.Event()
 
