@@ -249,7 +249,12 @@ class WebhookAdapter:
                 verify=trusted, timeout=httpx.Timeout(_TIMEOUT_SECONDS, connect=10)
             )
         )
-        self.hook = Webhook(path=hook_path, handle=self._handle_post, limit=settings.body_limit)
+        self.hook = Webhook(
+            path=hook_path,
+            handle=self._handle_post,
+            limit=settings.body_limit,
+            required_headers=("webhook-id", "webhook-timestamp", "webhook-signature"),
+        )
         self.capabilities = Capabilities(
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
             threads=True,
