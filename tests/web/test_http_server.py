@@ -4,13 +4,13 @@ import asyncio
 import resource
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import anyio
 import msgspec
 import pytest
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -374,6 +374,26 @@ async def test_many_headers_and_two_lengths_are_refused(headers: bytes) -> None:
         writer.close()
     assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
     assert b"fine" not in answer
+
+
+@pytest.mark.parametrize("path", [b"/ok", b"/body"])
+@pytest.mark.parametrize("chunks", [b"-1\r\nabc", b"1\r\n \r\n-1\r\n"])
+async def test_a_malformed_chunk_is_refused_without_an_error_in_the_log(
+    path: bytes, chunks: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientDisconnect):
+            if scope["path"] == "/body":
+                await Request(scope, receive).body()
+        await PlainTextResponse("fine")(scope, receive, send)
+
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(served=answer) as port:
+        client = await connect(port, head + chunks)
+        assert b"400" in await client[0].readline()
+        assert await is_closed(client)
+        assert b"200" in await ask(port)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_noise_after_an_answer_has_begun_ends_the_connection_only() -> None:

@@ -171,6 +171,10 @@ class HttpConnection(H11Protocol):
         """Refuse a malformed request. If its answer has begun already, there is no room for another."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
+            if self.cycle:
+                # The app may answer the part that came: it must see that nobody is there.
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
         else:
             self.transport.abort()
 
