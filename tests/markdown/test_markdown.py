@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.markdown import MAX_TABLE_CELLS, MAX_URL_LENGTH, parse
+from keryx.markdown import MAX_MARKS, MAX_TABLE_CELLS, MAX_URL_LENGTH, parse
 from keryx.markdown.html import render_blocks
 from keryx.markdown.tree import (
     Block,
@@ -96,6 +96,17 @@ def test_a_table_with_too_many_cells_and_those_after_it_stay_as_text() -> None:
     # The whole text counts, not each table.
     tall = "|a|\n|-|\n" + "|b|\n" * (MAX_TABLE_CELLS // 2)
     assert MAX_TABLE_CELLS // 2 < count_cells("\n".join([tall] * 4)) <= MAX_TABLE_CELLS + 2
+
+
+@pytest.mark.parametrize("unit", ["[a](", "![[", "_a__b", "**a*", "`a` ", "~~a~", "<a> "])
+def test_a_text_with_too_many_marks_is_shown_as_it_is(unit: str) -> None:
+    many = (unit * MAX_MARKS)[: 4 * MAX_MARKS].strip()
+    assert inlines(many) == (TextNode(many),)
+    assert inlines(f"a\n{many}") == (TextNode("a"), BreakNode(), TextNode(many))
+    # The whole text counts, without its code blocks.
+    assert len(parse(f"*a*\n\n{many}\n\n*b*").blocks) == 3
+    assert [visible_text(block) for block in parse(f"*a*\n\n{many}\n\n*b*").blocks] == ["a", many, "*b*"]
+    assert visible_text(parse(f"~~~\n{many}\n~~~\n*b*").blocks[1]) == "b"
 
 
 def test_inline_styles() -> None:

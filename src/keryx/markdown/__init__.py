@@ -10,6 +10,7 @@ from markdown_it.common.utils import mdTrim
 from markdown_it.helpers import parseLinkDestination, parseLinkTitle
 from markdown_it.rules_block import StateBlock, blockquote, list_block
 from markdown_it.rules_block.table import escapedSplit
+from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline, image
 from markdown_it.token import Token
 
@@ -21,6 +22,10 @@ MAX_CHARS = 100_000
 # Levels of quotes and lists (a list counts as two). Deeper nesting stays as text.
 MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
+# Of a text outside code blocks, each character that may begin or end a style, a link or a code span. The paragraph or
+# cell that exceeds it is shown as it is, and so are those after it.
+MAX_MARKS = 10_000
+_MARKS = "[]*_~`<"
 # A table with more columns stays as text.
 MAX_TABLE_COLUMNS = 100
 # Of all tables of a text, with those that a row leaves out: most renderers fill them in. The table that exceeds it stays
@@ -93,6 +98,7 @@ def _build_parser() -> MarkdownIt:
     md.block.ruler.at("list", _limit_depth(list_block), {"alt": ends})
     md.block.ruler.at("blockquote", _limit_depth(blockquote), {"alt": [*ends, "list"]})
     md.block.ruler.at("table", _table_rule, {"alt": ["paragraph", "reference"]})
+    md.core.ruler.at("inline", _inline_rule)
     md.inline.ruler.at("image", _image_rule)
     # Typed as a module, but any object with these functions works.
     md.helpers = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
@@ -190,6 +196,24 @@ def _add_row(state: StateBlock, cells: Sequence[str], tag: str, line: int) -> No
         inline.content, inline.map, inline.children = cell, [line, line + 1], []
         state.push(f"{tag}_close", tag, -1)
     state.push("tr_close", "tr", -1)
+
+
+def _inline_rule(state: StateCore) -> None:
+    """Parse what is inside paragraphs, headings and cells, as far as the marks are not too many."""
+    marks = 0
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        marks += sum(map(token.content.count, _MARKS))
+        if marks <= MAX_MARKS:
+            token.children = []
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
+        else:
+            lines = [
+                [Token("softbreak", "br", 0), Token("text", "", 0, content=line)]
+                for line in token.content.split("\n")
+            ]
+            token.children = [child for pair in lines for child in pair][1:]
 
 
 def _image_rule(state: StateInline, silent: bool) -> bool:
