@@ -33,6 +33,7 @@ _REPEAT_SECONDS = 60.0
 _NOISY_LOGGERS = (
     "asyncio",
     "keryx.surfaces.web.http_server",
+    "keryx.surfaces.web.request",
     "keryx.surfaces.web.sign_in_limits",
     "uvicorn.error",
 )

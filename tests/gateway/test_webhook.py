@@ -28,6 +28,7 @@ from keryx.core.source import ChatType
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.webhook import (
     DEFAULT_BODY_BYTES,
+    MAX_FILES,
     WebhookAdapter,
     WebhookSettings,
     make,
@@ -199,6 +200,15 @@ async def test_files_are_stored_with_the_message(ear: Ear) -> None:
     [stored] = ear.context.attachments
     assert (stored.name, stored.mime, stored.body) == ("a.txt", "text/plain", b"words")
     assert [type(part).__name__ for part in event.parts] == ["File"]
+
+
+async def test_a_message_with_too_many_files_is_refused_and_none_is_stored(ear: Ear) -> None:
+    files = [{"name": "a.txt", "data": "YQ=="}] * (MAX_FILES + 1)
+    refused = await ear.post(json.dumps({"chat": "c1", "user": "ann", "files": files}).encode())
+    assert refused.status == 400 and b"files" in refused.body
+    assert ear.context.events == [] and ear.context.attachments == []
+    await ear.post(json.dumps({"chat": "c1", "user": "ann", "files": files[1:]}).encode())
+    assert len(ear.context.attachments) == MAX_FILES
 
 
 async def test_files_of_a_stranger_are_named_and_not_stored(ear: Ear) -> None:

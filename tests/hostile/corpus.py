@@ -147,6 +147,11 @@ def _build_wide_table(size: int) -> str:
     return f"{'|a' * columns}|\n{'|-' * columns}|\n" + "|b\n" * columns
 
 
+def _build_empty_rows(size: int) -> str:
+    """As many columns as a table may have, and as many rows as fit, without cells."""
+    return f"{'|a' * 100}|\n{'|-' * 100}|\n" + "|\n" * (size // 2)
+
+
 def _build_rising_backticks(size: int) -> str:
     return " ".join("`" * count for count in range(1, int((2 * size) ** 0.5)))[:size]
 
@@ -168,6 +173,7 @@ _MADE: dict[str, Callable[[int], str]] = {
     "deep quotes": lambda size: "".join("> " * depth + "a\n" for depth in range(int(size**0.5))),
     "a table with many columns": _build_table,
     "a table with a wide header": _build_wide_table,
+    "a wide table of empty rows": _build_empty_rows,
     "a row with many cells": lambda size: "|a|\n|-|\n" + "|b" * (size // 2),
     "rising backticks": _build_rising_backticks,
     "rising stars": _build_rising_marks,

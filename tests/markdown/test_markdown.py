@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.markdown import MAX_URL_LENGTH, parse
+from keryx.markdown import MAX_MARKS, MAX_TABLE_CELLS, MAX_URL_LENGTH, parse
+from keryx.markdown.html import render_blocks
 from keryx.markdown.tree import (
     Block,
     BoldNode,
@@ -79,6 +80,33 @@ def test_a_row_keeps_cells_beyond_the_header_and_drops_missing_ones() -> None:
             TableRowNode((TableCellNode((TextNode("f"),)),)),
         )
     )
+
+
+def count_cells(text: str) -> int:
+    """Return the cells of all tables as the page shows them, with those that rows leave out."""
+    return sum(html.count("<td>") + html.count("<th>") for html in render_blocks(text))
+
+
+def test_a_table_with_too_many_cells_and_those_after_it_stay_as_text() -> None:
+    small = "|a|b|\n|-|-|\n|c|d|\n"
+    wide = f"{'|a' * 100}|\n{'|-' * 100}|\n" + "|\n" * 40_000
+    assert count_cells(f"{small}\n{wide}") == 4
+    assert visible_text(parse(wide)).count("|") == wide.count("|")
+    assert count_cells(f"{wide}\n{small}") == 0
+    # The whole text counts, not each table.
+    tall = "|a|\n|-|\n" + "|b|\n" * (MAX_TABLE_CELLS // 2)
+    assert MAX_TABLE_CELLS // 2 < count_cells("\n".join([tall] * 4)) <= MAX_TABLE_CELLS + 2
+
+
+@pytest.mark.parametrize("unit", ["[a](", "![[", "_a__b", "**a*", "`a` ", "~~a~", "<a> "])
+def test_a_text_with_too_many_marks_is_shown_as_it_is(unit: str) -> None:
+    many = (unit * MAX_MARKS)[: 4 * MAX_MARKS].strip()
+    assert inlines(many) == (TextNode(many),)
+    assert inlines(f"a\n{many}") == (TextNode("a"), BreakNode(), TextNode(many))
+    # The whole text counts, without its code blocks.
+    assert len(parse(f"*a*\n\n{many}\n\n*b*").blocks) == 3
+    assert [visible_text(block) for block in parse(f"*a*\n\n{many}\n\n*b*").blocks] == ["a", many, "*b*"]
+    assert visible_text(parse(f"~~~\n{many}\n~~~\n*b*").blocks[1]) == "b"
 
 
 def test_inline_styles() -> None:

@@ -1,13 +1,15 @@
 """What platforms post: answered by its adapter, bounded while it is read, and told nothing of what fails inside."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import httpx
+import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from keryx.core.errors import Conflict, Invalid, Retryable
+from keryx.core.errors import Conflict, Invalid, Retryable, Unavailable
 from keryx.core.ports.adapter import Adapter, Webhook, WebhookRequest, WebhookResponse
 from keryx.store.db import Engine
 from keryx.surfaces.web.request import BodyMemory
@@ -49,9 +51,10 @@ async def post(
 
 def build_app(*adapters: Adapter, listening: bool = True) -> ASGIApp:
     routed = Starlette(routes=hooks.build_hook_routes(adapters, listening=lambda _: listening))
+    memory = BodyMemory(1 << 24, 150)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})["body_memory"] = BodyMemory(1 << 24)
+        scope.setdefault("state", {})["body_memory"] = memory
         await routed(scope, receive, send)
 
     return app
@@ -143,6 +146,62 @@ async def test_what_fails_inside_is_told_to_nobody(error: Exception, status: int
     answer = await post(Hooked(error=error))
     assert answer.status_code == status
     assert "secret" not in answer.text
+
+
+async def test_a_post_without_the_headers_that_prove_its_sender_is_refused_before_its_body() -> None:
+    adapter = Hooked()
+    read: list[bytes] = []
+
+    async def send_body() -> AsyncIterator[bytes]:
+        read.append(b"{}")
+        yield b"{}"
+
+    adapter.hook = msgspec.structs.replace(adapter.hook, required_headers=("x-sign", "x-time"))
+    assert (await post(adapter, content=send_body())).status_code == 401
+    assert read == []
+    adapter.hook = msgspec.structs.replace(adapter.hook, required_headers=("x-sign",))
+    assert (await post(adapter, content=send_body())).status_code == 202
+    assert read == [b"{}"]
+
+
+async def test_when_strangers_send_too_much_at_once_the_body_that_began_first_gives_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    adapter, finished = Hooked(), asyncio.Event()
+    transport = httpx.ASGITransport(app=build_app(adapter))
+
+    async def send_body(begun: asyncio.Event) -> AsyncIterator[bytes]:
+        yield b"x" * 60
+        begun.set()
+        await finished.wait()
+        yield b"x"
+
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            posts: list[asyncio.Task[httpx.Response]] = []
+            for _ in range(4):
+                begun = asyncio.Event()
+                posts.append(group.create_task(client.post("/hooks/fake/x", content=send_body(begun))))
+                await begun.wait()
+            # 150 bytes are allowed, so the first two are refused without having ended.
+            assert (await posts[0]).status_code == (await posts[1]).status_code == 503
+            finished.set()
+        assert [post.result().status_code for post in posts[2:]] == [202, 202]
+        assert (await client.post("/hooks/fake/x", content=b"x" * 100)).status_code == 202
+    assert [len(request.body) for request in adapter.requests] == [61, 61, 100]
+    assert {record.name for record in caplog.records} == {"keryx.surfaces.web.request"}
+
+
+async def test_bodies_of_strangers_take_nothing_from_those_of_known_callers() -> None:
+    memory = BodyMemory(100, 50)
+    with memory.read(known=True) as known, memory.read(known=False) as unknown:
+        memory.add(unknown, b"x" * 50)
+        memory.add(known, b"x" * 100)
+        with pytest.raises(Unavailable):
+            memory.add(known, b"x")
+        assert not unknown.scope.cancel_called
+    with memory.read(known=True) as known:
+        memory.add(known, b"x" * 100)
 
 
 def test_two_adapters_cannot_share_a_path() -> None:

@@ -4,13 +4,13 @@ import asyncio
 import resource
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import anyio
 import msgspec
 import pytest
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -91,6 +91,56 @@ async def test_silent_connections_give_way_to_a_new_one() -> None:
         for client in silent[:40]:
             assert await is_closed(client)
         for client in [*silent[40:], kept]:
+            client[1].close()
+
+
+UNFINISHED = b"POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+async def test_bodies_of_unknown_callers_that_do_not_come_give_way_to_a_new_connection() -> None:
+    async with serving() as port:
+        kept = await connect(port, GET)
+        await kept[0].readuntil(b"fine")
+        unfinished = [await connect(port, UNFINISHED) for _ in range(60)]
+        assert b"200" in await ask(port)
+        kept[1].write(GET)
+        await kept[0].readuntil(b"fine")
+        for client in unfinished[:40]:
+            assert await is_closed(client)
+        for client in [*unfinished[40:], kept]:
+            client[1].close()
+
+
+async def test_a_body_of_a_known_caller_is_not_cut_for_others() -> None:
+    async def name_callers(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/body":
+            scope["state"]["caller"] = "somebody"
+        await app(scope, receive, send)
+
+    async with serving(served=name_callers) as port:
+        known = [await connect(port, UNFINISHED) for _ in range(19)]
+        silent = [await connect(port) for _ in range(5)]
+        assert b"200" in await ask(port)
+        for reader, writer in known:
+            writer.write(b"x" * 99)
+            assert b"100" in await reader.readuntil(b"\r\n\r\n100")
+        for client in [*known, *silent]:
+            client[1].close()
+
+
+async def test_the_connection_that_gives_way_is_the_one_that_has_waited_longest() -> None:
+    async with serving(msgspec.structs.replace(LIMITS, total=3)) as port:
+        first = await connect(port, GET)
+        await first[0].readuntil(b"fine")
+        second = await connect(port)
+        await asyncio.sleep(0.3)
+        first[1].write(UNFINISHED)
+        await asyncio.sleep(0.1)
+        third = await connect(port)
+        assert await is_closed(second)
+        first[1].write(b"x" * 99)
+        await first[0].readuntil(b"\r\n\r\n100")
+        for client in (first, third):
             client[1].close()
 
 
@@ -324,6 +374,26 @@ async def test_many_headers_and_two_lengths_are_refused(headers: bytes) -> None:
         writer.close()
     assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
     assert b"fine" not in answer
+
+
+@pytest.mark.parametrize("path", [b"/ok", b"/body"])
+@pytest.mark.parametrize("chunks", [b"-1\r\nabc", b"1\r\n \r\n-1\r\n"])
+async def test_a_malformed_chunk_is_refused_without_an_error_in_the_log(
+    path: bytes, chunks: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientDisconnect):
+            if scope["path"] == "/body":
+                await Request(scope, receive).body()
+        await PlainTextResponse("fine")(scope, receive, send)
+
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(served=answer) as port:
+        client = await connect(port, head + chunks)
+        assert b"400" in await client[0].readline()
+        assert await is_closed(client)
+        assert b"200" in await ask(port)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_noise_after_an_answer_has_begun_ends_the_connection_only() -> None:

@@ -10,6 +10,7 @@ from markdown_it.common.utils import mdTrim
 from markdown_it.helpers import parseLinkDestination, parseLinkTitle
 from markdown_it.rules_block import StateBlock, blockquote, list_block
 from markdown_it.rules_block.table import escapedSplit
+from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline, image
 from markdown_it.token import Token
 
@@ -21,8 +22,15 @@ MAX_CHARS = 100_000
 # Levels of quotes and lists (a list counts as two). Deeper nesting stays as text.
 MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
+# Of a text outside code blocks, each character that may begin or end a style, a link or a code span. The paragraph or
+# cell that exceeds it is shown as it is, and so are those after it.
+MAX_MARKS = 10_000
+_MARKS = "[]*_~`<"
 # A table with more columns stays as text.
 MAX_TABLE_COLUMNS = 100
+# Of all tables of a text, with those that a row leaves out: most renderers fill them in. The table that exceeds it stays
+# as text, and so do those after it.
+MAX_TABLE_CELLS = 10_000
 # A longer address is shown as text, so that it can be split between parts.
 MAX_URL_LENGTH = 1000
 _LINE_ENDS = re.compile(f"\r\n?|[{LINE_SEPARATORS}]")
@@ -90,6 +98,7 @@ def _build_parser() -> MarkdownIt:
     md.block.ruler.at("list", _limit_depth(list_block), {"alt": ends})
     md.block.ruler.at("blockquote", _limit_depth(blockquote), {"alt": [*ends, "list"]})
     md.block.ruler.at("table", _table_rule, {"alt": ["paragraph", "reference"]})
+    md.core.ruler.at("inline", _inline_rule)
     md.inline.ruler.at("image", _image_rule)
     # Typed as a module, but any object with these functions works.
     md.helpers = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
@@ -120,30 +129,49 @@ def _table_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     columns = _split_row(header)
     if "|" not in header or not 0 < len(columns) <= MAX_TABLE_COLUMNS or not _TABLE_RULER.fullmatch(ruler):
         return False
-    if len(_split_row(ruler)) != len(columns):
+    if len(_split_row(ruler)) != len(columns) or _count_cells(state) > MAX_TABLE_CELLS:
         return False
     if silent:
         return True
+    rows = _read_rows(state, start + 2, end, len(columns))
+    if _count_cells(state) > MAX_TABLE_CELLS:
+        return False
     table = state.push("table_open", "table", 1)
     state.push("thead_open", "thead", 1)
     _add_row(state, columns, "th", start)
     state.push("thead_close", "thead", -1)
+    for line, row in enumerate(rows, start + 2):
+        _add_row(state, row, "td", line)
+    state.push("table_close", "table", -1)
+    state.line = start + 2 + len(rows)
+    table.map = [start, state.line]
+    return True
+
+
+def _count_cells(state: StateBlock, more: int = 0) -> int:
+    """Count more cells, and return those of all tables of the text. The count is never lowered: after a table that has
+    too many, no other is tried, so that each line is read once."""
+    state.env["cells"] = int(state.env.get("cells", 0)) + more
+    return state.env["cells"]
+
+
+def _read_rows(state: StateBlock, line: int, end: int, columns: int) -> list[Sequence[str]]:
+    """Return the rows of a table below its ruler, as far as the cells are not too many."""
+    rows: list[Sequence[str]] = []
     outer, state.parentType = state.parentType, "table"
     terminators = state.md.block.ruler.getRules("blockquote")
-    line = start + 2
     while line < end and state.sCount[line] >= state.blkIndent and not state.is_code_block(line):
         row = _read_line(state, line)
         if not row or any(ends(state, line, end, True) for ends in terminators):
             break
+        if _count_cells(state, columns) > MAX_TABLE_CELLS:
+            break
         cells = _split_row(row)
-        last = len(columns) - 1
-        _add_row(state, [*cells[:last], " | ".join(cells[last:])] if len(cells) > last else cells, "td", line)
+        last = columns - 1
+        rows.append([*cells[:last], " | ".join(cells[last:])] if len(cells) > last else cells)
         line += 1
     state.parentType = outer
-    state.push("table_close", "table", -1)
-    table.map = [start, line]
-    state.line = line
-    return True
+    return rows
 
 
 def _read_line(state: StateBlock, line: int) -> str:
@@ -168,6 +196,24 @@ def _add_row(state: StateBlock, cells: Sequence[str], tag: str, line: int) -> No
         inline.content, inline.map, inline.children = cell, [line, line + 1], []
         state.push(f"{tag}_close", tag, -1)
     state.push("tr_close", "tr", -1)
+
+
+def _inline_rule(state: StateCore) -> None:
+    """Parse what is inside paragraphs, headings and cells, as far as the marks are not too many."""
+    marks = 0
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        marks += sum(map(token.content.count, _MARKS))
+        if marks <= MAX_MARKS:
+            token.children = []
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
+        else:
+            lines = [
+                [Token("softbreak", "br", 0), Token("text", "", 0, content=line)]
+                for line in token.content.split("\n")
+            ]
+            token.children = [child for pair in lines for child in pair][1:]
 
 
 def _image_rule(state: StateInline, silent: bool) -> bool:

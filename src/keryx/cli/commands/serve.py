@@ -50,7 +50,12 @@ _GRACE_SECONDS = 3.0
 
 
 def build_web_app(
-    app: App, hub: Hub, *, extra_routes: Sequence[BaseRoute] = (), streams: int = WebSettings.streams
+    app: App,
+    hub: Hub,
+    *,
+    extra_routes: Sequence[BaseRoute] = (),
+    streams: int = WebSettings.streams,
+    max_hook_body: int = 0,
 ) -> WebApp:
     """Build the web surface over a hub. Creates the key of its cookies if there is none yet."""
     settings = app.settings
@@ -86,6 +91,7 @@ def build_web_app(
         proxies=TrustedProxies(settings.web.trusted_proxies),
         installation=installation,
         extra_routes=extra_routes,
+        max_hook_body=max_hook_body,
     )
 
 
@@ -171,7 +177,15 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
         def shared(address: str) -> bool:
             return is_loopback(address) or proxies.trusts(address)
 
-        web = build_web_app(app, service.hub, extra_routes=pages, streams=limits.streams)
+        web = build_web_app(
+            app,
+            service.hub,
+            extra_routes=pages,
+            streams=limits.streams,
+            max_hook_body=max(
+                (adapter.hook.limit for adapter in service.adapters if adapter.hook), default=0
+            ),
+        )
         # Tools that rotate logs send it, and its default ends a process.
         with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
             async with web.lifespan() as site, _serve_http(HttpServer(site, limits, shared=shared), listener):

@@ -455,6 +455,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     methods: tuple[str, ...] = ("POST",)
     # The longest body in bytes; a longer one is refused before it is read.
     limit: int = 1_000_000
+    # The headers, in lower case, that prove who posts. A POST without one of them is refused before its body is read.
+    required_headers: tuple[str, ...] = ()
 
 
 class Adapter(Protocol):

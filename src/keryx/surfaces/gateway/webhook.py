@@ -44,6 +44,8 @@ from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
 PLATFORM = "webhook"
 MAX_CLOCK_SKEW_SECONDS = 300
 DEFAULT_BODY_BYTES = 8_000_000
+# Of one message, as on the page: each is stored by itself.
+MAX_FILES = 20
 _TIMEOUT_SECONDS = 20.0
 _DEFAULT_RETRY_AFTER = timedelta(seconds=30)
 _MAX_RETRY_AFTER = timedelta(seconds=99_999)
@@ -84,7 +86,7 @@ class WebhookMessage(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     # Not needed for a deletion, for a reaction, and where there are files.
     text: str = ""
-    files: tuple[WebhookFile, ...] = ()
+    files: Annotated[tuple[WebhookFile, ...], msgspec.Meta(max_length=MAX_FILES)] = ()
     name: str = ""
     chat_name: str = ""
     type: ChatType = ChatType.DM
@@ -249,7 +251,12 @@ class WebhookAdapter:
                 verify=trusted, timeout=httpx.Timeout(_TIMEOUT_SECONDS, connect=10)
             )
         )
-        self.hook = Webhook(path=hook_path, handle=self._handle_post, limit=settings.body_limit)
+        self.hook = Webhook(
+            path=hook_path,
+            handle=self._handle_post,
+            limit=settings.body_limit,
+            required_headers=("webhook-id", "webhook-timestamp", "webhook-signature"),
+        )
         self.capabilities = Capabilities(
             idempotency=Idempotency.NATIVE if settings.idempotent else Idempotency.NONE,
             threads=True,

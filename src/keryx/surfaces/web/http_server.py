@@ -129,13 +129,27 @@ class HttpConnection(H11Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether no request is being answered."""
-        return self.silent or self.cycle.response_complete
+        """Whether the client may be asked to come again: it has sent no whole request, or has its answer."""
+        return self.incomplete or self._answered
 
     @property
-    def silent(self) -> bool:
-        """Whether there was no whole request yet."""
+    def incomplete(self) -> bool:
+        """Whether a whole request is still to come: the first head, or the body of a caller who is not known. Anybody can
+        leave out the rest of a body, while `SecurityMiddleware` names the caller before the body is read."""
+        if self._silent:
+            return True
+        known = "caller" in self.scope.get("state", {})
+        return self.cycle.more_body and not known and not self._answered
+
+    @property
+    def _silent(self) -> bool:
+        """Whether there was no whole head yet."""
         return not self.cycle
+
+    @property
+    def _answered(self) -> bool:
+        """Whether the answer to the last request was sent."""
+        return not self._silent and self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -157,6 +171,10 @@ class HttpConnection(H11Protocol):
         """Refuse a malformed request. If its answer has begun already, there is no room for another."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
+            if self.cycle:
+                # The app may answer the part that came: it must see that nobody is there.
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
         else:
             self.transport.abort()
 
@@ -174,11 +192,11 @@ class HttpConnection(H11Protocol):
         if self._reads_too_slowly(now, limits.stall):
             return True
         waited = now - self.since
-        if self.silent:
+        if self._silent:
             return waited > limits.head
         if self._discarding:
             return waited > _DISCARD_SECONDS
-        if self.waiting:
+        if self._answered:
             return waited > limits.idle
         unsent = self.cycle.more_body and not self.flow.read_paused
         return unsent and waited > limits.stall + self._received / _MIN_RATE
@@ -186,7 +204,7 @@ class HttpConnection(H11Protocol):
     @property
     def _discarding(self) -> bool:
         """Whether the answer was sent before the whole body was read."""
-        return not self.silent and self.waiting and self.conn.their_state is h11.SEND_BODY
+        return self._answered and self.conn.their_state is h11.SEND_BODY
 
     def _reads_too_slowly(self, now: float, stall: float) -> bool:
         size = self.transport.get_write_buffer_size()
@@ -302,10 +320,11 @@ class HttpServer(uvicorn.Server):
             self._by_group[group] += 1
 
     def _close_oldest(self, group: str | None = None) -> bool:
-        """Close the connection that has waited for its client for the longest time, first among those without a request.
-        Return whether there was one."""
+        """Close the connection that has waited for its client for the longest time, first among those without a whole
+        request. Return whether there was one."""
         waiting = [c for c in self._open if c.waiting and group in (None, c.group)]
-        oldest = next((c for c in waiting if c.silent), waiting[0] if waiting else None)
+        incomplete = [c for c in waiting if c.incomplete]
+        oldest = min(incomplete or waiting, key=lambda c: c.since, default=None)
         if oldest is None or asyncio.get_running_loop().time() - oldest.since < _MIN_WAIT_SECONDS:
             return False
         oldest.transport.abort()

@@ -1,7 +1,9 @@
 """API requests: the value that handlers get, the parsing of query and body, and the services that all requests share."""
 
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,8 +27,10 @@ from keryx.surfaces.web.responses import BodyIncomplete, BodyTooLarge
 from keryx.surfaces.web.sign_in_limits import GuessLimiter, KnownBrowsers
 from keryx.surfaces.web.stream import Broadcast
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_TOO_MUCH = "too much is being sent at once: try again"
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
 
 
@@ -65,21 +69,60 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     exports: anyio.CapacityLimiter
 
 
+class IncomingBody:
+    """A body that is being read. Its scope is cancelled when it has to give way."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.scope = anyio.CancelScope()
+
+
 class BodyMemory:
-    """Counts the bytes of all bodies that are being read, so that many clients together cannot exhaust the memory."""
+    """Counts the bytes of all bodies that are being read, so that many clients together cannot exhaust the memory. Callers
+    who are not known have a limit apart, so that they take nothing from the others."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unknown_limit: int) -> None:
         self._limit = limit
+        self._unknown_limit = unknown_limit
         self._taken = 0
+        # In the order in which they began, each with the bytes that it counts for.
+        self._unknown: dict[IncomingBody, int] = {}
 
-    def take(self, size: int) -> None:
-        """Count more bytes. Raise `Unavailable` if all bodies together exceed the limit."""
-        self._taken += size
-        if self._taken > self._limit:
-            raise Unavailable("too much is being sent at once: try again")
+    @contextmanager
+    def read(self, *, known: bool) -> Generator[IncomingBody]:
+        """Yield a body to read into. Raise `Unavailable` if it has given way to others."""
+        body = IncomingBody()
+        if not known:
+            self._unknown[body] = 0
+        try:
+            with body.scope:
+                yield body
+        finally:
+            if known:
+                self._taken -= len(body.content)
+            else:
+                self._unknown.pop(body, None)
+        if body.scope.cancel_called:
+            raise Unavailable(_TOO_MUCH)
 
-    def give_back(self, size: int) -> None:
-        self._taken -= size
+    def add(self, body: IncomingBody, chunk: bytes) -> None:
+        """Add bytes to a body. If there are too many, raise `Unavailable`; among bodies of unknown callers, the one that
+        began first gives way."""
+        if body.scope.cancel_called:
+            return
+        body.content += chunk
+        if body not in self._unknown:
+            self._taken += len(chunk)
+            if self._taken > self._limit:
+                raise Unavailable(_TOO_MUCH)
+            return
+        self._unknown[body] += len(chunk)
+        while sum(self._unknown.values()) > self._unknown_limit:
+            oldest = next(iter(self._unknown))
+            log.warning("strangers send too much at once: the body that began first is refused")
+            del self._unknown[oldest]
+            oldest.content.clear()
+            oldest.scope.cancel()
 
 
 class ApiRequest:
@@ -154,21 +197,21 @@ async def parse_arguments(operation: Operation, http: Request) -> dict[str, requ
 
 
 async def read_body(http: Request, limit: int) -> bytes:
-    """Return the body. Raise `BodyTooLarge` as soon as it is known to exceed the limit."""
+    """Return the body. Raise `BodyTooLarge` as soon as it is known to exceed the limit, and `Unavailable` while too much is
+    being sent."""
     too_large = BodyTooLarge(f"the body is too large: at most {limit / 1_000_000:g} MB are taken")
     declared = http.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise too_large
-    body = bytearray()
     memory: BodyMemory = http.state.body_memory
+    content = b""
     try:
-        async for chunk in http.stream():
-            body += chunk
-            memory.take(len(chunk))
-            if len(body) > limit:
-                raise too_large
+        with memory.read(known=hasattr(http.state, "caller")) as body:
+            async for chunk in http.stream():
+                memory.add(body, chunk)
+                if len(body.content) > limit:
+                    raise too_large
+            content = bytes(body.content)
     except ClientDisconnect as exc:
         raise BodyIncomplete("the connection ended before the body was complete") from exc
-    finally:
-        memory.give_back(len(body))
-    return bytes(body)
+    return content

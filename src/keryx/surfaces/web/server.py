@@ -32,6 +32,7 @@ _RENDER_THREADS = 2
 _EXPORTS = 1
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MIN_BODY_MEMORY = 64 << 20
+_MIN_UNKNOWN_BODY_MEMORY = 16 << 20
 
 
 class WebApp:
@@ -52,7 +53,9 @@ class WebApp:
         proxies: TrustedProxies = TrustedProxies(),
         installation: Installation = Installation(),
         extra_routes: Sequence[BaseRoute] = (),
+        max_hook_body: int = 0,
     ) -> None:
+        """`max_hook_body` is the longest body in bytes that a hook accepts."""
         cookies, guesses = CookieSigner(key), GuessLimiter(clock)
         renders = anyio.CapacityLimiter(_RENDER_THREADS)
         self._broadcast = Broadcast(hub, renders, most=streams)
@@ -75,7 +78,9 @@ class WebApp:
         )
         self._hosts = hosts
         self._proxies = proxies
-        self._body_memory = max(_MIN_BODY_MEMORY, 4 * hub.media.limit)
+        self._body_memory = BodyMemory(
+            max(_MIN_BODY_MEMORY, 4 * hub.media.limit), max(_MIN_UNKNOWN_BODY_MEMORY, 2 * max_hook_body)
+        )
         self._extra_routes = extra_routes
 
     @asynccontextmanager
@@ -86,7 +91,7 @@ class WebApp:
             group.start_soon(self._broadcast.run)
             try:
                 routes = self._build_routes(static)
-                app = _ErrorMiddleware(self._build_app(routes), BodyMemory(self._body_memory))
+                app = _ErrorMiddleware(self._build_app(routes), self._body_memory)
                 secured = SecurityMiddleware(
                     app,
                     self._authenticator,

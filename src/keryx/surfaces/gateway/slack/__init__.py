@@ -230,7 +230,12 @@ class SlackAdapter:
     def hook(self) -> Webhook | None:
         if self._settings.mode is not SlackMode.EVENTS:
             return None
-        return Webhook(path=self._hook_path, handle=self._handle_post, limit=_MAX_BODY_BYTES)
+        return Webhook(
+            path=self._hook_path,
+            handle=self._handle_post,
+            limit=_MAX_BODY_BYTES,
+            required_headers=("x-slack-request-timestamp", "x-slack-signature"),
+        )
 
     async def listen(self, context: AdapterContext) -> None:
         try:

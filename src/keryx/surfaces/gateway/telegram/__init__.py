@@ -162,7 +162,11 @@ class TelegramAdapter:
     def hook(self) -> Webhook | None:
         if self._settings.mode is not UpdateMode.WEBHOOK:
             return None
-        return Webhook(path=self._hook_path, handle=self._handle_post)
+        return Webhook(
+            path=self._hook_path,
+            handle=self._handle_post,
+            required_headers=("x-telegram-bot-api-secret-token",),
+        )
 
     async def listen(self, context: AdapterContext) -> None:
         api = RetryingApi(self._api, context, self._sleep)

@@ -224,7 +224,11 @@ class WhatsAppCloudAdapter:
         self._receiver: WhatsAppReceiver | None = None
         self._typing = _TypingIndicator(self._api, self._route)
         self.hook = Webhook(
-            path=hook_path, handle=self._handle_request, methods=("GET", "POST"), limit=_MAX_POST_BYTES
+            path=hook_path,
+            handle=self._handle_request,
+            methods=("GET", "POST"),
+            limit=_MAX_POST_BYTES,
+            required_headers=("x-hub-signature-256",),
         )
         self.capabilities = Capabilities(
             typing=True,

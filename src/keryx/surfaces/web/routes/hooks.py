@@ -40,6 +40,8 @@ def build_hook_routes(adapters: Sequence[Adapter], *, listening: Callable[[Adapt
         if request.method not in hook.methods:
             allowed = {"Allow": ", ".join(hook.methods)}
             return PlainTextResponse("this hook takes other methods\n", status_code=405, headers=allowed)
+        if request.method == "POST" and not all(map(request.headers.get, hook.required_headers)):
+            return PlainTextResponse("the headers that prove who posts are missing\n", status_code=401)
         if not listening(adapter):
             return PlainTextResponse("not ready yet: try again\n", status_code=503, headers=_RETRY_HEADERS)
         return await _handle(request, adapter, hook, path[len(hook.path) + 1 :])
@@ -51,6 +53,13 @@ async def _handle(request: Request, adapter: Adapter, hook: Webhook, rest: str) 
     """Pass a request to the adapter. Errors are logged; the response does not describe them."""
     try:
         body = await read_body(request, hook.limit)
+    except BodyTooLarge:
+        return PlainTextResponse(f"at most {hook.limit} bytes are taken\n", status_code=413)
+    except BodyIncomplete as exc:
+        return PlainTextResponse(f"{exc}\n", status_code=408)
+    except Unavailable as exc:
+        return PlainTextResponse(f"{exc}\n", status_code=503, headers=_RETRY_HEADERS)
+    try:
         event = WebhookRequest(
             method=request.method,
             path=rest,
@@ -59,10 +68,6 @@ async def _handle(request: Request, adapter: Adapter, hook: Webhook, rest: str) 
             body=body,
         )
         answer = await hook.handle(event)
-    except BodyTooLarge:
-        return PlainTextResponse(f"at most {hook.limit} bytes are taken\n", status_code=413)
-    except BodyIncomplete as exc:
-        return PlainTextResponse(f"{exc}\n", status_code=408)
     except Unavailable as exc:
         log.warning("the hook of %s could not be stored: %s", adapter.platform, exc)
         return PlainTextResponse("not now: try again\n", status_code=503, headers=_RETRY_HEADERS)
