@@ -129,7 +129,10 @@ class PostgresDatabase:
         clock: Clock | None = None,
         schema: str | None = None,
         connections: int = CONNECTIONS,
+        inspect: bool = False,
     ) -> None:
+        """With `inspect` the store is opened as it is: it is not created or migrated."""
+        self._inspect = inspect
         self.clock: Clock = clock or SystemClock()
         self.texts = NO_CHANGES
         self.wake = WakeSignal()
@@ -167,12 +170,10 @@ class PostgresDatabase:
         try:
             with psycopg.connect(self._dsn, connect_timeout=10, **self._options()) as connection:
                 _check_session_name(connection)
-                connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-                if self._schema:
-                    connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
-                tx = PostgresTransaction(connection, datetime.now(UTC))
-                migrate.apply(tx)
-                tx.commit()
+                if self._inspect:
+                    migrate.check(PostgresTransaction(connection, datetime.now(UTC)))
+                else:
+                    self._migrate(connection)
         except psycopg.Error as exc:
             raise translate_error(exc) from exc
         self._pool = psycopg_pool.ConnectionPool(
@@ -184,6 +185,14 @@ class PostgresDatabase:
             timeout=20,
             open=True,
         )
+
+    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        if self._schema:
+            connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
+        tx = PostgresTransaction(connection, datetime.now(UTC))
+        migrate.apply(tx)
+        tx.commit()
 
     def _options(self) -> dict[str, Any]:
         """What is asked of each connection, beside what the address says: that stays as it is."""
