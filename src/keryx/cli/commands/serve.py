@@ -166,6 +166,7 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
         pages = build_health_routes(
             service.hub,
             meters=lambda: app.database.meters,
+            check_writable=app.database.check_writable,
             stopping=stopping.is_set,
             connections=lambda: service.platform_status.statuses,
         )
