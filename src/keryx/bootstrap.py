@@ -11,7 +11,7 @@ from keryx import config, logs
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.clock import Clock
-from keryx.core.errors import Invalid, KeryxError, format_install_command
+from keryx.core.errors import Invalid, KeryxError, StoreBroken, format_install_command
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.adapter import Adapter, PlatformReach
 from keryx.core.sessions import Viewer
@@ -22,7 +22,8 @@ from keryx.engine.policy import Policy, check_access, map_reach, name_accounts
 from keryx.plugin_thread import name_error
 from keryx.store.db import Database
 from keryx.store.db.metrics import MeteredDatabase
-from keryx.store.db.sqlite import SqliteDatabase
+from keryx.store.db.sqlite import LOST_REMEDY, SqliteDatabase, has_content, has_stray_log
+from keryx.store.search.fts5 import has_documents
 from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup, BrokenAdapter
 from keryx.surfaces.gateway.local_files import LocalAdapter
 from keryx.timing import SystemClock
@@ -139,16 +140,24 @@ def _load_adapter(factory: EntryPoint, setup: AdapterSetup) -> Adapter | None:
     return threaded_adapter.load(setup.platform, lambda: factory.load()(setup))
 
 
-def open_database(settings: Settings, clock: Clock | None = None) -> Database:
+def check_not_lost(store: Path) -> None:
+    """Raise `StoreBroken` if a SQLite store is gone and has left its log or its search index: a new one would hide that."""
+    if not has_content(store) and (has_stray_log(store) or has_documents(store)) and not has_content(store):
+        raise StoreBroken(f"there is no {store} any more, or it is empty: {LOST_REMEDY}")
+
+
+def open_database(settings: Settings, clock: Clock | None = None, *, inspect: bool = False) -> Database:
+    """Return the store of the settings, not yet open. With `inspect` it is neither created nor changed by opening it."""
     if not settings.on_postgres:
-        return SqliteDatabase(settings.store, clock=clock)
+        check_not_lost(Path(settings.store))
+        return SqliteDatabase(settings.store, clock=clock, inspect=inspect)
     try:
         from keryx.store.db.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
     except ImportError as exc:
         raise Invalid(
             f"PostgreSQL needs an extra: run `{format_install_command('postgres')}` in the folder of Keryx"
         ) from exc
-    return PostgresDatabase(settings.store, clock=clock)
+    return PostgresDatabase(settings.store, clock=clock, inspect=inspect)
 
 
 def configure_logging(settings: Settings, file: Path | None = None) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 
 import anyio
 
@@ -89,6 +90,21 @@ class LoopWatchdog:
 @asynccontextmanager
 async def watch_loop(watchdog: LoopWatchdog) -> AsyncGenerator[None]:
     """Watch the event loop during the block. Signals must be handled by `signal.signal` meanwhile, not by the event loop."""
+    # While no process watches, the signal for a dump must not end this one. Children would inherit that it is ignored.
+    previous = signal.signal(watchdog_process.DUMP_SIGNAL, _take_no_notice)
+    try:
+        async with _watch(watchdog):
+            yield
+    finally:
+        signal.signal(watchdog_process.DUMP_SIGNAL, previous)
+
+
+def _take_no_notice(number: int, frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing."""
+
+
+@asynccontextmanager
+async def _watch(watchdog: LoopWatchdog) -> AsyncGenerator[None]:
     watchdog.start()
     try:
         async with anyio.create_task_group() as group:

@@ -1,5 +1,6 @@
 """Watches another process from outside: reports where its threads stand when its event loop does not turn, and kills it when it does not end. A script of its own that uses the standard library only."""
 
+import contextlib
 import json
 import os
 import select
@@ -110,8 +111,9 @@ class ProcessWatch:
             text = json.dumps({**entry, "error": detail} if detail else entry)
         else:
             text = f"{stamp} ERROR keryx.watchdog: {message}" + (f"\n{detail}" if detail else "")
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+        # A full disk for the log is no reason to stop to watch.
+        with contextlib.suppress(OSError):
+            os.write(2, f"{text}\n".encode("utf-8", "replace"))
 
 
 def _is_suspended(pid: int) -> bool:

@@ -8,18 +8,20 @@ import resource
 import socket
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, LiteralString, cast
 
 import apsw
 import psycopg
 import pytest
-from tests.cli.driver import command
+from tests.cli.driver import Cli, command
 
 from keryx.cli.commands import run
 from keryx.store.admin import backup
 
 _FUTURE = "insert into migrations (number, name, checksum, applied_at) values (9999, 'future', 'x', 0)"
+_OLD = "delete from migrations where number = (select max(number) from migrations)"
 _PR_CAPBSET_DROP = 24
 _CAP_DAC_OVERRIDE = 1
 _CAP_DAC_READ_SEARCH = 2
@@ -151,17 +153,15 @@ def test_a_store_of_a_newer_keryx_could_not_be_checked(used_shell: Shell) -> Non
     assert "could not be checked" in told and "upgrade Keryx" in told and "backup" not in told
 
 
-def test_a_newer_or_read_only_postgresql_could_not_be_checked(
+def test_a_read_only_postgresql_is_checked_and_a_newer_one_could_not_be(
     shell: Shell, postgres: str, new_schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = _own_schema(postgres, new_schema)
     monkeypatch.setenv("KERYX_DATABASE", address)
     shell("send", "hello", "--wait")
     monkeypatch.setenv("KERYX_DATABASE", f"{address}%20-c%20default_transaction_read_only%3Don")
-    told = shell("verify", code=5)
-    assert "could not be checked" in told and "read-only" in told
-    monkeypatch.setenv("KERYX_DATABASE", address)
     assert "in order" in shell("verify")
+    monkeypatch.setenv("KERYX_DATABASE", address)
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(_FUTURE)
     told = shell("verify", code=5)
@@ -203,6 +203,91 @@ def test_a_full_disk_and_a_read_only_home_hide_no_damage_and_are_none(
 def test_verify_of_nothing_says_so_and_makes_nothing(shell: Shell) -> None:
     assert "there is no store" in shell("verify", code=3)
     assert not shell.store.exists()
+
+
+def _leave_only_the_log(shell: Shell, *, empty_file: bool) -> dict[str, bytes]:
+    """Take the store away after a crash, but not what belongs to it. Return what is left."""
+    log = shell.store.with_name("keryx.db-wal")
+    log.write_bytes(b"what was committed last" * 1000)
+    shell.store.unlink()
+    if empty_file:
+        shell.store.touch()
+    return {path.name: path.read_bytes() for path in (log, shell.store) if path.exists()}
+
+
+@pytest.mark.parametrize("empty_file", [False, True])
+@pytest.mark.parametrize("arguments", [("doctor",), ("verify",), ("sessions", "list"), ("serve",)])
+def test_a_log_without_its_store_is_left_alone_and_told(
+    used_shell: Shell, arguments: tuple[str, ...], empty_file: bool
+) -> None:
+    left = _leave_only_the_log(used_shell, empty_file=empty_file)
+    told = used_shell(*arguments, code=1 if arguments == ("doctor",) else 5)
+    assert "a store was here" in told and "keryx restore" in told and "--new-store" in told
+    assert {name: (used_shell.home / name).read_bytes() for name in left} == left
+    assert used_shell.store.exists() is empty_file
+
+
+def test_a_search_index_without_its_store_is_told(used_shell: Shell) -> None:
+    used_shell("sessions", "search", "hello")
+    for file in used_shell.home.glob("keryx.db*"):
+        file.unlink()
+    assert "a store was here" in used_shell("send", "hello", code=5)
+    assert not used_shell.store.exists()
+
+
+def test_an_index_of_nothing_is_no_sign_of_a_lost_store(shell: Shell) -> None:
+    shell("sessions", "search", "hello", code=0)
+    for file in shell.home.glob("keryx.db*"):
+        file.unlink()
+    shell("send", "hello", "--wait")
+
+
+def test_a_backup_takes_the_place_of_a_lost_store_without_its_log(used_shell: Shell, tmp_path: Path) -> None:
+    used_shell("backup", str(tmp_path / "b.db"))
+    left = _leave_only_the_log(used_shell, empty_file=False)
+    used_shell("restore", str(tmp_path / "b.db"))
+    assert "in order" in used_shell("verify")
+    (aside,) = used_shell.home.glob("keryx.db.before-*-wal")
+    assert aside.read_bytes() == left["keryx.db-wal"]
+
+
+def test_a_new_store_begins_beside_what_is_left_of_a_lost_one(used_shell: Shell) -> None:
+    used_shell("sessions", "search", "hello")
+    left = _leave_only_the_log(used_shell, empty_file=True)
+    node = Cli(used_shell.home)
+    with node.serving("--new-store"):
+        assert node.json("sessions", "list")["sessions"] == []
+    (aside,) = used_shell.home.glob("keryx.db.before-*-wal")
+    assert aside.read_bytes() == left["keryx.db-wal"]
+    assert list(used_shell.home.glob("keryx-search.db.before-*"))
+    assert "is there" in used_shell("serve", "--new-store", code=4)
+
+
+def test_doctor_and_verify_neither_migrate_nor_checkpoint(used_shell: Shell) -> None:
+    with closing(apsw.Connection(str(used_shell.store))) as connection:
+        connection.wal_autocheckpoint(0)
+        connection.execute("update migrations set applied_at = 0")  # pyright: ignore[reportUnknownMemberType]
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    files = [used_shell.store, used_shell.store.with_name("keryx.db-wal")]
+    before = [file.read_bytes() for file in files]
+    used_shell("verify")
+    used_shell("doctor")
+    assert before[1] and [file.read_bytes() for file in files] == before
+    with closing(apsw.Connection(str(used_shell.store))) as connection:
+        connection.execute(_OLD)  # pyright: ignore[reportUnknownMemberType]
+    assert "from an older Keryx" in used_shell("doctor", code=1)
+    assert "could not be checked" in used_shell("verify", code=5)
+
+
+def test_doctor_makes_no_tables_in_an_empty_postgresql(
+    shell: Shell, postgres: str, new_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = _own_schema(postgres, new_schema)
+    monkeypatch.setenv("KERYX_DATABASE", address)
+    assert "there is no store yet" in shell("doctor")
+    assert "there is no store yet" in shell("verify", code=3)
+    with psycopg.connect(address) as connection:
+        assert connection.execute("select to_regclass('migrations')").fetchone() == (None,)
 
 
 def test_a_backup_is_restored(used_shell: Shell, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,6 +14,8 @@ import pytest
 from tests.cli.driver import WAIT, Cli, Node
 
 from keryx import config
+from keryx.cli import watchdog_process
+from keryx.cli.shutdown import list_descendants
 from keryx.core.errors import Invalid
 
 ROOT = Path(__file__).parents[3]
@@ -119,6 +123,35 @@ def test_a_signal_shows_where_a_healthy_node_stands(keryx: Cli) -> None:
         os.kill(node.process.pid, signal.SIGUSR2)
         assert "where every thread stands" in read_until(node, "_run_writer")
         assert node.process.poll() is None
+
+
+def test_the_signal_for_a_dump_ends_no_node_that_is_not_watched(keryx: Cli) -> None:
+    with serving(keryx, "expression") as node:
+        (watcher,) = list_descendants(node.process.pid)
+        os.kill(watcher, signal.SIGKILL)
+        read_until(node, "has ended, and is started again")
+        os.kill(node.process.pid, signal.SIGUSR2)
+        assert keryx.json("send", "--wait", "hello")["session"]
+        assert node.process.poll() is None
+
+
+def test_a_full_disk_for_the_log_does_not_end_the_watching() -> None:
+    readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)
+    limits = ("0", "0", "0", "text")
+    with open("/dev/full", "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, watchdog_process.__file__, *map(str, readers), *limits],
+            pass_fds=readers,
+            stderr=log,
+        )
+    for reader in readers:
+        os.close(reader)
+    # It logs the first half of this before it reads the second, and the pipe holds neither.
+    with os.fdopen(writers[2], "wb") as dumps:
+        dumps.write(b"." * 400_000)
+    os.close(writers[0])
+    assert process.wait(WAIT) == 0
+    os.close(writers[1])
 
 
 def test_a_wrong_limit_is_refused() -> None:

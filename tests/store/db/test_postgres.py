@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 from psycopg import errors as pg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests import left_out
 from tests.builders import Store, a_session, at_time, quiet
 from tests.postgres import Server, Unstartable
@@ -65,6 +65,73 @@ async def test_units_that_block_each_other_are_run_again(postgres: str, schema: 
         await asyncio.gather(store.write(unit, 1, pair), store.write(unit, 2, pair[::-1]))
     assert set(runs) == {1, 2}
     assert len(runs) > 2
+
+
+class SilentProxy:
+    """Forwards connections to a server until it is told to keep those that are open without forwarding anything."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._server = conninfo_to_dict(dsn)
+        self._forwarding: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+        self.connections = 0
+
+    async def __aenter__(self) -> str:
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        port = self._listener.sockets[0].getsockname()[1]
+        return make_conninfo(self._dsn, host="127.0.0.1", port=port)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._listener.close()
+        self.go_silent()
+        for writer in self._writers:
+            writer.close()
+
+    def go_silent(self) -> None:
+        for task in self._forwarding:
+            task.cancel()
+        self._forwarding.clear()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        host, port = str(self._server["host"]), int(self._server["port"] or 0)
+        if host.startswith("/"):
+            there, back = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        else:
+            there, back = await asyncio.open_connection(host, port)
+        self._writers += [writer, back]
+        for source, target in ((reader, back), (there, writer)):
+            self._forwarding.add(asyncio.ensure_future(self._forward(source, target)))
+
+    async def _forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            target.write(data)
+        target.close()
+
+
+@pytest.mark.parametrize("key", ["", "one of many"])
+async def test_a_connection_that_goes_silent_is_dropped_and_made_anew(
+    postgres: str, schema: str, key: str
+) -> None:
+    proxy = SilentProxy(postgres)
+    async with proxy as dsn, PostgresDatabase(dsn, schema=schema, deadline=0.3) as database:
+        await database.write("first", lambda tx: inbox.set_cursor(tx, "first", "1"), key=key)
+        before = proxy.connections
+        proxy.go_silent()
+        with pytest.raises(Retryable):
+            await database.write("second", lambda tx: inbox.set_cursor(tx, "second", "2"), key=key)
+        # The other connections are as silent, but nobody has to wait for each of them.
+        await database.write("second", lambda tx: inbox.set_cursor(tx, "second", "2"), key=key)
+        assert proxy.connections > before
+        assert await database.read("look", lambda tx: inbox.get_cursor(tx, "second")) == "2"
+
+
+async def test_work_that_is_known_to_be_long_has_no_such_deadline(postgres: str, schema: str) -> None:
+    async with PostgresDatabase(postgres, schema=schema, deadline=0.1) as database:
+        await database.read("verify", lambda tx: tx.row("select pg_sleep(0.5)"))
+        with pytest.raises(Retryable):
+            await database.read("look", lambda tx: tx.row("select pg_sleep(5)"))
 
 
 class Held:

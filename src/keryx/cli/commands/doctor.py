@@ -18,7 +18,7 @@ import msgspec
 
 from keryx import config as keryx_config
 from keryx import platform_setups, secrets
-from keryx.bootstrap import BaseApp
+from keryx.bootstrap import BaseApp, check_not_lost, open_database
 from keryx.cli import output
 from keryx.cli.commands import config
 from keryx.cli.commands.store import store_locked
@@ -27,7 +27,7 @@ from keryx.cli.output import format_count, format_size
 from keryx.config import Settings
 from keryx.core.access import CLOSED, EVERYBODY
 from keryx.core.durations import format_duration
-from keryx.core.errors import Invalid, KeryxError
+from keryx.core.errors import Invalid, KeryxError, NotFound, StoreBroken, StoreDamaged
 from keryx.engine.hub.people import PairingOverview
 from keryx.store.admin import stats
 from keryx.store.admin.stats import StuckWork
@@ -237,9 +237,9 @@ def _check_home(home: Path) -> Iterator[Finding]:
 async def _check_store(chosen: Settings) -> list[Finding]:
     if _store_missing(chosen):
         return [_ok("store", f"there is none yet: {chosen.store} is made at the first use")]
-    app = BaseApp(chosen)
     now = datetime.now(UTC)
     try:
+        app = BaseApp(chosen, database=open_database(chosen, inspect=True))
         async with app.hub() as hub:
             found = await app.database.read(
                 "doctor",
@@ -247,8 +247,12 @@ async def _check_store(chosen: Settings) -> list[Finding]:
             )
             nodes = await hub.list_nodes()
             pairings = await hub.people.list_pairings(app.viewer)
-    except KeryxError as exc:
+    except NotFound as exc:
+        return [_ok("store", str(exc))]
+    except StoreDamaged as exc:
         return [_problem("store", str(exc), "`keryx verify` tells more")]
+    except KeryxError as exc:
+        return [_problem("store", str(exc), "until then nothing can be taken in or answered")]
     opens = _ok("store", f"{config.mask_secrets(chosen.store)} opens, schema {migrate.list_all()[-1].number}")
     if nodes:
         node = _ok("node", ", ".join(f"{n.host} (process {n.pid})" for n in nodes))
@@ -261,6 +265,12 @@ async def _check_store(chosen: Settings) -> list[Finding]:
 
 
 def _store_missing(chosen: Settings) -> bool:
+    """Whether no store was ever made here. What a lost one has left is a reason to look closer."""
+    try:
+        if not chosen.on_postgres:
+            check_not_lost(Path(chosen.store))
+    except StoreBroken:
+        return False
     return not chosen.on_postgres and not Path(chosen.store).exists()
 
 

@@ -22,7 +22,7 @@ from keryx.bootstrap import configure_logging
 from keryx.cli import output
 from keryx.cli.commands import config, store
 from keryx.cli.commands.config import mask_secrets
-from keryx.cli.options import Json
+from keryx.cli.options import FLAG, Json
 from keryx.cli.output import format_count
 from keryx.cli.shutdown import exit_after, exit_now, handle_signals, list_stop_signals
 from keryx.cli.watchdog import LoopWatchdog, watch_loop
@@ -122,6 +122,11 @@ async def serve(
         int | None, Parameter(help="The port to listen on, 0 for any; without it, the setting.")
     ] = None,
     agent: Annotated[str | None, Parameter(help="The agent that answers; without it, the setting.")] = None,
+    new_store: Annotated[
+        bool,
+        FLAG,
+        Parameter(help="Begin an empty store where one was lost. What is left of it is kept aside."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Run Keryx: answer what waits, send what is due, and show it all on a page.
@@ -146,6 +151,8 @@ async def serve(
     check_exposure(settings)
     descriptors = raise_descriptor_limit()
     with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
+        if new_store:
+            store.put_remains_aside(settings)
         await _run(App(settings), listener, json, descriptors=descriptors)
     return 0
 
@@ -167,6 +174,7 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
         pages = build_health_routes(
             service.hub,
             meters=lambda: app.database.meters,
+            check_writable=app.database.check_writable,
             stopping=stopping.is_set,
             connections=lambda: service.platform_status.statuses,
         )

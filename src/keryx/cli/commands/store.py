@@ -13,7 +13,7 @@ from cyclopts import App as Tree
 from cyclopts import Parameter
 
 from keryx import config
-from keryx.bootstrap import open_database
+from keryx.bootstrap import check_not_lost, open_database
 from keryx.cli import output
 from keryx.cli.commands.config import mask_secrets
 from keryx.cli.options import FLAG, Json, load_base
@@ -26,7 +26,9 @@ from keryx.store.admin import copy as store_copy
 from keryx.store.admin import stats as statistics
 from keryx.store.admin.verify import SEARCH_INDEX_CHECK, StoreProblem
 from keryx.store.admin.verify import verify as check_all
+from keryx.store.db.sqlite import has_content
 from keryx.store.search import SearchIndex
+from keryx.store.search.fts5 import get_index_path
 from keryx.timing import SystemClock
 
 
@@ -59,6 +61,21 @@ def hold_store_lock(settings: Settings) -> Generator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def put_remains_aside(settings: Settings) -> None:
+    """Rename what a SQLite store that is gone has left, so that a new one can begin. The caller holds its lock.
+
+    Raise `Conflict` if the store is there."""
+    path = Path(settings.store)
+    if settings.on_postgres:
+        raise Invalid("--new-store is for SQLite: on PostgreSQL, set KERYX_DATABASE to another database")
+    if has_content(path):
+        raise Conflict(f"{path} is there: start without --new-store, or set KERYX_HOME to another folder")
+    now = SystemClock().now()
+    for file in (path, get_index_path(path)):
+        if aside := backups.move_aside(file, now):
+            output.warn(f"keryx: what was left of {file} is {aside} now")
 
 
 def store_locked(settings: Settings) -> bool:
@@ -290,7 +307,7 @@ async def _find_problems(settings: Settings, progress: Progress) -> list[StorePr
         if not settings.on_postgres:
             progress("file", 0, 0)
             found += await asyncio.to_thread(backups.check_file, Path(settings.store))
-        async with open_database(settings) as database:
+        async with open_database(settings, inspect=True) as database:
             found += await check_all(database, progress=progress)
     except StoreDamaged as exc:
         found = found or [StoreProblem(check="file", subject="store", text=str(exc))]
@@ -308,7 +325,10 @@ def _settings_for(address: str) -> Settings:
 
 
 def _check_store_exists(settings: Settings) -> None:
-    if not settings.on_postgres and not Path(settings.store).is_file():
+    if settings.on_postgres:
+        return
+    check_not_lost(Path(settings.store))
+    if not Path(settings.store).is_file():
         raise NotFound(f"there is no store {settings.store}: `keryx chat` makes one, KERYX_HOME says where")
 
 

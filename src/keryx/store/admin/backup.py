@@ -228,7 +228,8 @@ def restore(
     store.parent.mkdir(parents=True, exist_ok=True)
     try:
         copy_file(file, fresh, progress=progress)
-        aside = _move_aside(store, now) if store.exists() else None
+        # Also what is left of a store that is gone: its log would be taken for that of the backup.
+        aside = move_aside(store, now)
         fresh.replace(store)
         fsync(store)
     finally:
@@ -276,16 +277,17 @@ def _check_intact(file: Path) -> None:
         raise StoreBroken(f"{file} is damaged ({problems[0].text}): use another backup")
 
 
-def _move_aside(store: Path, now: datetime) -> Path:
+def move_aside(store: Path, now: datetime) -> Path | None:
+    """Rename a SQLite file and what belongs to it, whatever of them is there. Return the new name, if there was any."""
     try:
-        if not fold_wal(store):
+        # SQLite deletes the log of an empty file.
+        if sqlite.has_content(store) and not fold_wal(store):
             raise Conflict(f"{store} is open in another program: close `keryx` everywhere and try again")
     except StoreBroken:
         # A damaged store cannot be tidied up. It is kept as it is, with all that belongs to it.
         pass
     aside = store.with_name(f"{store.name}.before-{now:%Y%m%dT%H%M%S%f}")
-    for suffix in _FILE_SUFFIXES:
-        part = store.with_name(store.name + suffix)
-        if part.exists():
-            part.rename(aside.with_name(aside.name + suffix))
-    return aside
+    parts = [suffix for suffix in _FILE_SUFFIXES if store.with_name(store.name + suffix).exists()]
+    for suffix in parts:
+        store.with_name(store.name + suffix).rename(aside.with_name(aside.name + suffix))
+    return aside if parts else None

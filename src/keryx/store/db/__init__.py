@@ -19,7 +19,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLOW_SECONDS = 0.5
 # Labels of work that a person asked for and knows to be long: no reason to warn.
-_SLOW_LABELS = frozenset({"backup", "copy", "export", "stats", "verify"})
+SLOW_LABELS = frozenset({"backup", "copy", "export", "stats", "verify"})
 UNSTORABLE_TEXT = "this text has characters that a database cannot keep (NUL, half an emoji): remove them"
 # PostgreSQL never keeps the plan of a statement with this remark: the best one depends on its values.
 NEVER_PREPARE = "/* planned anew */"
@@ -124,7 +124,7 @@ def check_open(closing: threading.Event) -> None:
 def report_slow(label: str, started: float) -> None:
     """Warn of a unit of work that began at this reading of the monotonic clock and took long."""
     seconds = time.monotonic() - started
-    if seconds > _SLOW_SECONDS and label not in _SLOW_LABELS:
+    if seconds > _SLOW_SECONDS and label not in SLOW_LABELS:
         log.warning("slow transaction %s: %.3f s", label, seconds)
 
 

@@ -7,7 +7,7 @@ from importlib import resources
 import msgspec
 
 from keryx.core.clock import to_micros
-from keryx.core.errors import StoreBroken
+from keryx.core.errors import NotFound, StoreBroken
 from keryx.store.db import Engine, Transaction
 
 _ENGINE_BLOCK = re.compile(r"^--@(\w+)\s*$", re.M)
@@ -48,6 +48,39 @@ def apply(tx: Transaction) -> int:
         "create table if not exists migrations"
         " (number bigint primary key, name text not null, checksum text not null, applied_at bigint not null)"
     )
+    fresh = _list_missing(tx)
+    for migration in fresh:
+        for statement in split_statements(migration.text, tx.engine):
+            tx.run(statement)
+        tx.run(
+            "insert into migrations (number, name, checksum, applied_at) values (:number, :name, :checksum, :at)",
+            {
+                "number": migration.number,
+                "name": migration.name,
+                "checksum": migration.checksum,
+                "at": to_micros(tx.now),
+            },
+        )
+    return len(fresh)
+
+
+def check(tx: Transaction) -> None:
+    """Raise `StoreBroken` unless the schema is the one of this Keryx, `NotFound` if there is none. Changes nothing."""
+    if tx.engine is Engine.SQLITE:
+        found = tx.row("select 1 from sqlite_schema where name = 'migrations'")
+    else:
+        found = tx.row("select 1 where to_regclass('migrations') is not null")
+    if found is None:
+        raise NotFound("there is no store yet: it is made at the first use")
+    if missing := _list_missing(tx):
+        raise StoreBroken(
+            f"this store is from an older Keryx, without schema {missing[0].number} ({missing[0].name}): make a copy of"
+            " it if you like; `keryx serve`, or any command that uses it, brings it up to date"
+        )
+
+
+def _list_missing(tx: Transaction) -> list[Migration]:
+    """The migrations that the store does not have yet. Refuses a store with others."""
     done = {
         int(n): (str(name), str(sum_))
         for n, name, sum_ in tx.rows("select number, name, checksum from migrations")
@@ -62,20 +95,7 @@ def apply(tx: Transaction) -> int:
             raise StoreBroken(
                 f"schema {number} ({name}) of this store differs from the one Keryx knows: use the Keryx that wrote it, or report it"
             )
-    fresh = [m for m in known.values() if m.number not in done]
-    for migration in fresh:
-        for statement in split_statements(migration.text, tx.engine):
-            tx.run(statement)
-        tx.run(
-            "insert into migrations (number, name, checksum, applied_at) values (:number, :name, :checksum, :at)",
-            {
-                "number": migration.number,
-                "name": migration.name,
-                "checksum": migration.checksum,
-                "at": to_micros(tx.now),
-            },
-        )
-    return len(fresh)
+    return [m for m in known.values() if m.number not in done]
 
 
 def split_statements(text: str, engine: Engine) -> list[str]:

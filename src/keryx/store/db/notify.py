@@ -6,12 +6,13 @@ import selectors
 import socket
 import threading
 from datetime import timedelta
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 
 from keryx.core.durations import Backoff
 from keryx.store.db import pipeline
+from keryx.store.db.deadlines import DeadlineMonitor
 from keryx.timing import WakeSignal
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,9 @@ class Notifier:
         channel: str,
         wake: WakeSignal,
         loop: asyncio.AbstractEventLoop,
+        monitor: DeadlineMonitor,
     ) -> None:
+        self._monitor = monitor
         self._dsn = dsn
         self._options = options
         self._channel = channel
@@ -75,10 +78,12 @@ class Notifier:
         failures = 0
         while self._notify_pending or not self._closing.is_set():
             try:
-                with psycopg.connect(
-                    self._dsn, autocommit=True, connect_timeout=5, **self._options
+                with pipeline.PipelineConnection.connect(
+                    self._dsn, autocommit=True, **self._options
                 ) as connection:
-                    connection.execute(cast(LiteralString, f'listen "{self._channel}"'))
+                    connection.statements.deadline.listens = True
+                    self._monitor.add(connection.statements.deadline)
+                    connection.statements.command(f'listen "{self._channel}"'.encode())
                     self._send_notify(connection)
                     self._signal()
                     failures = 0

@@ -17,6 +17,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from keryx.core.errors import Invalid
 from keryx.store.db import NEVER_PREPARE, UNSTORABLE_TEXT, Params, Row
+from keryx.store.db.deadlines import StatementDeadline
 
 # A plan is worth its while from here on, and so many are kept by each connection.
 PREPARE_THRESHOLD, MAX_PREPARED = 5, 500
@@ -69,6 +70,7 @@ class StatementPipeline:
         self._uses: Counter[_StatementKey] = Counter()
         self._prepared: dict[_StatementKey, bytes] = {}
         self._queued: list[BoundStatement] = []
+        self.deadline = StatementDeadline(self._server)
 
     def begin(self, text: bytes) -> None:
         """Begin a transaction with the next statement, if there is none. What an earlier one left unsent is forgotten."""
@@ -88,7 +90,9 @@ class StatementPipeline:
         if self._queued:
             self._flush(_bind_text(text))
         else:
-            _raise_on_error(self._server.exec_(text))
+            with self.deadline:
+                found = self._server.exec_(text)
+            _raise_on_error(found)
 
     def queue(self, sql: str, params: Params) -> None:
         """Run a statement with the next one. Its failure is that one's."""
@@ -103,9 +107,12 @@ class StatementPipeline:
         if self._queued:
             found = self._flush(ready)
         elif ready.name:
-            found = self._server.exec_prepared(ready.name, cast(Sequence[bytes], ready.values), ready.formats)
+            values = cast(Sequence[bytes], ready.values)
+            with self.deadline:
+                found = self._server.exec_prepared(ready.name, values, ready.formats)
         else:
-            found = self._server.exec_params(ready.text, ready.values, ready.types, ready.formats)
+            with self.deadline:
+                found = self._server.exec_params(ready.text, ready.values, ready.types, ready.formats)
         _raise_on_error(found)
         self._adapt.set_pgresult(found)
         return StatementResult(found, self._adapt)
@@ -132,7 +139,8 @@ class StatementPipeline:
             else:
                 server.send_query_params(text, values, types, formats)
         server.pipeline_sync()
-        answers = self._connection.wait(_fetch_results(server, len(sent)))
+        with self.deadline:
+            answers = self._connection.wait(_fetch_results(server, len(sent)))
         server.exit_pipeline_mode()
         for found in answers:
             _raise_on_error(found)
@@ -156,7 +164,9 @@ class StatementPipeline:
         name = b"keryx_%d" % next(_statement_numbers)
         # It may have to wait for a lock, and only this way others run meanwhile.
         self._server.send_prepare(name, *key)
-        for found in self._connection.wait(generators.execute(self._server)):
+        with self.deadline:
+            answers = self._connection.wait(generators.execute(self._server))
+        for found in answers:
             _raise_on_error(found)
         self._prepared[key] = name
         return name
@@ -168,6 +178,14 @@ class PipelineConnection(psycopg.Connection[Any]):
     @cached_property
     def statements(self) -> StatementPipeline:
         return StatementPipeline(self)
+
+    def rollback(self) -> None:
+        with self.statements.deadline:
+            super().rollback()
+
+    def close(self) -> None:
+        with self.statements.deadline.lock:
+            super().close()
 
 
 def get_pipeline(connection: psycopg.Connection[Any]) -> StatementPipeline:

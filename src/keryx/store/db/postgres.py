@@ -5,7 +5,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -32,6 +33,7 @@ from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.store.db import (
     NO_PARAMS,
     SESSION_NAME,
+    SLOW_LABELS,
     Engine,
     Params,
     Row,
@@ -43,6 +45,7 @@ from keryx.store.db import (
     report_slow,
 )
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
+from keryx.store.db.deadlines import DeadlineMonitor
 from keryx.store.db.notify import Notifier
 from keryx.store.db.threads import ThreadPool
 from keryx.timing import SystemClock, WakeSignal
@@ -58,7 +61,11 @@ _RACE_BACKOFF = Backoff(first=timedelta(milliseconds=1), longest=timedelta(milli
 CHANNEL = "keryx"
 # The server lets go of what a node holds that it no longer hears from, so that another one can take over.
 _IDLE_TIMEOUT_OPTION = "-c idle_in_transaction_session_timeout=5s"
-_KEEPALIVE_OPTIONS = {
+# A statement that takes longer has met a silent connection, or a lock that somebody keeps. Work that a person knows to be
+# long may take much longer.
+STATEMENT_SECONDS, LONG_STATEMENT_SECONDS = 20.0, 3600.0
+_CONNECTION_OPTIONS = {
+    "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 3,
     "keepalives_count": 3,
@@ -129,7 +136,12 @@ class PostgresDatabase:
         clock: Clock | None = None,
         schema: str | None = None,
         connections: int = CONNECTIONS,
+        deadline: float = STATEMENT_SECONDS,
+        inspect: bool = False,
     ) -> None:
+        """With `inspect` the store is opened as it is: it is not created or migrated."""
+        self._inspect = inspect
+        self._deadline = deadline
         self.clock: Clock = clock or SystemClock()
         self.texts = NO_CHANGES
         self.wake = WakeSignal()
@@ -144,7 +156,9 @@ class PostgresDatabase:
         self._threads = ThreadPool(self._connections, "keryx-pg", self._loop)
         self._batcher = KeyedBatcher(BATCH_THREADS, BATCH_SIZE, "keryx-batch", self._write_batch, self._loop)
         await asyncio.to_thread(self._open)
-        self._notifier = Notifier(self._dsn, self._options(), self._channel, self.wake, self._loop)
+        self._notifier = Notifier(
+            self._dsn, self._options(), self._channel, self.wake, self._loop, self._monitor
+        )
         return self
 
     async def __aexit__(
@@ -165,18 +179,18 @@ class PostgresDatabase:
 
     def _open(self) -> None:
         try:
-            with psycopg.connect(self._dsn, connect_timeout=10, **self._options()) as connection:
+            with psycopg.connect(self._dsn, **self._options()) as connection:
                 _check_session_name(connection)
-                connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-                if self._schema:
-                    connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
-                tx = PostgresTransaction(connection, datetime.now(UTC))
-                migrate.apply(tx)
-                tx.commit()
+                if self._inspect:
+                    migrate.check(PostgresTransaction(connection, datetime.now(UTC)))
+                else:
+                    self._migrate(connection)
         except psycopg.Error as exc:
             raise translate_error(exc) from exc
+        self._monitor = DeadlineMonitor(self._deadline)
         self._pool = psycopg_pool.ConnectionPool(
             self._dsn,
+            configure=lambda connection: self._monitor.add(connection.statements.deadline),
             connection_class=pipeline.PipelineConnection,
             kwargs=self._options(),
             min_size=min(2, self._connections),
@@ -185,11 +199,19 @@ class PostgresDatabase:
             open=True,
         )
 
+    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        if self._schema:
+            connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
+        tx = PostgresTransaction(connection, datetime.now(UTC))
+        migrate.apply(tx)
+        tx.commit()
+
     def _options(self) -> dict[str, Any]:
         """What is asked of each connection, beside what the address says: that stays as it is."""
         said = conninfo_to_dict(self._dsn)
         path = f"-c search_path={self._schema}" if self._schema else ""
-        ours = {name: value for name, value in _KEEPALIVE_OPTIONS.items() if name not in said}
+        ours = {name: value for name, value in _CONNECTION_OPTIONS.items() if name not in said}
         name = str(said.get("application_name", ""))
         return {
             "application_name": name if name.startswith(SESSION_NAME) else f"{SESSION_NAME} {name}".strip(),
@@ -202,6 +224,7 @@ class PostgresDatabase:
         self._batcher.close()
         self._notifier.close()
         self._pool.close()
+        self._monitor.close()
 
     def _write_batch(self, units: Sequence[UnitOfWork[Any]]) -> None:
         """Run units in one transaction. If the work of one fails, each gets a transaction of its own."""
@@ -244,7 +267,7 @@ class PostgresDatabase:
 
     def _transact(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
-        with self._pool.connection() as connection:
+        with self._lend_connection(label) as connection:
             tx = PostgresTransaction(connection, self.clock.now(), self.texts)
             result = work(tx)
             tx.commit()
@@ -253,10 +276,24 @@ class PostgresDatabase:
         report_slow(label, started)
         return result
 
+    @contextmanager
+    def _lend_connection(self, label: str) -> Generator[pipeline.PipelineConnection]:
+        """Lend a connection of the pool. Those that may be silent are closed first, and the pool makes others."""
+        while (connection := self._pool.getconn()).statements.deadline.suspect:
+            connection.close()
+            self._pool.putconn(connection)
+        seconds = LONG_STATEMENT_SECONDS if label in SLOW_LABELS else self._deadline
+        connection.statements.deadline.seconds = seconds
+        try:
+            with connection:
+                yield connection
+        finally:
+            self._pool.putconn(connection)
+
     def _read(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
         try:
-            with self._pool.connection() as connection:
+            with self._lend_connection(label) as connection:
                 tx = PostgresTransaction(connection, self.clock.now(), self.texts, begin=_BEGIN_READ)
                 result = work(tx)
                 tx.commit()

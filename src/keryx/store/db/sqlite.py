@@ -48,9 +48,13 @@ READERS = 4
 READER_CACHE_KILOBYTES = 1000
 POLL_SECONDS = 0.02
 BUSY_MILLISECONDS = 15_000
-_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
 # When a commit leaves so many pages in the write-ahead log, they are moved to the file.
 _CHECKPOINT_PAGES = 2000
+LOST_REMEDY = (
+    "a store was here: `keryx restore` brings a backup back; `keryx serve --new-store` puts what is left aside"
+    " and begins an empty one"
+)
 _FSYNC_FAILURES = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
 
 
@@ -100,9 +104,16 @@ class SqliteDatabase:
     engine = Engine.SQLITE
 
     def __init__(
-        self, path: Path | str, *, clock: Clock | None = None, fatal: Callable[[str], None] | None = None
+        self,
+        path: Path | str,
+        *,
+        clock: Clock | None = None,
+        fatal: Callable[[str], None] | None = None,
+        inspect: bool = False,
     ) -> None:
+        """With `inspect` the store is opened as it is: it is not created, migrated or checkpointed."""
         self.path = Path(path)
+        self._inspect = inspect
         self.clock: Clock = clock or SystemClock()
         self.texts = NO_CHANGES
         self.wake = WakeSignal()
@@ -115,7 +126,8 @@ class SqliteDatabase:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
-        self._writer = await asyncio.to_thread(open_store, self.path, self._fatal)
+        opening = inspect_store if self._inspect else open_store
+        self._writer = await asyncio.to_thread(opening, self.path, self._fatal)
         self._files = _identify_files(self.path)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()
@@ -144,7 +156,8 @@ class SqliteDatabase:
         for connection in self._connections:
             connection.close()
         try:
-            checkpoint(self._writer)
+            if not self._inspect:
+                checkpoint(self._writer)
         except apsw.Error as exc:
             _exit_on_failed_sync(exc, self.path, self._fatal)
         self._writer.close()
@@ -166,7 +179,7 @@ class SqliteDatabase:
 
     def _get_reader(self) -> apsw.Connection:
         if not hasattr(self._local, "connection"):
-            self._local.connection = connect(self.path)
+            self._local.connection = connect(self.path, create=False)
             self._local.connection.execute("pragma query_only = on")
             self._local.connection.execute(f"pragma cache_size = -{READER_CACHE_KILOBYTES}")
             self._connections.append(self._local.connection)
@@ -260,8 +273,9 @@ class SqliteDatabase:
         if _identify_files(self.path) == self._files:
             return
         reason = f"{self.path} or its log was removed or replaced while it was in use"
-        self._fatal(f"{reason}. Keryx ends, so that nothing is acknowledged that would be lost")
-        raise StoreBroken(f"{reason}: put it back, or restore a backup")
+        remedy = "put it back, or bring a backup back with `keryx restore`"
+        self._fatal(f"{reason}. Keryx ends, so that nothing is acknowledged that would be lost: {remedy}")
+        raise StoreBroken(f"{reason}: {remedy}")
 
     def _resolve_batch(self, batch: list[UnitOfWork[Any]], noted: bool) -> None:
         for unit in batch:
@@ -270,9 +284,10 @@ class SqliteDatabase:
             self.wake.signal()
 
 
-def connect(path: Path) -> apsw.Connection:
+def connect(path: Path, *, create: bool = True) -> apsw.Connection:
     # One thread at a time uses a connection, so SQLite need not lock it for every column that is read.
-    connection = apsw.Connection(str(path), flags=_FLAGS, statementcachesize=400)
+    flags = _FLAGS | apsw.SQLITE_OPEN_CREATE if create else _FLAGS
+    connection = apsw.Connection(str(path), flags=flags, statementcachesize=400)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     # A plan does not depend on the values that are bound. Else half of our statements are compiled anew at every run.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -341,18 +356,28 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
+def has_content(path: Path) -> bool:
+    """Whether a file is there and is not empty."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def has_stray_log(path: Path) -> bool:
+    """Whether the write-ahead log of a store is there and the store is not: SQLite would delete it at the first use."""
+    # The log is looked at first: a process that creates the store writes its file before the log.
+    return has_content(path.with_name(f"{path.name}-wal")) and not has_content(path)
+
+
 def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.Connection:
     """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
+    _check_log(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = connect(path)
         checkpoint_after_commits(connection, _CHECKPOINT_PAGES)
-        objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
-        if objects and connection.pragma("application_id") != APPLICATION_ID:
-            connection.close()
-            raise StoreBroken(
-                f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
-            )
+        _check_owner(connection, path)
         enable_wal(connection)
         connection.execute("begin immediate")
         _sync_folder(path, fatal or _exit_process)
@@ -372,6 +397,35 @@ def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.C
             f"{path.parent} cannot be used ({reason}): check its rights, or set KERYX_HOME to a folder you may write"
         ) from exc
     return connection
+
+
+def inspect_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.Connection:
+    """Open a file that is there as it is, and leave its log alone at the end. Refuse one that would have to be migrated."""
+    _check_log(path)
+    try:
+        connection = connect(path, create=False)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.wal_autocheckpoint(0)
+        _check_owner(connection, path)
+        migrate.check(SqliteTransaction(connection, datetime.now(UTC)))
+    except apsw.Error as exc:
+        _exit_on_failed_sync(exc, path, fatal or _exit_process)
+        raise translate_error(exc, path) from exc
+    return connection
+
+
+def _check_log(path: Path) -> None:
+    if has_stray_log(path):
+        raise StoreBroken(f"{path} is gone or empty, and its log is there: {LOST_REMEDY}")
+
+
+def _check_owner(connection: apsw.Connection, path: Path) -> None:
+    objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
+    if objects and connection.pragma("application_id") != APPLICATION_ID:
+        connection.close()
+        raise StoreBroken(
+            f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
+        )
 
 
 def translate_error(exc: apsw.Error | MemoryError, path: Path | None = None) -> KeryxError:

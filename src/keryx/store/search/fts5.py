@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, assert_never, cast
 
@@ -21,6 +21,7 @@ from keryx.store.db.sqlite import (
     checkpoint,
     checkpoint_after_commits,
     enable_wal,
+    has_content,
     translate_error,
 )
 from keryx.store.search import documents
@@ -59,6 +60,20 @@ _CHECKPOINT_PAGES = 1000
 
 def get_index_path(store: Path) -> Path:
     return store.with_name(f"{store.stem}-search.db")
+
+
+def has_documents(store: Path) -> bool:
+    """Whether a store, which may be gone, has left an index with something in it, or one that cannot be read."""
+    path = get_index_path(store)
+    if not has_content(path):
+        return False
+    try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            if _read_state(connection) is None:
+                return False
+            return any(True for _ in connection.execute("select rowid from search limit 1"))
+    except apsw.Error:
+        return True
 
 
 class Fts5Backend:

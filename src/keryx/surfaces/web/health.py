@@ -4,7 +4,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +44,7 @@ def build_health_routes(
     hub: Hub,
     *,
     meters: ReadTransactionTotals,
+    check_writable: Callable[[], Awaitable[None]],
     stopping: Callable[[], bool],
     connections: Callable[[], Sequence[PlatformStatus]] = list,
 ) -> list[Route]:
@@ -59,6 +60,7 @@ def build_health_routes(
             if not reason:
                 with anyio.fail_after(_READY_TIMEOUT_SECONDS):
                     await hub.check_ready()
+                    await check_writable()
         except TimeoutError:
             reason = f"the store did not answer within {_READY_TIMEOUT_SECONDS:g} seconds"
         except KeryxError as exc:
