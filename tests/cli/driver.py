@@ -114,7 +114,8 @@ class Cli:
         """A command on a terminal."""
         environment = self.environment(**{"TERM": "xterm", **variables})
         # The size of the terminal counts, not that of the terminal in which the tests run.
-        environment.pop("COLUMNS", None)
+        if "COLUMNS" not in variables:
+            environment.pop("COLUMNS", None)
         terminal = Terminal(command(*arguments), environment, columns=columns)
         try:
             yield terminal

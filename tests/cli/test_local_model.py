@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from tests import left_out
-from tests.cli.driver import Cli
+from tests.cli.driver import Cli, Terminal
 
 from keryx.agents.llm import local_model
 
@@ -67,25 +67,27 @@ def test_a_kill_in_mid_answer_keeps_what_was_said_and_the_question_is_answered_w
     assert brief("verify").code == 0
 
 
-# What the terminal shows when an answer has been growing for a while.
-SOME_WORDS = "Writing 2 s"
+def see_some_words(terminal: Terminal) -> None:
+    """Wait until an answer has been growing for a while: its sign is drawn anew with each piece of text, and with each tick."""
+    for _ in range(30):
+        terminal.see("Writing ")
 
 
 def test_a_terminal_that_is_killed_in_mid_answer_comes_back_with_it_and_asks_again(keryx: Cli) -> None:
     with keryx.terminal("chat", QUESTION) as terminal:
-        terminal.see(SOME_WORDS)
+        see_some_words(terminal)
         begun = terminal.show().split()
         terminal.kill()
     with keryx.terminal("chat", "--continue") as terminal:
         terminal.see("[interrupted")
         terminal.see("goes on after an interruption. Ctrl-C stops it.\n")
-        terminal.see(SOME_WORDS)
+        see_some_words(terminal)
         terminal.type("\x03")
         terminal.see("[stopped]")
         terminal.see("› ")
         terminal.type("/retry\r")
         terminal.see("Thinking")
-        terminal.see(SOME_WORDS)
+        see_some_words(terminal)
         terminal.type("\x03")
         terminal.see("[stopped]")
         terminal.type("\x04")
@@ -100,7 +102,7 @@ def test_a_terminal_that_is_killed_in_mid_answer_comes_back_with_it_and_asks_aga
 
 def test_the_terminal_shows_the_answer_as_it_grows_and_stops_it_in_the_middle(keryx: Cli) -> None:
     with keryx.terminal("chat", QUESTION) as terminal:
-        terminal.see(SOME_WORDS)
+        see_some_words(terminal)
         terminal.type("\x03")
         terminal.see("[stopped]")
         terminal.type("\x04")

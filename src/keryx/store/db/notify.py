@@ -63,17 +63,19 @@ class Notifier:
         self._closing.set()
         self._wake_thread(_CLOSE_BYTE)
         self._thread.join(_CLOSE_TIMEOUT_SECONDS)
-        if not self._thread.is_alive():
-            self._wake_reader.close()
-            self._wake_writer.close()
 
     def _wake_thread(self, signal: bytes) -> None:
         try:
             self._wake_writer.send(signal)
-        except BlockingIOError:
-            pass  # the buffer is full: the thread wakes up anyway
+        except OSError:
+            pass  # the buffer is full, so the thread wakes up anyway; or the thread has ended
 
     def _run(self) -> None:
+        # The thread may end long after `close`, if a connection does not answer.
+        with self._wake_reader, self._wake_writer:
+            self._keep_listening()
+
+    def _keep_listening(self) -> None:
         """Listen, and signal after each reconnect: notifications may have been missed meanwhile."""
         failures = 0
         while self._notify_pending or not self._closing.is_set():
