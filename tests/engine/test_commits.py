@@ -39,6 +39,8 @@ OF_POSTGRES = frozenset({"search.put", "search.analyse"})
 WITHOUT_ROWS = frozenset({"search.analyse"})
 # What a repetition may change: the feed, the count of codes that were not good or not any more, and who is there.
 BESIDES = frozenset({"changes", "guesses", "workers"})
+# Writes of a node that starts and ends at once: its sweeps and adapters may or may not get as far as a position.
+STARTS = frozenset({"rules.publish", "turns.gather", "notices.restart"})
 
 NODE_WRITES = {**SWEEP_WRITES, **TURN_WRITES}
 NOUNS: dict[str, list[str]] = {}
@@ -82,7 +84,8 @@ async def test_a_verb_that_is_struck_is_done_whole_or_not_at_all(
         done = await seen(database)
         assert label in WITHOUT_ROWS or changed(recorder.before, done)
         await again(act)
-        assert label in EACH or not changed(done, await seen(database)) - BESIDES
+        besides = BESIDES | {"cursors"} if label in STARTS else BESIDES
+        assert label in EACH or not changed(done, await seen(database)) - besides
     assert await verify(database) == []
     hub.close()
 
