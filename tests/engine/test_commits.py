@@ -39,7 +39,7 @@ OF_POSTGRES = frozenset({"search.put", "search.analyse"})
 WITHOUT_ROWS = frozenset({"search.analyse"})
 # What a repetition may change: the feed, the count of codes that were not good or not any more, and who is there.
 BESIDES = frozenset({"changes", "guesses", "workers"})
-# Writes of a node that starts and ends at once: its sweeps and adapters may or may not get as far as a position.
+# Writes of a node that starts. It also announces its start, and stores when it did, if the last time was long ago.
 STARTS = frozenset({"rules.publish", "turns.gather", "notices.restart"})
 
 NODE_WRITES = {**SWEEP_WRITES, **TURN_WRITES}
