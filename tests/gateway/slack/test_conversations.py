@@ -232,6 +232,7 @@ async def test_a_reaction_to_an_answer_in_a_thread_is_noted(open_talk: Open) -> 
     talk.slack.mention("hi", both=False)
     await talk.reads("answer to hi", channel=CHANNEL)
     [post] = talk.slack.posts
+    await talk.world.delivered(1)
     talk.slack.react("+1", ts=post.ts, channel=CHANNEL, item_user=BOT_USER)
 
     def is_noted(tx: Transaction) -> bool:
