@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=1))
 _CLAIM_SECONDS = 3.0
 _WATCH_SECONDS = 10.0
+# How long what runs beside an adapter may take to end.
+_CLOSE_SECONDS = 5.0
 _REFUSED_BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=10))
 
 
@@ -215,6 +217,8 @@ class AdapterListener:
                 finally:
                     for task in beside:
                         task.cancel()
+                    with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                        await asyncio.wait(beside)
                 report(adapter, LinkState.BROKEN, "the adapter stopped listening by itself")
         except Forbidden as exc:
             report(adapter, LinkState.REFUSED, str(exc))

@@ -220,7 +220,9 @@ class DiscordAdapter:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            # The connection closes before the adapter does.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(tasks)
 
 
 class _LinkReporter:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+import anyio
 import msgspec
 
 from keryx.core.errors import Forbidden, KeryxError, Unavailable
@@ -77,7 +78,9 @@ class SocketMode:
         finally:
             for task in connections:
                 task.cancel()
-            await asyncio.gather(*connections, return_exceptions=True)
+            # The connections close before the adapter does.
+            with anyio.CancelScope(shield=True):
+                await asyncio.gather(*connections, return_exceptions=True)
 
     async def find_url(self) -> str:
         """Return the address of a new connection. It contains a ticket that is valid once."""
