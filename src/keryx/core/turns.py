@@ -111,8 +111,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_at: datetime | None = None
     # How many crashes of a worker this turn is blamed for.
     blame: int = 0
-    # The last message of the turn whose text was sent to the chat that asked, 0 for none.
-    sent_seq: int = 0
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]

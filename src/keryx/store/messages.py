@@ -190,6 +190,26 @@ def list_after(tx: Transaction, session: SessionId, *, after: int, limit: int = 
     return found
 
 
+def list_since_question(tx: Transaction, session: SessionId, *, limit: int) -> list[Message]:
+    """The observed messages and the notices since the last message to the agent, oldest first. Answers are not read, however
+    long they are."""
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where session = :session and (role = 'notice' or role = 'user' and observed = 1) and seq > coalesce(
+          (
+            select seq from messages where session = :session and role = 'user' and observed = 0
+            order by seq desc limit 1
+          ),
+          0
+        )
+        order by seq desc limit :limit
+        """,
+        {"session": session, "limit": limit},
+    )
+    return from_rows(rows[::-1], session)
+
+
 def list_for_turn(tx: Transaction, session: SessionId, turn: TurnId, *, first: int) -> list[Message]:
     """What a turn was asked and wrote; `first` is the number of its first input."""
     rows = tx.rows(

@@ -344,6 +344,12 @@ def resume(tx: Transaction, turn: Turn) -> None:
         _note_change(tx, turn, TurnState.QUEUED.value)
 
 
+def get_sent_seq(tx: Transaction, turn: TurnId) -> int:
+    """Return the number of the last message of a turn that was sent on its own; 0 if there is none."""
+    row = tx.row("select sent_seq from turns where id = :id", {"id": turn})
+    return row[0] if row else 0
+
+
 def set_sent_seq(tx: Transaction, turn: Turn, seq: int) -> None:
     """Note that the text of a running turn up to this message is on its way to the chat that asked."""
     tx.run("update turns set sent_seq = :seq where id = :id", {"id": turn.id, "seq": seq})

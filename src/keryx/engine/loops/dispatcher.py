@@ -66,6 +66,8 @@ class Dispatcher:
         self._database = database
         self._clock = clock
         self._adapter = adapter
+        # Whether an object implements a protocol takes long to find out.
+        self._with_send_keys = adapter if isinstance(adapter, SupportsSendKeys) else None
         self._worker = worker
         self._policy = policy
         self._media = media
@@ -293,8 +295,8 @@ class Dispatcher:
         if replaced is not None and replaced.state is PreviewState.SHOWN:
             # An edit may be repeated, so it needs neither a mark nor a key.
             return await self._send(msgspec.structs.replace(part, edits=replaced.receipt, again=False))
-        if isinstance(self._adapter, SupportsSendKeys):
-            part = await self._add_send_key(claimed, part, self._adapter)
+        if self._with_send_keys is not None:
+            part = await self._add_send_key(claimed, part, self._with_send_keys)
         if replaced is not None:
             return await self._replace_lost(part, replaced)
         if not part.again or not isinstance(self._adapter, SupportsReconciliation):

@@ -57,7 +57,7 @@ def _explains_end(message: Message) -> bool:
 
 def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
     """Return what would be sent if a running turn ended now."""
-    sent_seq = turns.get(tx, turn.id).sent_seq
+    sent_seq = turns.get_sent_seq(tx, turn.id)
     steps = [m for m in _load_steps(tx, turn) if m.mark is None]
     pieces = turns.list_draft_pieces(tx, turn.id)
     parts = merge_parts(p.media or (Reasoning(p.text) if p.thought else Text(p.text)) for p in pieces)
@@ -153,7 +153,7 @@ def send_notice(tx: Transaction, turn: Turn, text: str) -> None:
     """Send a notice to the chat that asked. If the turn had a preview, the notice follows the text of the turn so far."""
     texts: list[str] = []
     if turn.reply and _find_preview(tx, turn):
-        sent_seq = turns.get(tx, turn.id).sent_seq
+        sent_seq = turns.get_sent_seq(tx, turn.id)
         steps = [m for m in _load_steps(tx, turn) if m.seq > sent_seq]
         # The last step may be incomplete, which its mark says.
         texts = [m.text for n, m in enumerate(steps, start=1) if m.mark is None or n == len(steps)]

@@ -389,9 +389,7 @@ def _render_for_model(
     overheard: list[tuple[str, str]] = []
     reactions: list[str] = []
     if lane is not None:
-        for message in reversed(messages.list_latest(tx, session.id, limit=_MAX_OVERHEARD)):
-            if message.role is Role.USER and not message.observed:
-                break
+        for message in messages.list_since_question(tx, session.id, limit=_MAX_OVERHEARD):
             if message.observed and message.text and message.mark is not Mark.WITHDRAWN:
                 overheard.append((message.author, message.text))
             reactions += message_events.list_reactions(message)
@@ -401,8 +399,8 @@ def _render_for_model(
         said,
         name=name,
         quoted=inbound.quote or message_events.find_quote(tx, session.id, inbound.source, inbound.replies_to),
-        overheard=overheard[::-1],
-        reactions=reactions[::-1],
+        overheard=overheard,
+        reactions=reactions,
     )
     if exact is None and inbound.model_text is not None:
         return (prompt.format_speaker(name) if name else "") + said

@@ -294,7 +294,7 @@ def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     asked = compaction.find_focus(entries[0]) is not None
     compacted = asked and any(core_compaction.is_epoch_notice(m.parts) for m in entries)
-    sent_seq = turns_store.get(tx, turn.id).sent_seq
+    sent_seq = turns_store.get_sent_seq(tx, turn.id)
     if compacted:
         answer = answers.TurnAnswer(compaction.render_result(tx, turn))
     else:

@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -128,7 +128,8 @@ class SqliteDatabase:
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
         opening = inspect_store if self._inspect else open_store
         self._writer = await asyncio.to_thread(opening, self.path, self._fatal)
-        self._files = _identify_files(self.path)
+        self._file_paths = _list_files(self.path)
+        self._file_ids = _identify_files(self._file_paths)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()
         return self
@@ -270,7 +271,7 @@ class SqliteDatabase:
 
     def _check_files(self) -> None:
         """End the process if the store was removed or replaced: what was committed would be lost with the open files."""
-        if _identify_files(self.path) == self._files:
+        if _identify_files(self._file_paths) == self._file_ids:
             return
         reason = f"{self.path} or its log was removed or replaced while it was in use"
         remedy = "put it back, or bring a backup back with `keryx restore`"
@@ -298,17 +299,17 @@ def connect(path: Path, *, create: bool = True) -> apsw.Connection:
     return connection
 
 
-def _identify_files(path: Path) -> list[tuple[int, int] | None]:
-    """Return the device and the number of each file of a store, `None` for one that is not there."""
-    found: list[tuple[int, int] | None] = []
-    for suffix in ("", "-wal", "-shm"):
-        try:
-            status = os.stat(f"{path}{suffix}")
-        except OSError:
-            found.append(None)
-        else:
-            found.append((status.st_dev, status.st_ino))
-    return found
+def _list_files(path: Path) -> list[str]:
+    """Return the paths of the files of a store that are there."""
+    return [found for suffix in ("", "-wal", "-shm") if os.path.exists(found := f"{path}{suffix}")]
+
+
+def _identify_files(paths: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Return the device and the number of each file, `None` if one of them is not there."""
+    try:
+        return [(status.st_dev, status.st_ino) for status in map(os.stat, paths)]
+    except OSError:
+        return None
 
 
 def enable_wal(connection: apsw.Connection) -> None:
