@@ -6,6 +6,7 @@ import pytest
 from tests.faults import discord_storm
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(300)
 def test_ten_kills_and_lost_sessions_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     report = discord_storm.run(tmp_path, 10, seed=11, between=(0.05, 1.2))

@@ -8,6 +8,7 @@ from tests.faults import whatsapp_storm
 from tests.faults.storm import Report
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("run", [whatsapp_storm.run_agent, whatsapp_storm.run_cloud], ids=["agent", "cloud"])
 def test_ten_kills_lose_nothing_and_double_nothing(run: Callable[..., Report], tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.messages import Role
 from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
 from keryx.core.questions import Consent, Option, Question
-from keryx.store.db import Database
+from keryx.store.db import Database, Engine
 from keryx.surfaces.gateway.discord import DiscordAdapter, DiscordSettings
 from keryx.testing import FakeClock
 from keryx.testing.fault_injection import PlatformFaults
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 GENERAL = "600000000000000001"
 MENTION = [{"id": BOT_ID, "username": "keryx", "discriminator": "0", "avatar": None}]

@@ -16,8 +16,10 @@ from keryx.core.ports.agent import AgentEvent, FileEvent, TextDelta, TurnContext
 from keryx.engine.units import place
 from keryx.engine.units.place import PlaceFacts
 from keryx.store import messages
-from keryx.store.db import Database, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.testing import FakeClock, RecordingAdapterContext
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 ANN, BOB = "ann@people.test", "bob@people.test"
 

@@ -16,12 +16,14 @@ from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.engine.units import place
 from keryx.store import sessions, turns
-from keryx.store.db import Database, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.slack import SlackAdapter, SlackSettings
 from keryx.surfaces.gateway.slack.message_sender import STATUS
 from keryx.surfaces.gateway.slack.web_api import FixedToken
 from keryx.testing import FakeClock, ScriptedAgent
 from keryx.testing.fakes import ScriptStep
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 CHANNEL = "C0000001"
 NOTES = """

@@ -19,10 +19,12 @@ from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.engine.policy import Policy, map_reach
 from keryx.store import deliveries
-from keryx.store.db import Database, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.whatsapp import WhatsAppCloudAdapter
 from keryx.testing import FakeClock, ScriptedAgent
 from keryx.testing.fakes import ScriptStep
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 PHONE = "15551234567"
 
