@@ -22,9 +22,9 @@ from keryx.surfaces.gateway.wechat.ilink_api import (
 from keryx.surfaces.gateway.wechat.payloads import LoginCode, LoginStatus
 
 _INTRO = """\
-WeChat connects a bot of your own to Keryx: you log in with your phone, and then
-you alone can write to the bot, in a direct chat. Have your phone at hand: a QR
-code is shown, which you scan with WeChat."""
+WeChat connects a bot of your own to Keryx, to which you write in a direct chat.
+Have your phone at hand: a QR code is shown, which you scan with WeChat. You may
+talk to the bot then; others need a code, as everywhere."""
 # What Tencent calls the kind of bot that its plug-in is.
 _BOT_TYPE = "3"
 _POLL_SECONDS = 45.0
