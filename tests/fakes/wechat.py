@@ -54,7 +54,7 @@ class BadRequestError(Exception):
 class FakeWeChat(WireFake):
     """A bot, its people and the CDN. `closed` are people to whom nothing is accepted until they write, and `quota` is how many
     messages are accepted after each of theirs, 0 for any number. `refusals` are what the next messages are answered with.
-    """
+    Uploads wait while "up" is held, and downloads while the name of the file is."""
 
     token: str = TOKEN
     bot: str = BOT
@@ -324,6 +324,7 @@ class FakeWeChat(WireFake):
     def _store_file(self, request: WireRequest) -> WireResponse:
         check(request.headers.get("content-type") == "application/octet-stream", "content-type of a file")
         check("authorization" not in request.headers, "the CDN gets no token")
+        self.wait_until_released("up")
         if self.file_answers:
             return self.file_answers.pop(0)
         grant = self._uploads.pop(request.query["encrypted_query_param"], None)

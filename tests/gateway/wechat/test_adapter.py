@@ -97,7 +97,7 @@ def refuse(code: int, reason: str = "") -> WireResponse:
 
 
 def test_a_position_is_that_of_one_bot() -> None:
-    position = UpdatePosition(buf="CAE=", last="77")
+    position = UpdatePosition(buf="CAE=", done=("77", "78"))
     assert parse_position(format_position(ME, position), ME) == position
     assert (
         parse_position(format_position(ME, position), WeChatIdentity(bot="other@im.bot")) == UpdatePosition()
@@ -110,8 +110,22 @@ async def test_the_position_of_a_batch_moves_with_its_last_message(bot: Bot) -> 
         bot.wechat.write(ANN, text)
     events = await bot.hear(3)
     first, second, third = (json.loads(event.cursor or "") for event in events)
-    assert first == [BOT, "", events[0].event] and second == [BOT, "", events[1].event]
-    assert third[0] == BOT and third[1] and third[2] == ""
+    assert first == [BOT, "", [events[0].event]]
+    assert second == [BOT, "", [events[0].event, events[1].event]]
+    assert third[0] == BOT and third[1] and third[2] == []
+
+
+async def test_a_late_message_with_an_earlier_time_is_not_taken_for_a_stored_one(bot: Bot) -> None:
+    bot.wechat.write(ANN, "one")
+    bot.wechat.write(ANN, "three", create_time_ms=1_790_000_000_009)
+    task = bot.start()
+    [first, *_] = await bot.context.wait_for(2, seconds=SECONDS)
+    await bot.end(task)
+    again = Bot(bot.wechat)
+    again.context.cursor = first.cursor
+    bot.wechat.write(BEN, "two", create_time_ms=1)
+    assert [event.source.user for event in await again.hear(2)] == [BEN, ANN]
+    await again.adapter.close()
 
 
 async def test_a_restart_reads_on_where_the_last_message_was_stored(bot: Bot) -> None:
@@ -153,7 +167,7 @@ async def test_another_bot_begins_at_the_beginning(bot: Bot) -> None:
     assert bot.wechat.positions[0] == ""
 
 
-async def test_a_poll_that_gets_no_answer_in_time_is_no_failure(bot: Bot) -> None:
+async def test_a_poll_that_fails_is_repeated_after_growing_pauses(bot: Bot) -> None:
     bot.wechat.poll_answers[:] = [WireResponse(502), WireResponse(200, b"{"), json_response({"ret": -1})]
     bot.wechat.write(ANN, "one")
     await bot.hear()
@@ -250,6 +264,22 @@ async def test_a_process_that_does_not_listen_answers_with_the_token_of_the_ques
     assert [bubble.token for bubble in bot.wechat.bubbles] == [token, ""]
 
 
+async def test_nothing_is_sent_while_the_store_cannot_tell_the_token(bot: Bot) -> None:
+    class DeafContext(RecordingAdapterContext):
+        async def load_state(self, scope: str) -> str | None:
+            if scope.startswith("context "):
+                raise Unavailable("the store does not answer")
+            return await super().load_state(scope)
+
+    bot.context = DeafContext()
+    task = bot.start()
+    await bot.until(lambda: bool(bot.wechat.positions))
+    with pytest.raises(NotSent, match="the store does not answer"):
+        await bot.send()
+    await bot.end(task)
+    assert bot.wechat.bubbles == []
+
+
 async def test_the_id_of_a_message_is_that_of_wechat_or_else_our_own(bot: Bot) -> None:
     assert await bot.send() == bot.wechat.bubbles[0].id
     bot.wechat.tells_ids = False
@@ -344,6 +374,19 @@ async def test_typing_asks_for_a_ticket_once_and_ends_with_the_answer(bot: Bot) 
     await bot.send()
     await bot.send(key="d.1")
     assert bot.wechat.typing == [(ANN, 1), (ANN, 1), (ANN, 2)] and bot.wechat.configs == 1
+
+
+async def test_typing_that_is_shown_during_the_answer_is_ended_after_it(bot: Bot) -> None:
+    bot.wechat.hold("up")
+    target = Target("wechat", "", ANN)
+    await bot.adapter.typing(target)
+    picture = Attachment(name="a.png", mime="image/png", body=PNG)
+    sending = asyncio.create_task(bot.send("", attachment=picture))
+    await bot.until(lambda: (ANN, 2) in bot.wechat.typing)
+    await bot.adapter.typing(target)
+    bot.wechat.release("up")
+    await sending
+    assert bot.wechat.typing == [(ANN, 1), (ANN, 2), (ANN, 1), (ANN, 2)]
 
 
 async def test_typing_that_cannot_be_ended_does_not_hold_up_the_answer(bot: Bot) -> None:

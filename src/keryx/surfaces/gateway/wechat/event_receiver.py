@@ -20,28 +20,30 @@ from keryx.surfaces.gateway.wechat.payloads import UpdateBatch, WeChatMessage
 log = logging.getLogger(__name__)
 
 _MAX_PEOPLE = 10_000
+# Of a longer batch, the first messages are handed over again after a crash, and recognised.
+_MAX_DONE = 200
 _POSITION_SCOPE = "position"
 
 
 class UpdatePosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a bot reads on: the opaque position of WeChat before a batch, and the last message of the batch that is
-    stored."""
+    """Where a bot reads on: the opaque position of WeChat before a batch, and the messages of the batch that are stored
+    already."""
 
     buf: str = ""
-    last: str = ""
+    done: tuple[str, ...] = ()
 
 
 def format_position(me: WeChatIdentity, position: UpdatePosition) -> str:
     """Return a position as text. It belongs to one bot: after a new login it means nothing."""
-    return json.dumps([me.bot, position.buf, position.last])
+    return json.dumps([me.bot, position.buf, position.done])
 
 
 def parse_position(cursor: str | None, me: WeChatIdentity) -> UpdatePosition:
     """Return what `format_position` wrote, or the beginning if it is the position of another bot."""
     if not cursor:
         return UpdatePosition()
-    bot, buf, last = json.loads(cursor)
-    return UpdatePosition(buf=buf, last=last) if bot == me.bot else UpdatePosition()
+    bot, buf, done = json.loads(cursor)
+    return UpdatePosition(buf=buf, done=tuple(done)) if bot == me.bot else UpdatePosition()
 
 
 class ContextTokens:
@@ -104,18 +106,20 @@ class WeChatReceiver:
     async def receive_batch(self, batch: UpdateBatch, position: UpdatePosition) -> UpdatePosition:
         """Receive what a batch says, and return the position after it. Return only after everything is stored."""
         after = UpdatePosition(buf=batch.get_updates_buf or position.buf)
-        events = self._parse(batch.msgs, position.last)
+        done = position.done
+        events = [event for event in self._parse(batch.msgs) if event.event not in done]
         for number, event in enumerate(events, 1):
+            done = (*done, event.event)[-_MAX_DONE:]
             # The position of the whole batch moves with its last message only.
-            here = after if number == len(events) else UpdatePosition(buf=position.buf, last=event.event)
+            here = after if number == len(events) else UpdatePosition(buf=position.buf, done=done)
             await self._receive(event, format_position(self._me, here))
         reached = format_position(self._me, after)
         if reached != self._stored and after != position:
             await self._context.save_state(_POSITION_SCOPE, json.dumps([self._stored, reached]))
         return after
 
-    def _parse(self, raw: Sequence[Any], last: str) -> list[InboundEvent]:
-        """Return the events of a batch in order, each once, behind the one that was stored last."""
+    def _parse(self, raw: Sequence[Any]) -> list[InboundEvent]:
+        """Return the events of a batch in order, each once."""
         messages: list[WeChatMessage] = []
         for item in raw:
             try:
@@ -123,7 +127,7 @@ class WeChatReceiver:
             except Invalid as exc:
                 self._skip(str(exc))
         events: dict[str, InboundEvent] = {}
-        for message in sorted(messages, key=lambda m: (m.seq, m.create_time_ms)):
+        for message in sorted(messages, key=lambda m: (m.create_time_ms, m.seq)):
             try:
                 event = parse_message(message, self._me)
             except Invalid as exc:
@@ -131,10 +135,7 @@ class WeChatReceiver:
                 continue
             if event is not None:
                 events.setdefault(event.event, event)
-        found = list(events.values())
-        ids = list(events)
-        # If it is no longer there, all are received: the engine recognises those that it has.
-        return found[ids.index(last) + 1 :] if last in ids else found
+        return list(events.values())
 
     async def _receive(self, event: InboundEvent, cursor: str) -> None:
         try:
