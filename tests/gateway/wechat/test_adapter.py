@@ -197,7 +197,6 @@ async def test_the_same_batch_again_and_again_is_not_asked_for_in_haste(bot: Bot
         json_response({"ret": -14, "errmsg": "session timeout"}),
         json_response({"errcode": -14}),
         WireResponse(401),
-        WireResponse(403),
     ],
 )
 @pytest.mark.parametrize(("account", "option"), [("", ""), ("work", " --name work")])
@@ -331,6 +330,7 @@ async def test_too_fast_means_longer_and_longer_pauses(bot: Bot) -> None:
         (refuse(-1, "system error"), NotSent, "system error"),
         (refuse(-5, "not a friend"), Refused, r"not a friend \(-5\)"),
         (json_response({"errcode": -5}), Refused, r"no reason is given \(-5\)"),
+        (WireResponse(403), Refused, "403"),
         (WireResponse(404), Refused, "404"),
         (WireResponse(502), Uncertain, "may have taken"),
         (WireResponse(200, b"<html>"), Uncertain, "cannot be read"),

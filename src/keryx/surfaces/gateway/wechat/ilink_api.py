@@ -54,7 +54,7 @@ class WeChatApiError(KeryxError):
     @property
     def expired(self) -> bool:
         """The session of the bot has ended: somebody has to log in anew."""
-        return self.code == SESSION_EXPIRED or self.status in (401, 403)
+        return self.code == SESSION_EXPIRED or self.status == 401
 
 
 class WeChatUnreachable(KeryxError):
