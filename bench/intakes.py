@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.fakes import discord, slack, telegram, whatsapp
+from tests.fakes import discord, slack, telegram, wechat, whatsapp
 
 from keryx.core.ports.adapter import AdapterContext
 from keryx.core.source import Source
@@ -28,6 +28,9 @@ from keryx.surfaces.gateway.slack.web_api import FixedToken, SlackApi
 from keryx.surfaces.gateway.telegram.bot_api import TelegramApi
 from keryx.surfaces.gateway.telegram.event_parser import BotIdentity
 from keryx.surfaces.gateway.telegram.event_receiver import UpdateReceiver
+from keryx.surfaces.gateway.wechat.event_parser import WeChatIdentity
+from keryx.surfaces.gateway.wechat.event_receiver import ContextTokens, UpdatePosition, WeChatReceiver
+from keryx.surfaces.gateway.wechat.payloads import UpdateBatch
 from keryx.surfaces.gateway.whatsapp import format_position
 from keryx.surfaces.gateway.whatsapp.event_parser import WhatsAppIdentity, parse_payload
 from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver
@@ -39,6 +42,7 @@ _PEOPLE = 10
 _SENT_AT = 1_700_000_000
 _TELEGRAM_BOT = BotIdentity(id=int(str(telegram.BOT["id"])), username="keryx_bot")
 _NUMBER = WhatsAppIdentity(account=whatsapp.NUMBER, number=whatsapp.NUMBER)
+_WECHAT_BOT = WeChatIdentity(bot=wechat.BOT)
 _MAILBOX = MailAccount(address="keryx@hub.test", trusted=frozenset({"mx.hub.test"}))
 
 # Receives what a platform hands over, and returns when it is stored.
@@ -191,6 +195,32 @@ def _build_whatsapp_receiver(context: RecordingAdapterContext) -> WhatsAppReceiv
     return WhatsAppReceiver(context, newest_messages={}, answer_press=answer_press, invite=invite)
 
 
+def _build_wechat_batch(n: int) -> bytes:
+    message = {
+        "seq": n,
+        "message_id": n,
+        "from_user_id": f"person{n % _PEOPLE}@im.wechat",
+        "to_user_id": wechat.BOT,
+        "create_time_ms": _SENT_AT * 1000,
+        "message_type": 1,
+        "message_state": 2,
+        "item_list": [{"type": 1, "text_item": {"text": TEXT}}],
+        "context_token": f"token-{n}",
+    }
+    return json.dumps({"ret": 0, "msgs": [message], "get_updates_buf": f"position-{n}"}).encode()
+
+
+@asynccontextmanager
+async def _open_wechat(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = WeChatReceiver(context, _WECHAT_BOT, ContextTokens(_WECHAT_BOT))
+
+    async def receive(wire: bytes) -> None:
+        batch = msgspec.convert(json.loads(wire), UpdateBatch)
+        await receiver.receive_batch(batch, UpdatePosition())
+
+    yield receive
+
+
 def _build_mail(n: int) -> bytes:
     person = f"person{n % _PEOPLE}"
     lines = (
@@ -228,5 +258,6 @@ INTAKES: Mapping[str, Intake] = {
     "Slack": Intake(_build_slack_event, _open_slack),
     "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
     "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
+    "WeChat": Intake(_build_wechat_batch, _open_wechat),
     "e-mail": Intake(_build_mail, _open_email),
 }

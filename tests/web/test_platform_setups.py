@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.engine.world import World
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.fakes.wechat import ANN, LINK, FakeWeChat
 from tests.web.site import INSTALLATION, Site, open_site
 from tests.web.site import TOKEN as WEB_TOKEN
 
@@ -87,6 +88,18 @@ async def test_wrong_answers_are_problems_and_nothing_is_written(
     told = await site.problem(400, "POST", f"{SETUPS}/telegram", json={"answers": answers})
     assert "write in it, under [telegram]" in told
     assert not (tmp_path / "secrets").exists()
+
+
+async def test_a_login_by_qr_code_goes_on_with_a_second_request(site: Site, tmp_path: Path) -> None:
+    with FakeWeChat() as wechat:
+        answers = {"base_url": wechat.url, "cdn_url": wechat.cdn_url}
+        told = await site.problem(409, "POST", f"{SETUPS}/wechat", json={"answers": answers})
+        assert LINK in told and told.endswith("login = code-1")
+        wechat.statuses[:] = [{"status": "scaned"}, wechat.confirm()]
+        done = await site.post(f"{SETUPS}/wechat", {"answers": {**answers, "login": "code-1"}})
+        assert done["allow"] == [ANN] and done["shown"] == ["Scanned. Confirm the login on the phone."]
+        written = tomllib.loads((tmp_path / "keryx.toml").read_text())
+        assert written["access"]["wechat"] == {"allow": [ANN]} and wechat.problems == []
 
 
 async def test_only_the_operator_of_a_process_with_settings_may_do_it(world: World, site: Site) -> None:
