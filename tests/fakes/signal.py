@@ -70,7 +70,8 @@ class SignalBubble:
     files: list[bytes] = field(default_factory=list[bytes])
     names: list[str] = field(default_factory=list[str])
     mimes: list[str] = field(default_factory=list[str])
-    edits: int = 0
+    # The ids of all versions.
+    versions: list[int] = field(default_factory=list[int])
 
 
 class RpcRefusal(Exception):
@@ -359,9 +360,9 @@ class FakeSignalCli(WireFake):
         def accept() -> WireResponse:
             if target := params.get("editTimestamp"):
                 for known in self.bubbles:
-                    if known.id == target and known.chat == chat:
+                    if target in known.versions and known.chat == chat:
                         known.text, known.styles = bubble.text, bubble.styles
-                        known.edits += 1
+                        known.versions.append(bubble.id)
             else:
                 self.bubbles.append(bubble)
             self.lock.notify_all()
@@ -390,7 +391,7 @@ class FakeSignalCli(WireFake):
         if not isinstance(text, str) or not (text or files):
             raise RpcRefusal(-1, "Sending empty message is not allowed")
         _check(len(text.encode("utf-8", "surrogatepass")) <= 2000, "the text is too long for one message")
-        bubble = SignalBubble(chat, next(self._clock), text)
+        bubble = SignalBubble(chat, id_ := next(self._clock), text, versions=[id_])
         units = text.encode("utf-16-le", "surrogatepass")
         for given in _read_texts(params.get("textStyle", [])):
             found = _STYLE.fullmatch(given)

@@ -311,10 +311,12 @@ async def test_a_reaction_to_an_edited_answer_names_the_answer(account: Account)
     account.signal.write(ANN, "hello")
     await account.context.wait_for(1, seconds=SECONDS)
     sent = await account.send("May I?")
-    assert await account.send("May I, please?", edits=sent) == sent
-    [version] = [call["editTimestamp"] for _, call in account.signal.calls if "editTimestamp" in call]
-    assert str(version) == sent and account.signal.texts(ANN) == ["May I, please?"]
-    account.signal.react(ANN, "👍", int(sent) + 1, author=NUMBER)
+    for text in ("May I please?", "May I, please?"):
+        assert await account.send(text, edits=sent) == sent
+    [bubble] = account.signal.bubbles
+    edited = [call["editTimestamp"] for _, call in account.signal.calls if "editTimestamp" in call]
+    assert bubble.text == "May I, please?" and edited == bubble.versions[:2]
+    account.signal.react(ANN, "👍", bubble.versions[-1], author=NUMBER)
     account.signal.write(ANN, "end")
     await account.context.wait_for(2, seconds=SECONDS)
     task.cancel()

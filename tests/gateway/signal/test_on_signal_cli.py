@@ -1,6 +1,7 @@
 """The adapter with the real signal-cli, without an account: framing, errors, and whether the fake answers in the same way."""
 
 import asyncio
+import base64
 import os
 import shutil
 import socket
@@ -23,6 +24,7 @@ from keryx.core.ids import DeliveryId
 from keryx.core.ports.adapter import OutgoingPart
 from keryx.surfaces.gateway.signal import NO_ACCOUNT
 from keryx.surfaces.gateway.signal.daemon_api import SignalApi, SignalApiError
+from keryx.surfaces.gateway.signal.message_sender import MAX_FILE_BYTES
 from keryx.surfaces.gateway.signal.setup import SETUP
 from keryx.testing import RecordingAdapterContext
 
@@ -149,6 +151,17 @@ def test_the_fake_answers_as_signal_cli_does(
             found: Any = answer.json() if answer.status_code == 200 else {}
             code = found["error"]["code"] if "error" in found else None
             assert (answer.status_code, code) == expected, (url, answer.text)
+
+
+async def test_the_largest_file_fits_into_one_call_and_a_larger_one_does_not(daemon: str) -> None:
+    """A call that is read fails because of its account; one that is too large is not read."""
+    api = SignalApi(daemon, NUMBER)
+    for size, code in ((MAX_FILE_BYTES, -32602), (15_100_000, -32603)):
+        part = f"data:x/y;filename=f;base64,{base64.b64encode(bytes(size)).decode()}"
+        with pytest.raises(SignalApiError) as caught:
+            await api.call("send", noteToSelf=True, attachment=[part])
+        assert caught.value.code == code
+    await api.close()
 
 
 async def test_the_setup_says_that_signal_cli_has_no_network(daemon: str) -> None:

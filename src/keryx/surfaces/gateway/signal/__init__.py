@@ -12,7 +12,7 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.durations import Backoff
-from keryx.core.errors import Forbidden, Invalid, Unavailable
+from keryx.core.errors import Forbidden, Invalid, NotSent, Unavailable
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     AdapterContext,
@@ -55,6 +55,7 @@ _CONFLICT_PAUSE_SECONDS = 1.0
 _MAX_CONFLICTS = 2 * _PULL_SECONDS
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 _CLOSE_SECONDS = 2.0
+_MAX_CHATS = 1000
 _NOTES = (
     "People see the styles bold, italic, strikethrough and monospace. Links have no text of their own.",
 )
@@ -121,6 +122,8 @@ class SignalAdapter:
         self._spool = SpoolFile(path, shared=bool(settings.spool))
         self._context: AdapterContext | None = None
         self._link = LinkState.CONNECTING
+        # By chat.
+        self._edits: dict[str, EditHistory] = {}
         self.capabilities = Capabilities(
             edit=True,
             max_edits=message_sender.MAX_EDITS,
@@ -165,10 +168,17 @@ class SignalAdapter:
         return message_sender.render_parts(text)
 
     async def send(self, part: OutgoingPart) -> str:
-        sent = await message_sender.send(self._api, part, account=self.account, now=self._now())
         if not part.edits:
-            return sent
-        await self._note_edit(part.target.chat, sent, part.edits)
+            return await message_sender.send(self._api, part, account=self.account, now=self._now())
+        history = await self._load_edits(part.target.chat)
+        revision = await message_sender.send(
+            self._api,
+            part,
+            account=self.account,
+            now=self._now(),
+            latest=history.find_latest(part.edits),
+        )
+        await self._save_edits(part.target.chat, history.add(revision, part.edits))
         return part.edits
 
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
@@ -177,13 +187,24 @@ class SignalAdapter:
         body = await self._api.download(file.reference, limit=limit)
         return Attachment(name=file.name, mime=file.mime, body=body)
 
-    async def _note_edit(self, chat: str, revision: str, original: str) -> None:
-        """Note the id of a new version, because people react to that. Without it their reaction is only noted."""
+    async def _load_edits(self, chat: str) -> EditHistory:
+        """Return the versions of what was edited in a chat, which apps refer to."""
         if self._context is None:
-            return
+            return EditHistory(None)
+        if chat not in self._edits:
+            try:
+                self._edits[chat] = EditHistory(await self._context.load_state(name_own_edits(chat)))
+            except Unavailable as exc:
+                raise NotSent(str(exc)) from None
+        if len(self._edits) > _MAX_CHATS:
+            del self._edits[next(iter(self._edits))]
+        return self._edits[chat]
+
+    async def _save_edits(self, chat: str, state: str) -> None:
+        """Store the versions. Without them, a reaction to a later version is only noted."""
         try:
-            history = EditHistory(await self._context.load_state(name_own_edits(chat)))
-            await self._context.save_state(name_own_edits(chat), history.add(revision, original))
+            if self._context is not None:
+                await self._context.save_state(name_own_edits(chat), state)
         except Unavailable as exc:
             log.warning("an edit of Signal is not noted: %s", exc)
 

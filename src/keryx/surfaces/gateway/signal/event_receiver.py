@@ -50,6 +50,10 @@ class EditHistory:
         """Return the id of the first version of a message."""
         return self._originals.get(message, message)
 
+    def find_latest(self, original: str) -> str:
+        """Return the id of the newest version of a message."""
+        return next((new for new, old in reversed(self._originals.items()) if old == original), original)
+
     def add(self, revision: str, original: str) -> str:
         """Note a new version and return the state to store."""
         kept = [*self._originals.items(), (revision, original)][-_MAX_REVISIONS:]

@@ -59,15 +59,16 @@ def render_parts(markdown: str) -> Sequence[RenderedPart]:
     return [RenderedPart(part.text, part) for part in signal_styles.render_parts(markdown, LIMIT)]
 
 
-async def send(api: SignalApi, part: OutgoingPart, *, account: str, now: float) -> str:
-    """Send one part and return the id of the message. Raise the errors that an adapter may."""
+async def send(api: SignalApi, part: OutgoingPart, *, account: str, now: float, latest: str = "") -> str:
+    """Send one part and return the id of the message, or of its new version. Raise the errors that an adapter may. Apps
+    expect an edit to name the `latest` version."""
     params = {**build_address(part.target, account), **_build_quote(part)}
     if part.attachment is not None:
         params |= {"message": part.mark.strip(), "attachment": [_build_data_uri(part.attachment)]}
     else:
         params |= _build_text(part)
     if part.edits:
-        params["editTimestamp"] = _find_edited(part.edits, now)
+        params["editTimestamp"] = _find_edited(part.edits, latest or part.edits, now)
     try:
         found = as_object(await api.call("send", seconds=_SEND_SECONDS, **params))
     except SignalApiError as exc:
@@ -163,14 +164,16 @@ def _build_data_uri(attachment: Attachment) -> str:
     return f"data:{mime};filename={name};base64,{base64.b64encode(attachment.body).decode()}"
 
 
-def _find_edited(message: str, now: float) -> int:
-    """Return when a message of this account was sent. Raise `MessageGone` if it cannot be edited any more."""
+def _find_edited(original: str, latest: str, now: float) -> int:
+    """Return when the latest version of a message of this account was sent. Raise `MessageGone` if it cannot be edited any
+    more."""
     try:
-        author, sent_at = parse_message(message)
+        author, sent_at = parse_message(original)
+        _, edited_at = parse_message(latest)
     except Invalid as exc:
         raise Refused(str(exc)) from None
     if author:
         raise Refused("only a message of this account can be edited")
     if now - sent_at / 1000 > _EDIT_WINDOW.total_seconds():
         raise MessageGone("Signal takes no edit of a message that is older than 24 hours")
-    return sent_at
+    return edited_at
