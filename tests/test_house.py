@@ -115,6 +115,7 @@ PUBLIC_NAMES = {
         "SetupDialog",
         "SetupField",
         "SetupOutcome",
+        "SupportsQuestions",
     ],
     "errors": [
         "KeryxError",

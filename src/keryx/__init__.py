@@ -85,7 +85,13 @@ if TYPE_CHECKING:
         TurnContext,
         UsageEvent,
     )
-    from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+    from keryx.core.ports.setup import (
+        PlatformSetup,
+        SetupDialog,
+        SetupField,
+        SetupOutcome,
+        SupportsQuestions,
+    )
     from keryx.core.questions import Button, Question
     from keryx.core.source import ChatType, Source
     from keryx.core.usage import Usage
@@ -161,6 +167,7 @@ __all__ = [
     "StoreDamaged",
     "Streaming",
     "SupportsDownloads",
+    "SupportsQuestions",
     "SupportsReactions",
     "SupportsReconciliation",
     "SupportsRemoval",

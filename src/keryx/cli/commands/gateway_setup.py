@@ -1,5 +1,6 @@
 """`keryx gateway setup`: one command for each platform with a setup, built from its fields. Each setup is imported when its command is used."""
 
+import asyncio
 import getpass
 import inspect
 import os
@@ -139,7 +140,7 @@ async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
     terminal = SetupTerminal(json=given["json"])
     answers = _collect_answers(setup, label, given, terminal)
     configured = platform_setups.read_configured(home, label, os.environ)
-    outcome = await platform_setups.check(setup, answers, SetupSession(label, configured, terminal.show))
+    outcome = await platform_setups.check(setup, answers, TerminalSession(label, configured, terminal))
     people: list[str] = given[ALLOW] or []
     if given[ALLOW] is None and not outcome.allow and setup.allow_example and terminal.interactive:
         question = f"Who may talk to it? (such as {setup.allow_example}; empty for nobody yet): "
@@ -265,6 +266,19 @@ class SetupTerminal:
         if not line:
             raise Invalid("nothing was said: start again when you have it")
         return line.strip()
+
+
+class TerminalSession(SetupSession):
+    """A setup in the terminal, whose check may ask the person something."""
+
+    def __init__(self, label: str, configured: Mapping[str, object], terminal: SetupTerminal) -> None:
+        super().__init__(label, configured, terminal.show)
+        self._terminal = terminal
+
+    async def ask(self, question: str) -> str:
+        if not self._terminal.interactive:
+            raise Invalid(f"nobody can be asked here ({question}): use a terminal")
+        return await asyncio.to_thread(self._terminal.ask, f"{question}: ")
 
 
 def _print_outcome(setup: PlatformSetup, label: str, summary: str, written: WrittenSetup) -> None:

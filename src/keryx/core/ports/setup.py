@@ -1,7 +1,7 @@
 """The setup of a platform: what a person is asked, how the answers are checked, and what is written. `keryx gateway setup`, the page and plug-ins use it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -71,6 +71,16 @@ class SetupDialog(Protocol):
 
     def show(self, text: str) -> None:
         """Show the person a text at once, such as a code to scan."""
+        ...
+
+
+@runtime_checkable
+class SupportsQuestions(Protocol):
+    """A dialog with a person who sees at once what is shown and can be asked, as in a terminal. In a form, what is shown
+    is read after the check."""
+
+    async def ask(self, question: str) -> str:
+        """Return what the person answers. Raise `Invalid` if nobody can be asked."""
         ...
 
 
