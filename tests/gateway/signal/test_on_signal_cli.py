@@ -17,9 +17,10 @@ import pytest
 from tests import left_out
 from tests.contracts.signal import build_adapter
 from tests.fakes.signal import NUMBER, FakeSignalCli
+from tests.gateway.signal.test_setup import Form
 
 from keryx.core.deliveries import Target
-from keryx.core.errors import Forbidden, Invalid, NotSent, Unavailable
+from keryx.core.errors import Conflict, Forbidden, NotSent, Unavailable
 from keryx.core.ids import DeliveryId
 from keryx.core.ports.adapter import OutgoingPart
 from keryx.surfaces.gateway.signal import NO_ACCOUNT
@@ -164,16 +165,8 @@ async def test_the_largest_file_fits_into_one_call_and_a_larger_one_does_not(dae
     await api.close()
 
 
-async def test_the_setup_says_that_signal_cli_has_no_network(daemon: str) -> None:
-    """Or shows the code of a new device, where there is one; nobody scans it."""
-
-    class Dialog:
-        label = "signal"
-        configured: dict[str, object] = {}  # noqa: RUF012
-
-        def show(self, text: str) -> None:
-            raise Invalid("a code is shown")
-
-    with pytest.raises((Unavailable, Invalid), match=r"network of signal-cli|a code is shown"):
-        async with asyncio.timeout(SECONDS * 2):
-            await SETUP.check({"url": daemon}, Dialog())
+async def test_the_setup_asks_signal_cli_for_a_code_to_scan(daemon: str) -> None:
+    """Without a network there is none."""
+    with pytest.raises((Unavailable, Conflict), match=r"network of signal-cli|sgnl://linkdevice"):
+        async with asyncio.timeout(2 * SECONDS):
+            await SETUP.check({"url": daemon}, Form())

@@ -17,7 +17,9 @@ from keryx.surfaces.gateway.signal.setup import SETUP
 from keryx.testing.wire import UNREACHABLE_URL
 
 
-class Dialog:
+class Form:
+    """A form: what is shown is read when the check is over."""
+
     label = "signal"
     configured: Mapping[str, object] = {}
 
@@ -28,14 +30,19 @@ class Dialog:
         self.shown.append(text)
 
 
+class Terminal(Form):
+    async def ask(self, question: str) -> str:
+        raise AssertionError("there is nothing to ask")
+
+
 @pytest.fixture
 def signal() -> Iterator[FakeSignalCli]:
     with FakeSignalCli() as fake:
         yield fake
 
 
-async def check(signal: FakeSignalCli, dialog: Dialog | None = None, **answers: str) -> SetupOutcome:
-    return await SETUP.check({"url": signal.url, "use": "keryx", **answers}, dialog or Dialog())
+async def check(signal: FakeSignalCli, dialog: Form | None = None, **answers: str) -> SetupOutcome:
+    return await SETUP.check({"url": signal.url, "use": "keryx", **answers}, dialog or Terminal())
 
 
 def test_the_setup_is_found_by_its_entry_point() -> None:
@@ -69,11 +76,23 @@ async def test_the_account_of_a_person_hears_notes_only_and_lets_them_in(
 @pytest.mark.parametrize("link", ["", "yes"])
 async def test_a_new_device_is_linked_by_a_code_to_scan(signal: FakeSignalCli, link: str) -> None:
     signal.accounts = ["+15550000000"] if link else []
-    dialog = Dialog()
+    dialog = Terminal()
     outcome = await check(signal, dialog, link=link)
     assert outcome.details == {"account": NUMBER, "version": VERSION} and signal.linked.is_set()
     [shown] = dialog.shown
     assert qr_code.render_text(LINK) in shown and LINK in shown
+
+
+async def test_a_form_links_a_device_by_two_requests(signal: FakeSignalCli) -> None:
+    signal.accounts = []
+    with pytest.raises(Conflict) as caught:
+        await check(signal, Form())
+    assert str(caught.value).endswith(f"go on with device_link = {LINK}") and not signal.linked.is_set()
+    outcome = await check(signal, Form(), device_link=LINK)
+    assert outcome.settings["account"] == NUMBER and signal.linked.is_set()
+    signal.accounts = []
+    with pytest.raises(Unavailable, match="run the setup again"):
+        await check(signal, Form(), device_link="sgnl://linkdevice?uuid=old")
 
 
 async def test_a_code_that_nobody_scans_is_one_sentence(signal: FakeSignalCli) -> None:
@@ -101,9 +120,9 @@ async def test_a_daemon_for_one_account_must_be_told_its_number(signal: FakeSign
 
 async def test_what_cannot_be_used_says_what_to_do(signal: FakeSignalCli, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="signal-cli daemon --http"):
-        await SETUP.check({"url": UNREACHABLE_URL}, Dialog())
+        await SETUP.check({"url": UNREACHABLE_URL}, Terminal())
     with pytest.raises(Invalid, match="address of the signal-cli daemon"):
-        await SETUP.check({"url": "signal"}, Dialog())
+        await SETUP.check({"url": "signal"}, Terminal())
     with pytest.raises(Invalid, match="does not exist"):
         await check(signal, spool=str(tmp_path / "nothing"))
     signal.accounts = []

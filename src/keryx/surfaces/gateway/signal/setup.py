@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from keryx.core.errors import Conflict, Invalid, Unavailable
-from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
-from keryx.jsonrpc import METHOD_NOT_FOUND, as_object, as_text
+from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome, SupportsQuestions
+from keryx.jsonrpc import as_object, as_text
 from keryx.surfaces.gateway import qr_code
 from keryx.surfaces.gateway.signal import check_number
 from keryx.surfaces.gateway.signal.daemon_api import (
@@ -30,7 +30,8 @@ If signal-cli has no account yet, the setup shows a QR code: in Signal on the
 telephone, open Settings, Linked devices, Link new device, and scan it."""
 _KERYX, _ME = "keryx", "me"
 _DEVICE = "Keryx"
-_LINK_SECONDS = 300.0
+# How long a person may take to scan the code; a form waits for less.
+_LINK_SECONDS, _FORM_SECONDS = 300.0, 90.0
 _NO_SPOOL = (
     "Without a spool, a message that arrives while Keryx is stopped or killed can be lost: signal-cli hands over each message"
     " once. With it, nothing is."
@@ -102,35 +103,50 @@ async def _find_number(api: SignalApi, answers: Mapping[str, str], dialog: Setup
         )
     if wanted:
         return wanted
-    if not accounts or answers.get("link"):
-        return await _link(api, dialog)
+    started = answers.get("device_link", "")
+    if not accounts or answers.get("link") or started:
+        return await _link(api, started, dialog)
     if len(accounts) > 1:
         raise Conflict(f"signal-cli has several accounts: choose one with --account: {', '.join(accounts)}")
     return accounts[0]
 
 
-async def _link(api: SignalApi, dialog: SetupDialog) -> str:
-    """Show the code of a new device, and wait until a telephone has scanned it."""
-    try:
-        uri = as_text(as_object(await api.call("startLink")).get("deviceLinkUri"))
-    except SignalApiError as exc:
-        if exc.code == METHOD_NOT_FOUND:
-            raise Invalid("this signal-cli cannot link devices: start it without -a") from None
-        raise Unavailable(f"{exc}: check the network of signal-cli, and try again") from None
+async def _link(api: SignalApi, uri: str, dialog: SetupDialog) -> str:
+    """Show the code of a new device, and wait until a telephone has scanned it. In a form, the first call raises `Conflict`
+    with the address of the code, and a further one continues with it."""
+    terminal = isinstance(dialog, SupportsQuestions)
     if not uri:
-        raise Unavailable("signal-cli gave no code to scan: try again")
-    dialog.show(
-        "In Signal on the telephone, open Settings, Linked devices, Link new device, and scan this code within a minute:\n\n"
-        f"{qr_code.render_text(uri)}\n\n"
-        f"Or make a code of this address yourself: {uri}"
-    )
+        uri = await _start_link(api)
+        if not terminal:
+            raise Conflict(
+                f"make a QR code of {uri} and scan it in Signal, Settings, Linked devices; then go on with device_link = {uri}"
+            )
+        dialog.show(
+            "In Signal on the telephone, open Settings, Linked devices, Link new device, and scan this code within a minute:\n\n"
+            f"{qr_code.render_text(uri)}\n\n"
+            f"Or make a code of this address yourself: {uri}"
+        )
+    seconds = _LINK_SECONDS if terminal else _FORM_SECONDS
     try:
-        found = await api.call("finishLink", seconds=_LINK_SECONDS, deviceLinkUri=uri, deviceName=_DEVICE)
+        found = await api.call("finishLink", seconds=seconds, deviceLinkUri=uri, deviceName=_DEVICE)
+    except SignalNoResponse:
+        raise Unavailable("the code was not scanned in time: run the setup again") from None
     except SignalApiError as exc:
-        if "timed out" in exc.description:
+        if "timed out" in exc.description or "Unknown device link" in exc.description:
             raise Unavailable("the code was not scanned in time: run the setup again") from None
         raise Unavailable(f"{exc}. Run the setup again") from None
     return check_number(as_text(as_object(found).get("number")))
+
+
+async def _start_link(api: SignalApi) -> str:
+    """Return the address that a telephone scans."""
+    try:
+        uri = as_text(as_object(await api.call("startLink")).get("deviceLinkUri"))
+    except SignalApiError as exc:
+        raise Unavailable(f"{exc}: check the network of signal-cli, and try again") from None
+    if not uri:
+        raise Unavailable("signal-cli gave no code to scan: try again")
+    return uri
 
 
 SETUP = PlatformSetup(
@@ -172,6 +188,13 @@ SETUP = PlatformSetup(
             label="Link",
             help="Link a new device even if signal-cli has an account.",
             flag=True,
+        ),
+        SetupField(
+            name="device_link",
+            label="Code that was scanned",
+            help="For forms: the address of the code that the first attempt has named.",
+            optional=True,
+            ask=False,
         ),
     ),
     check=check,
