@@ -5,10 +5,11 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.fakes import discord, slack, telegram, wechat, whatsapp
+from tests.fakes import discord, signal, slack, telegram, wechat, whatsapp
 
 from keryx.core.ports.adapter import AdapterContext
 from keryx.core.source import Source
@@ -21,6 +22,9 @@ from keryx.surfaces.gateway.discord.payloads import build_snowflake
 from keryx.surfaces.gateway.discord.rest_api import DiscordApi
 from keryx.surfaces.gateway.email import event_parser
 from keryx.surfaces.gateway.email.event_parser import MailAccount
+from keryx.surfaces.gateway.signal.event_parser import SignalIdentity
+from keryx.surfaces.gateway.signal.event_receiver import SignalReceiver, read_line
+from keryx.surfaces.gateway.signal.spool_file import SpoolFile, SpoolLine
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_receiver import SlackReceiver
 from keryx.surfaces.gateway.slack.payloads import SlackIdentity
@@ -252,12 +256,37 @@ async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receiv
     yield receive
 
 
+def _build_envelope(n: int) -> bytes:
+    at = 1000 * _SENT_AT + n
+    envelope = {
+        "sourceNumber": None,
+        "sourceUuid": f"00000000-0000-4000-8000-{n % _PEOPLE:012}",
+        "sourceName": "Ann",
+        "timestamp": at,
+        "dataMessage": {"timestamp": at, "message": TEXT},
+    }
+    return json.dumps({"envelope": envelope, "account": signal.NUMBER}).encode()
+
+
+@asynccontextmanager
+async def _open_signal(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    spool = SpoolFile(Path("received.jsonl"), shared=True)
+    receiver = SignalReceiver(context, SignalIdentity(number=signal.NUMBER), spool)
+
+    async def receive(wire: bytes) -> None:
+        line = SpoolLine(wire)
+        await receiver.receive_line(line, read_line(line))
+
+    yield receive
+
+
 INTAKES: Mapping[str, Intake] = {
     "Telegram": Intake(_build_update, _open_telegram),
     "Discord": Intake(_build_discord_message, _open_discord),
     "Slack": Intake(_build_slack_event, _open_slack),
     "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
     "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
+    "Signal": Intake(_build_envelope, _open_signal),
     "WeChat": Intake(_build_wechat_batch, _open_wechat),
     "e-mail": Intake(_build_mail, _open_email),
 }

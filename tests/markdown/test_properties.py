@@ -17,6 +17,7 @@ from keryx.markdown import (
     matrix_html,
     parse,
     plain,
+    signal_styles,
     telegram_entities,
     whatsapp_markup,
 )
@@ -198,6 +199,7 @@ PLATFORMS: dict[str, Callable[[str], list[str]]] = {
     "discord": lambda markdown: discord_markdown.render_parts(markdown, CHARACTERS),
     "email": email_parts,
     "matrix": matrix_parts,
+    "signal": lambda markdown: [part.text for part in signal_styles.render_parts(markdown, SMALL)],
     "telegram": lambda markdown: [part.text for part in telegram_entities.render_parts(markdown, SMALL)],
     "whatsapp": lambda markdown: whatsapp_markup.render_parts(markdown, SMALL),
     "plain": lambda markdown: plain_parts(markdown, SMALL),
@@ -239,6 +241,9 @@ def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
         assert solid(part.text) and solid(part.plain)
         assert measure_length(part.text, telegram_entities.LIMIT.unit) <= telegram_entities.LIMIT.size
         assert measure_length(part.plain, telegram_entities.LIMIT.unit) <= telegram_entities.LIMIT.size
+    for part in signal_styles.render_parts(markdown):
+        assert measure_length(part.text, signal_styles.LIMIT.unit) <= signal_styles.LIMIT.size
+        assert len(part.styles) <= signal_styles.MAX_STYLES
     for text in whatsapp_markup.render_parts(markdown):
         assert measure_length(text, whatsapp_markup.LIMIT.unit) <= whatsapp_markup.LIMIT.size
     for part in matrix_html.render_parts(markdown, budget=6000):
@@ -264,6 +269,24 @@ def test_telegram_entities_are_in_the_text_and_nest(markdown: str) -> None:
             assert {one.offset, one.offset + one.length} <= places
         for index, one in enumerate(part.entities):
             assert all(apart(one, other) or nested(one, other) for other in part.entities[index + 1 :])
+
+
+@everything
+@given(messages)
+def test_styles_of_signal_are_in_the_text_and_on_what_the_tree_styles(markdown: str) -> None:
+    shown: list[Styled] = []
+    for part in signal_styles.render_parts(markdown, SMALL):
+        end, places = measure_length(part.text, LengthUnit.UTF16), {0, *edges(part.text)}
+        for one in part.styles:
+            assert one.length > 0 and one.start + one.length <= end
+            assert {one.start, one.start + one.length} <= places
+        at = 0
+        for char, after in zip(part.text, edges(part.text), strict=True):
+            around = (one for one in part.styles if one.start <= at < one.start + one.length)
+            shown.append((char, frozenset(one.style.value for one in around)))
+            at = after
+    wanted = (pair for pair in in_signal_tree(parse(markdown), frozenset()) if solid(pair[0]))
+    assert follows(wanted, iter(shown))
 
 
 @everything
@@ -350,6 +373,20 @@ def own_style(node: Node) -> set[str]:
             return {"text_link"}
         case _:
             return set()
+
+
+def in_signal_tree(node: Node, styles: frozenset[str]) -> Iterator[Styled]:
+    match node:
+        case TextNode():
+            yield from ((char, styles) for char in node.text)
+        case CodeNode() | CodeBlockNode() | TableNode():
+            yield from ((char, styles | {"MONOSPACE"}) for char in visible_text(node))
+        case BreakNode() | RuleNode():
+            return
+        case _:
+            own = {style.upper() for style in own_style(node)} & {"BOLD", "ITALIC", "STRIKETHROUGH"}
+            for child in child_nodes(node):
+                yield from in_signal_tree(child, styles | own)
 
 
 def test_an_empty_message_has_no_parts() -> None:

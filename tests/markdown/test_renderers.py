@@ -14,6 +14,7 @@ from keryx.markdown import (
     matrix_html,
     parse,
     plain,
+    signal_styles,
     telegram_entities,
     whatsapp_markup,
 )
@@ -172,7 +173,13 @@ def test_a_limit_too_small_for_a_link_is_refused() -> None:
         LengthLimit(100, LengthUnit.CHARACTERS)
 
 
-PARTS = [email_html.render_parts, matrix_html.render_parts, plain_parts, telegram_entities.render_parts]
+PARTS = [
+    email_html.render_parts,
+    matrix_html.render_parts,
+    plain_parts,
+    signal_styles.render_parts,
+    telegram_entities.render_parts,
+]
 
 
 @pytest.mark.parametrize("parts", PARTS, ids=lambda parts: parts.__module__.rpartition(".")[2])
@@ -213,3 +220,51 @@ def test_whatsapp_closes_and_opens_a_fence_where_code_is_cut() -> None:
     parts = whatsapp_markup.render_parts("```\n" + "word\n" * 2000 + "```")
     assert len(parts) > 1
     assert all(part.startswith("```\n") and part.endswith("\n```") for part in parts)
+
+
+def styles(markdown: str) -> tuple[str, list[tuple[str, str]]]:
+    """The text as Signal shows it, and its styled pieces."""
+    (part,) = signal_styles.render_parts(markdown)
+    units = part.text.encode("utf-16-le")
+    pieces = [(one, units[2 * one.start : 2 * (one.start + one.length)]) for one in part.styles]
+    return part.text, [(one.style.value, piece.decode("utf-16-le")) for one, piece in pieces]
+
+
+def test_signal() -> None:
+    assert styles(STYLED) == (
+        "Title\n\nbold both gone code text (https://x.org/a_b)",
+        [
+            ("BOLD", "Title"),
+            ("BOLD", "bold both"),
+            ("ITALIC", "both"),
+            ("STRIKETHROUGH", "gone"),
+            ("MONOSPACE", "code"),
+        ],
+    )
+    assert styles(LISTED) == (
+        "3. one\n   • two\nx = 1\n4. three\n\n> said\n> twice",
+        [("MONOSPACE", "x = 1")],
+    )
+    assert styles(TABLE) == ("a | b\n──┼─────\n1 | 漢字\n2", [("MONOSPACE", "a | b\n──┼─────\n1 | 漢字\n2")])
+
+
+SIGNAL_STYLES: list[tuple[str, tuple[str, list[tuple[str, str]]]]] = [
+    ("👋 **👩‍👩‍👧‍👦 b** c", ("👋 👩‍👩‍👧‍👦 b c", [("BOLD", "👩‍👩‍👧‍👦 b")])),
+    ("**a **b** c**", ("a b c", [("BOLD", "a b c")])),
+    ("***both***", ("both", [("BOLD", "both"), ("ITALIC", "both")])),
+    ("> a\n>\n> ```\n> x\n> y\n> ```", ("> a\n> \n> x\n> y", [("MONOSPACE", "x\n> y")])),
+    ("1. ```\n   x\n   ```\n2. b", ("1.\nx\n2. b", [("MONOSPACE", "x")])),
+    (r"\*not bold\* and ||no spoiler||", ("*not bold* and ||no spoiler||", [])),
+    ("<b>x</b> & y", ("<b>x</b> & y", [])),
+]
+
+
+@pytest.mark.parametrize(("markdown", "expected"), SIGNAL_STYLES)
+def test_signal_styles(markdown: str, expected: tuple[str, list[tuple[str, str]]]) -> None:
+    assert styles(markdown) == expected
+
+
+def test_signal_takes_as_many_styles_as_apps_show() -> None:
+    parts = signal_styles.render_parts("**a** b " * 400)
+    assert len(parts) > 1 and all(len(part.styles) <= signal_styles.MAX_STYLES for part in parts)
+    assert sum(len(part.styles) for part in parts) == 400
