@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from email.message import Message
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any
@@ -87,8 +86,8 @@ class FakeFeishu(WireFake):
         self.gone: dict[str, int] = {}
         self.recalled: set[str] = set()
         self.names = {PERSON: "Ann", GROUP: "Team"}
-        self.groups: set[str] = set()
-        self.direct: set[str] = set()
+        self.groups = {GROUP}
+        self.direct = {DIRECT, SECOND}
         # What people wrote, by id.
         self.messages: dict[str, dict[str, Any]] = {}
         self.reactions: list[tuple[str, str]] = []
@@ -481,7 +480,8 @@ class FakeFeishu(WireFake):
                 raise FeishuRefusal(404, "no such path", 404)
 
     def _grant_token(self, request: WireRequest) -> WireResponse:
-        body = _read_body(request, {"app_id": True, "app_secret": True})
+        # The official library names no type here.
+        body = _read_body(request, {"app_id": True, "app_secret": True}, typed=False)
         if body["app_id"] != APP_ID:
             raise FeishuRefusal(10003, "invalid param", 200)
         if body["app_secret"] != self.secret:
@@ -807,9 +807,9 @@ def encrypt(payload: bytes, key: str = ENCRYPT_KEY, iv: bytes = b"0123456789abcd
     return base64.b64encode(iv + encryptor.update(padded) + encryptor.finalize()).decode()
 
 
-def _read_body(request: WireRequest, fields: dict[str, bool]) -> dict[str, Any]:
+def _read_body(request: WireRequest, fields: dict[str, bool], *, typed: bool = True) -> dict[str, Any]:
     """Return a JSON body. Unknown fields and fields that are missing are refused."""
-    if not request.headers.get("content-type", "").startswith("application/json"):
+    if typed and not request.headers.get("content-type", "").startswith("application/json"):
         raise FeishuRefusal(9499, "Bad Request: content-type")
     body: dict[str, Any] = json.loads(request.body)
     absent = {name for name, needed in fields.items() if needed and not body.get(name)}
@@ -822,14 +822,14 @@ def _read_body(request: WireRequest, fields: dict[str, bool]) -> dict[str, Any]:
 
 def _read_form(request: WireRequest, name: str) -> tuple[dict[str, str], tuple[str, bytes]]:
     head = f"content-type: {request.headers.get('content-type', '')}\r\n\r\n".encode()
-    form: Message = BytesParser(policy=HTTP).parsebytes(head + request.body)
+    form = BytesParser(policy=HTTP).parsebytes(head + request.body)
     fields: dict[str, str] = {}
     file: tuple[str, bytes] | None = None
-    for part in form.iter_parts() if hasattr(form, "iter_parts") else ():  # type: ignore[attr-defined]
+    for part in form.iter_parts():
         field_name = str(part.get_param("name", header="content-disposition"))
         body: Any = part.get_payload(decode=True)
-        if field_name == name and part.get_filename():
-            file = str(part.get_filename()), bytes(body)
+        if field_name == name:
+            file = part.get_filename() or "", bytes(body)
         else:
             fields[field_name] = bytes(body).decode()
     if file is None:
