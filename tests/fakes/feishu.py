@@ -752,7 +752,7 @@ class FakeFeishu(WireFake):
     def _upload(self, request: WireRequest, name: str) -> WireResponse:
         fields, (file_name, body) = _read_form(request, name)
         wanted = {"image_type"} if name == "image" else {"file_type", "file_name"}
-        if set(fields) != wanted:
+        if set(fields) - {"duration"} != wanted:
             raise FeishuRefusal(234001, f"Invalid request param: {sorted(fields)}")
         if not body:
             raise FeishuRefusal(234010, "File's size can't be 0.")

@@ -107,6 +107,7 @@ def test_the_sdk_uploads_and_fetches_files(feishu: FakeFeishu, client: Any) -> N
     assert feishu.posts[0].file == b"png"
     form = im.CreateFileRequestBody.builder().file_type("stream").file_name("a.txt").file(io.BytesIO(b"txt"))
     file = client.im.v1.file.create(im.CreateFileRequest.builder().request_body(form.build()).build())
+    assert file.success(), file.msg
     assert create(client, "file", json.dumps({"file_key": file.data.file_key}), "u2").success()
     message = feishu.attach("look", "a.pdf", b"%PDF", mime="application/pdf")
     [key] = feishu.files

@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 from keryx.core.durations import parse_retry_after
-from keryx.core.errors import Forbidden, Invalid, KeryxError, Unavailable
+from keryx.core.errors import Forbidden, Invalid, KeryxError
 from keryx.core.media import Attachment
 from keryx.surfaces.gateway.feishu.payloads import ConnectionEndpoint, FeishuIdentity
 from keryx.surfaces.gateway.http_clients import HttpClientPool
@@ -179,36 +179,16 @@ class FeishuApi:
             raise FeishuNoResponse("Feishu does not say where to connect") from None
 
     async def download(self, message: str, key: str, kind: str, *, limit: int) -> DownloadedFile:
-        """Return a file of a message. Raise `Invalid` for one that has more than `limit` bytes, and `Unavailable` if it cannot
-        be fetched now."""
+        """Return a file of a message. Raise `Invalid` for one that has more than `limit` bytes. A token that is refused is
+        replaced once."""
         path = f"/open-apis/im/v1/messages/{quote(message, safe='')}/resources/{quote(key, safe='')}"
         token = await self.fetch_token()
-        body = bytearray()
         try:
-            async with (
-                self._clients.acquire() as client,
-                client.stream(
-                    "GET",
-                    f"{self._base}{path}",
-                    params={"type": kind},
-                    headers={"authorization": f"Bearer {token}"},
-                    timeout=_build_timeout(_FILE_TIMEOUT_SECONDS),
-                ) as answer,
-            ):
-                if answer.status_code != 200 or answer.headers.get("content-type", "").startswith(_JSON_MIME):
-                    await answer.aread()
-                    # A file may be JSON itself: then it has no code.
-                    problem = _read_code(answer)
-                    if answer.status_code != 200 or problem is not None:
-                        _read_answer("the file", answer)
-                    return DownloadedFile(_check_size(answer.content, limit), _JSON_MIME)
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    _check_size(body, limit)
-                mime = answer.headers.get("content-type", "").partition(";")[0].strip()
-        except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise Unavailable(f"the file could not be fetched ({type(exc).__name__})") from None
-        return DownloadedFile(bytes(body), mime)
+            return await self._stream_file(token, path, kind, limit)
+        except FeishuApiError as exc:
+            if exc.code not in _REFUSED_TOKENS:
+                raise
+        return await self._stream_file(await self.fetch_token(refused=token), path, kind, limit)
 
     async def fetch_token(self, *, refused: str = "") -> str:
         """Return a token to call with, another one than `refused`. One is fetched for all callers that wait."""
@@ -227,6 +207,30 @@ class FeishuApi:
             self._token = token
             self._renew_at = self._now() + max(seconds - _RENEW_BEFORE_SECONDS, seconds / 2)
             return token
+
+    async def _stream_file(self, token: str, path: str, kind: str, limit: int) -> DownloadedFile:
+        body = bytearray()
+        try:
+            async with (
+                self._clients.acquire() as client,
+                client.stream(
+                    "GET",
+                    f"{self._base}{path}",
+                    params={"type": kind},
+                    headers={"authorization": f"Bearer {token}"},
+                    timeout=_build_timeout(_FILE_TIMEOUT_SECONDS),
+                ) as answer,
+            ):
+                if answer.status_code != 200:
+                    await answer.aread()
+                    _read_answer("the file", answer)
+                async for chunk in answer.aiter_bytes():
+                    body += chunk
+                    if len(body) > limit:
+                        raise Invalid(f"it is larger than {limit:,} bytes")
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise FeishuNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+        return DownloadedFile(bytes(body), answer.headers.get("content-type", "").partition(";")[0].strip())
 
     async def _authorize(
         self, method: str, path: str, seconds: float, request: Mapping[str, Any]
@@ -267,12 +271,6 @@ def encode_json(value: object) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _check_size(body: bytes | bytearray, limit: int) -> bytes:
-    if len(body) > limit:
-        raise Invalid(f"it is larger than {limit:,} bytes")
-    return bytes(body)
-
-
 def _build_timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
 
@@ -280,14 +278,6 @@ def _build_timeout(seconds: float) -> httpx.Timeout:
 class _ApiAnswer(msgspec.Struct, frozen=True):
     code: int
     msg: str = ""
-
-
-def _read_code(answer: httpx.Response) -> int | None:
-    """Return the code of an answer; `None` if it has none."""
-    try:
-        return msgspec.json.decode(answer.content, type=_ApiAnswer).code
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def _read_answer(call: str, answer: httpx.Response) -> dict[str, Any]:
