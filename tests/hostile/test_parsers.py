@@ -15,7 +15,15 @@ from keryx.core.search import snippets, tokens
 from keryx.engine.commands import command_table
 from keryx.engine.export import html_document
 from keryx.engine.export.redact import Redactor
-from keryx.markdown import html, matrix_html, plain, split, telegram_entities, whatsapp_markup
+from keryx.markdown import (
+    feishu_markdown,
+    html,
+    matrix_html,
+    plain,
+    split,
+    telegram_entities,
+    whatsapp_markup,
+)
 from keryx.store.search import documents
 from keryx.surfaces.gateway.matrix import event_types
 from keryx.surfaces.web import request_schema
@@ -49,6 +57,7 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "plain text": lambda given: plain.render(markdown.parse(given)),
     "Telegram": telegram_entities.render_parts,
     "Matrix": matrix_html.render_parts,
+    "Feishu": feishu_markdown.render_parts,
     "WhatsApp": whatsapp_markup.render_parts,
 }
 OTHERS: dict[str, Callable[[str], object]] = {

@@ -14,6 +14,9 @@ LIMIT = LengthLimit(6000, LengthUnit.BYTES)
 MAX_TABLES = 5
 # A mention of one person. Nobody may notify a whole chat, whatever the model was told.
 _MENTION = re.compile(r"(<at id=ou_[A-Za-z0-9]{1,64}></at>)")
+# In code, where nothing is escaped.
+_BROADCAST = re.compile(r"<(?=at\b[^<>]*\ball\b)", re.IGNORECASE)
+_ZERO_WIDTH_SPACE = "\u200b"
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _SPECIAL = re.compile(r"[\\*`~<\[\]]|(?<![^\W_])_|_(?![^\W_])")
 _LINE_START = re.compile(r"^([ \t]*)(?:([-+=>#|])|(\d{1,9})([.)]))", re.MULTILINE)
@@ -115,7 +118,7 @@ class _Writer:
 def _write_fence(lines: Sequence[str], lang: str = "") -> list[str]:
     longest = max((len(run) for line in lines for run in _BACKTICKS.findall(line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [f"{fence}{lang}", *lines, fence]
+    return [f"{fence}{lang}", *map(_disarm, lines), fence]
 
 
 def _write_text(children: Iterable[tree.Inline]) -> str:
@@ -152,7 +155,11 @@ def _write_code(text: str) -> str:
     longest = max(map(len, _BACKTICKS.findall(text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text[:1] in " `" or text[-1:] in " `" else ""
-    return f"{fence}{pad}{text}{pad}{fence}" if text else ""
+    return f"{fence}{pad}{_disarm(text)}{pad}{fence}" if text else ""
+
+
+def _disarm(code: str) -> str:
+    return _BROADCAST.sub(f"<{_ZERO_WIDTH_SPACE}", code)
 
 
 def _wrap(text: str, mark: str) -> str:

@@ -86,9 +86,7 @@ def build(
     **fields: Any,
 ) -> OutgoingPart:
     target = Target("feishu", APP_ID, chat, thread, reply_to=reply_to)
-    return OutgoingPart(
-        delivery=DeliveryId("d1"), number=number, key=key, target=target, text=text, **fields
-    )
+    return OutgoingPart(delivery=DeliveryId("d1"), number=number, key=key, target=target, text=text, **fields)
 
 
 async def cancel(task: asyncio.Task[None]) -> None:

@@ -66,9 +66,7 @@ def test_any_bytes_are_a_frame_or_invalid(wire: bytes) -> None:
 
 
 @given(FRAMES, st.integers(0, 400), st.integers(0, 255))
-def test_a_frame_with_a_wrong_byte_is_a_frame_or_invalid(
-    frame: ConnectionFrame, at: int, byte: int
-) -> None:
+def test_a_frame_with_a_wrong_byte_is_a_frame_or_invalid(frame: ConnectionFrame, at: int, byte: int) -> None:
     wire = bytearray(encode_frame(frame))
     wire[at % len(wire)] = byte
     try:

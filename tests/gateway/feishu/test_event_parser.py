@@ -181,7 +181,11 @@ def test_a_rich_text_is_markdown_with_its_files() -> None:
         ("sticker", {"file_key": "x"}, "[a sticker]"),
         ("merge_forward", {"content": "Merged and Forwarded Message"}, "[several forwarded messages]"),
         ("interactive", {"elements": []}, "[a card]"),
-        ("location", {"name": "Vienna", "latitude": "48.2", "longitude": "16.4"}, "[a place: Vienna, 48.2, 16.4]"),
+        (
+            "location",
+            {"name": "Vienna", "latitude": "48.2", "longitude": "16.4"},
+            "[a place: Vienna, 48.2, 16.4]",
+        ),
         ("location", {}, "[a place: unknown]"),
         ("hologram", {"depth": 3}, "[a message of the type hologram]"),
         ("image", {}, "[image, which cannot be fetched]"),
@@ -207,9 +211,7 @@ def test_notices_of_the_platform_and_own_messages_are_no_messages() -> None:
 def test_a_program_is_a_bot() -> None:
     event = build({"text": "x"})
     sender = msgspec.structs.replace(event.sender, sender_type="app")
-    parsed = event_parser.parse_message(
-        msgspec.structs.replace(event, sender=sender), HEADER, CONTEXT
-    )
+    parsed = event_parser.parse_message(msgspec.structs.replace(event, sender=sender), HEADER, CONTEXT)
     assert parsed is not None and parsed.source.bot
 
 
@@ -288,6 +290,8 @@ def test_a_press_is_a_message_of_the_person_without_a_reply() -> None:
     assert (message.source.user, message.source.thread) == (PERSON, "omt_1")
 
 
-@pytest.mark.parametrize("value", [None, "x", {}, {"keryx": 5}, {"keryx": "/new"}, {"other": "/answer 1"}, []])
+@pytest.mark.parametrize(
+    "value", [None, "x", {}, {"keryx": 5}, {"keryx": "/new"}, {"other": "/answer 1"}, []]
+)
 def test_a_button_of_another_program_is_left_out(value: object) -> None:
     assert press(value) is None

@@ -106,7 +106,9 @@ async def test_a_large_event_comes_in_several_frames_and_is_acknowledged_once(te
 async def test_the_connection_is_reported_and_kept_alive_by_pings(tenant: Tenant) -> None:
     task = asyncio.create_task(tenant.adapter.listen(tenant.context))
     await until(lambda: tenant.feishu.pings == 1)
-    await until(lambda: tenant.context.link_states and tenant.context.link_states[-1] == (LinkState.CONNECTED, ""))
+    await until(
+        lambda: tenant.context.link_states and tenant.context.link_states[-1] == (LinkState.CONNECTED, "")
+    )
     await cancel(task)
     assert 120 in tenant.pauses
 
@@ -346,7 +348,9 @@ async def test_a_press_in_a_thread_belongs_to_the_thread(tenant: Tenant) -> None
     root = tenant.feishu.say("root", chat=GROUP, group=True)
     inside = tenant.feishu.say_in_thread("ask", root, chat=GROUP, group=True, mention=True)
     thread = tenant.feishu.messages[inside]["thread_id"]
-    part = build("May I?", chat=GROUP, thread=thread, reply_to=inside, buttons=(Button("Yes", "/answer 1 1"),))
+    part = build(
+        "May I?", chat=GROUP, thread=thread, reply_to=inside, buttons=(Button("Yes", "/answer 1 1"),)
+    )
     await tenant.adapter.send(part)
     tenant.feishu.press("Yes", chat=GROUP)
     events = await receive_all(tenant, 3)
@@ -359,7 +363,7 @@ async def test_an_event_of_another_app_is_left_out(tenant: Tenant) -> None:
     tenant.feishu.push("im.message.receive_v1", payload, app_id="cli_another")
     tenant.feishu.say("ours")
     events = await receive_all(tenant, 1)
-    assert len(events) == 1 and APP_ID == events[0].source.account
+    assert len(events) == 1 and events[0].source.account == APP_ID
 
 
 async def test_a_reply_to_a_message_of_keryx_needs_no_mention(tenant: Tenant) -> None:
@@ -373,9 +377,7 @@ async def test_a_reply_to_a_message_of_keryx_needs_no_mention(tenant: Tenant) ->
     assert BOT not in json.dumps([e.source.user for e in events])
 
 
-async def test_no_secret_and_no_ticket_is_logged(
-    tenant: Tenant, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_secret_and_no_ticket_is_logged(tenant: Tenant, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     tenant.feishu.say("hello")
     await tenant.hear(then=lambda: tenant.feishu.acks)

@@ -70,7 +70,9 @@ async def test_an_answer_in_a_thread_stays_in_it(tenant: Tenant) -> None:
     inside = tenant.feishu.say_in_thread("ask", root, chat=GROUP, group=True)
     thread = tenant.feishu.messages[inside]["thread_id"]
     for number in range(2):
-        await tenant.send(f"p{number}", chat=GROUP, thread=thread, reply_to=inside, number=number, key=f"{number}")
+        await tenant.send(
+            f"p{number}", chat=GROUP, thread=thread, reply_to=inside, number=number, key=f"{number}"
+        )
     assert [(p.thread, p.parent) for p in tenant.feishu.posts] == [(thread, inside)] * 2
 
 

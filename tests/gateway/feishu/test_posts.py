@@ -58,7 +58,9 @@ def test_what_feishu_documents_is_decrypted() -> None:
     assert EventCipher("test key").decrypt(wire) == b"hello world"
 
 
-@pytest.mark.parametrize("text", ["", "x", "AAAA", "P37w+VZImNgPEO1RBhJ6RtKl7n6zymIbEG1pReEzghk", "ä", "A" * 64])
+@pytest.mark.parametrize(
+    "text", ["", "x", "AAAA", "P37w+VZImNgPEO1RBhJ6RtKl7n6zymIbEG1pReEzghk", "ä", "A" * 64]
+)
 def test_what_was_not_made_with_the_key_is_invalid(text: str) -> None:
     with pytest.raises(Invalid, match="not encrypted with the key"):
         EventCipher("another key").decrypt(text)
@@ -168,7 +170,9 @@ def test_posts_need_both_keys(tmp_path: Path) -> None:
         make(build_setup(tmp_path, mode="webhook"))
     with pytest.raises(Invalid, match=r"feishu.work.verification_token is missing"):
         make(build_setup(tmp_path, mode="webhook", encrypt_key="env:KEY"))
-    adapter = make(build_setup(tmp_path, mode="webhook", encrypt_key="env:KEY", verification_token="env:TOKEN"))
+    adapter = make(
+        build_setup(tmp_path, mode="webhook", encrypt_key="env:KEY", verification_token="env:TOKEN")
+    )
     assert adapter is not None and adapter.hook is not None
     assert (adapter.account, adapter.hook.path) == (APP_ID, "feishu/work")
 
@@ -199,6 +203,6 @@ def test_settings_that_are_wrong_are_named(tmp_path: Path) -> None:
 
 
 async def test_a_body_is_decrypted_whatever_its_length(posts: Tenant) -> None:
-    for length in range(0, 40):
+    for length in range(40):
         text = "x" * length
         assert EventCipher(ENCRYPT_KEY).decrypt(encrypt(text.encode())) == text.encode()
