@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.fakes import discord, slack, telegram, whatsapp
+from tests.fakes import discord, feishu, slack, telegram, whatsapp
 
 from keryx.core.ports.adapter import AdapterContext
 from keryx.core.source import Source
@@ -21,6 +21,11 @@ from keryx.surfaces.gateway.discord.payloads import build_snowflake
 from keryx.surfaces.gateway.discord.rest_api import DiscordApi
 from keryx.surfaces.gateway.email import event_parser
 from keryx.surfaces.gateway.email.event_parser import MailAccount
+from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
+from keryx.surfaces.gateway.feishu.connection_frame import FragmentJoiner, decode_frame
+from keryx.surfaces.gateway.feishu.event_receiver import FeishuReceiver
+from keryx.surfaces.gateway.feishu.open_api import FeishuApi
+from keryx.surfaces.gateway.feishu.payloads import FeishuIdentity
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_receiver import SlackReceiver
 from keryx.surfaces.gateway.slack.payloads import SlackIdentity
@@ -222,6 +227,39 @@ async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receiv
     yield receive
 
 
+def _build_feishu_frame(n: int) -> bytes:
+    person = n % _PEOPLE
+    sender = {"sender_id": {"open_id": f"ou_{person}", "union_id": f"on_{person}"}, "sender_type": "user"}
+    message = {
+        "message_id": f"om_{n}",
+        "create_time": str(_SENT_AT * 1000),
+        "chat_id": f"oc_{person}",
+        "chat_type": "p2p",
+        "message_type": "text",
+        "content": json.dumps({"text": TEXT}),
+    }
+    header = {"event_id": f"ev{n}", "event_type": "im.message.receive_v1", "tenant_key": feishu.TENANT}
+    event = {"schema": "2.0", "header": header, "event": {"sender": sender, "message": message}}
+    [frame] = feishu.FakeFeishu().build_frames(f"ev{n}", json.dumps(event).encode())
+    return frame
+
+
+@asynccontextmanager
+async def _open_feishu(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    with feishu.FakeFeishu() as fake:
+        fake.names |= {f"ou_{person}": "Ann" for person in range(_PEOPLE)}
+        api = FeishuApi(feishu.APP_ID, feishu.APP_SECRET, fake.url)
+        me = FeishuIdentity(open_id=feishu.BOT)
+        receiver = FeishuReceiver(context, FeishuDirectory(api), me, account=feishu.APP_ID)
+        joiner = FragmentJoiner(lambda: 0.0)
+
+        async def receive(wire: bytes) -> None:
+            await receiver.receive(joiner.join(decode_frame(wire)) or b"")
+
+        yield receive
+        await api.close()
+
+
 INTAKES: Mapping[str, Intake] = {
     "Telegram": Intake(_build_update, _open_telegram),
     "Discord": Intake(_build_discord_message, _open_discord),
@@ -229,4 +267,5 @@ INTAKES: Mapping[str, Intake] = {
     "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
     "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
     "e-mail": Intake(_build_mail, _open_email),
+    "Feishu": Intake(_build_feishu_frame, _open_feishu),
 }

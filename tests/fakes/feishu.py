@@ -440,7 +440,7 @@ class FakeFeishu(WireFake):
         self._check_token(request)
         match request.method, request.path:
             case "GET", "/open-apis/bot/v3/info":
-                bot = {"open_id": BOT, "app_name": "Keryx", "activate_status": 2, "ip_white_list": []}
+                bot: dict[str, object] = {"open_id": BOT, "app_name": "Keryx", "activate_status": 2}
                 return json_response({"code": 0, "msg": "ok", "bot": bot})
             case "POST", "/open-apis/im/v1/messages":
                 return self._create(request)

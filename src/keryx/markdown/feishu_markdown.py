@@ -43,7 +43,7 @@ def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[FeishuPart]:
 
 def render(document: tree.DocumentNode) -> str:
     """Return the whole document as one part of any length."""
-    return _Writer().write(document)
+    return _CardWriter().write(document)
 
 
 def escape(text: str) -> str:
@@ -53,7 +53,7 @@ def escape(text: str) -> str:
     return "".join(pieces)
 
 
-class _Writer:
+class _CardWriter:
     """Writes one document, and counts its tables."""
 
     def __init__(self) -> None:

@@ -33,9 +33,10 @@ class Tenant:
         self.feishu = feishu
         self.pauses: list[float] = []
         self.now = datetime.now(UTC)
+        options: dict[str, Any] = {"app_id": APP_ID, "base_url": feishu.url, **settings}
         self.adapter = FeishuAdapter(
             secret,
-            FeishuSettings(**{"app_id": APP_ID, "base_url": feishu.url, **settings}),
+            FeishuSettings(**options),
             cipher=EventCipher(ENCRYPT_KEY),
             encrypt_key=ENCRYPT_KEY,
             verification_token=VERIFICATION_TOKEN,
@@ -96,5 +97,7 @@ async def cancel(task: asyncio.Task[None]) -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(SECONDS):
-        while not condition():
+        while True:
+            if condition():
+                return
             await asyncio.sleep(0.005)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -268,7 +269,7 @@ async def test_a_recalled_question_is_not_answered(open_talk: Open) -> None:
 
 async def test_a_person_is_let_in_by_any_of_their_ids(open_talk: Open) -> None:
     talk = await open_talk(None, f"{USER_ID}@{TENANT}")
-    ids = {"open_id": PERSON, "union_id": UNION_ID, "user_id": USER_ID}
+    ids: dict[str, str | None] = {"open_id": PERSON, "union_id": UNION_ID, "user_id": USER_ID}
     talk.feishu.say("by all ids", ids=ids)
     await talk.reads("answer to by all ids")
     talk.feishu.say("by one", ids={"open_id": PERSON})
@@ -280,7 +281,7 @@ async def test_ids_that_are_learned_later_join_the_conversations_of_a_person_in_
     open_talk: Open,
 ) -> None:
     talk = await open_talk()
-    fields = {"chat": GROUP, "group": True, "mention": True}
+    fields: dict[str, Any] = {"chat": GROUP, "group": True, "mention": True}
     talk.feishu.say("one", ids={"open_id": PERSON}, **fields)
     await talk.reads("answer to one", chat=GROUP)
     talk.feishu.say("two", ids={"open_id": PERSON, "union_id": UNION_ID, "user_id": USER_ID}, **fields)

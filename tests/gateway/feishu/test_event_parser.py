@@ -12,14 +12,14 @@ from keryx.core.messages import Text
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.feishu import event_parser
-from keryx.surfaces.gateway.feishu.event_parser import FeishuContext, MessagePlace
+from keryx.surfaces.gateway.feishu.event_parser import FeishuContext, FeishuPlace
 from keryx.surfaces.gateway.feishu.payloads import (
     CardActionEvent,
     FeishuEventHeader,
+    FeishuMessageEvent,
     FeishuPersonIds,
-    MessageRecalledEvent,
-    MessageReceivedEvent,
-    ReactionEvent,
+    FeishuReactionEvent,
+    FeishuRecallEvent,
 )
 
 CONTEXT = FeishuContext(account=APP_ID, me=BOT, names={PERSON: "Ann", GROUP: "Team"})
@@ -30,7 +30,7 @@ KERYX = {"key": "@_user_1", "id": {"open_id": BOT, "union_id": "on_b"}, "name": 
 BEN = {"key": "@_user_2", "id": {"open_id": "ou_ben"}, "name": "Ben", "tenant_key": TENANT}
 
 
-def build(content: object, *, kind: str = "text", group: bool = False, **more: Any) -> MessageReceivedEvent:
+def build(content: object, *, kind: str = "text", group: bool = False, **more: Any) -> FeishuMessageEvent:
     sender = {
         "sender_id": {"union_id": UNION_ID, "user_id": USER_ID, "open_id": PERSON},
         "sender_type": "user",
@@ -47,7 +47,7 @@ def build(content: object, *, kind: str = "text", group: bool = False, **more: A
         "user_agent": "Mozilla/5.0",
         **more,
     }
-    return msgspec.convert({"sender": sender, "message": message}, MessageReceivedEvent)
+    return msgspec.convert({"sender": sender, "message": message}, FeishuMessageEvent)
 
 
 def parse(content: object, *, context: FeishuContext = CONTEXT, **more: Any) -> InboundMessage:
@@ -116,7 +116,7 @@ def test_the_first_message_of_a_thread_has_no_root() -> None:
 
 
 def test_a_reply_names_what_it_replies_to_and_a_reply_to_keryx_is_addressed_to_it() -> None:
-    fields = {"root_id": "om_a", "parent_id": "om_b", "group": True}
+    fields: dict[str, Any] = {"root_id": "om_a", "parent_id": "om_b", "group": True}
     reply = parse({"text": "hi"}, **fields)
     assert (reply.replies_to, reply.thread_root, reply.addressed) == ("om_b", "", False)
     context = msgspec.structs.replace(CONTEXT, replies_to_me=True)
@@ -146,7 +146,7 @@ def test_files(kind: str, content: dict[str, Any], name: str, reference: str) ->
 
 
 def test_a_rich_text_is_markdown_with_its_files() -> None:
-    content = {
+    content: dict[str, Any] = {
         "title": "Plan",
         "content": [
             [
@@ -169,7 +169,7 @@ def test_a_rich_text_is_markdown_with_its_files() -> None:
     )
     assert message.addressed
     assert [file.reference.split(" ", 1)[1] for file in message.files] == ["image img_1", "file file_1"]
-    untitled = {"content": content["content"][:1]}
+    untitled: dict[str, Any] = {"content": content["content"][:1]}
     assert read(parse(untitled, kind="post", mentions=[KERYX])).startswith("see [this]")
     wrapped = {"zh_cn": {"title": "", "content": [[{"tag": "text", "text": "hi"}]]}}
     assert read(parse(wrapped, kind="post")) == "hi"
@@ -228,9 +228,9 @@ def test_the_other_ids_of_a_person_are_aliases_and_a_user_id_has_its_organisatio
 def test_a_recalled_message_names_the_message() -> None:
     event = msgspec.convert(
         {"message_id": "om_1", "chat_id": GROUP, "recall_time": "1615381573", "recall_type": "group_owner"},
-        MessageRecalledEvent,
+        FeishuRecallEvent,
     )
-    place = MessagePlace(chat=GROUP, direct=False)
+    place = FeishuPlace(chat=GROUP, direct=False)
     deletion = event_parser.parse_recall(event, HEADER, place, CONTEXT)
     assert (deletion.event, deletion.message_event) == ("om_1.recalled", "om_1")
     assert (deletion.source.chat, deletion.source.user) == (GROUP, None)
@@ -246,10 +246,10 @@ def react(name: str, *, kind: str = "created", own: bool = True, **more: Any) ->
             "action_time": "1627641418803",
             **more,
         },
-        ReactionEvent,
+        FeishuReactionEvent,
     )
     header = msgspec.structs.replace(HEADER, event_type=f"im.message.reaction.{kind}_v1")
-    place = MessagePlace(chat=DIRECT, direct=True, own=own)
+    place = FeishuPlace(chat=DIRECT, direct=True, own=own)
     return event_parser.parse_reaction(event, header, place, CONTEXT)
 
 
@@ -279,7 +279,7 @@ def press(value: object) -> InboundMessage | None:
         },
         CardActionEvent,
     )
-    place = MessagePlace(chat=GROUP, direct=False, thread="omt_1", own=True)
+    place = FeishuPlace(chat=GROUP, direct=False, thread="omt_1", own=True)
     return event_parser.parse_press(event, HEADER, place, CONTEXT)
 
 

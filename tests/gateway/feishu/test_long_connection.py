@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from tests.fakes.feishu import (
@@ -270,7 +271,7 @@ async def test_the_token_is_renewed_before_it_ends(tenant: Tenant) -> None:
 
 
 async def test_the_ids_of_a_person_are_learned_once(tenant: Tenant) -> None:
-    ids = {"open_id": PERSON, "union_id": UNION_ID, "user_id": USER_ID}
+    ids: dict[str, str | None] = {"open_id": PERSON, "union_id": UNION_ID, "user_id": USER_ID}
     tenant.feishu.say("one", ids=ids)
     tenant.feishu.say("two", ids=ids)
     await tenant.hear(2)
@@ -368,7 +369,7 @@ async def test_an_event_of_another_app_is_left_out(tenant: Tenant) -> None:
 
 async def test_a_reply_to_a_message_of_keryx_needs_no_mention(tenant: Tenant) -> None:
     sent = await tenant.send("hello", chat=GROUP)
-    fields = {"chat": GROUP, "group": True}
+    fields: dict[str, Any] = {"chat": GROUP, "group": True}
     other = tenant.feishu.say("what?", **fields)
     tenant.feishu.say("yes", parent_id=sent, root_id=sent, **fields)
     tenant.feishu.say("no", parent_id=other, root_id=other, **fields)

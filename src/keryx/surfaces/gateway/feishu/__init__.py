@@ -32,7 +32,7 @@ from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.feishu import message_sender
-from keryx.surfaces.gateway.feishu.chat_directory import ChatDirectory
+from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
 from keryx.surfaces.gateway.feishu.event_parser import IDS, PLATFORM, parse_reference
 from keryx.surfaces.gateway.feishu.event_receiver import FeishuReceiver
 from keryx.surfaces.gateway.feishu.long_connection import LongConnection, Sleep
@@ -188,7 +188,7 @@ class FeishuAdapter:
         self._sleep = sleep
         self._now = now
         self._api = FeishuApi(self.account, app_secret, find_base_url(settings.domain, settings.base_url))
-        self._directory = ChatDirectory(self._api)
+        self._directory = FeishuDirectory(self._api)
         self._sender = FeishuMessageSender(
             self._api, self._directory, cards=settings.cards, reaction=settings.reaction, now=now
         )

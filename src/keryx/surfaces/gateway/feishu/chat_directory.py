@@ -12,8 +12,8 @@ import msgspec
 from keryx.core.cache import LruCache
 from keryx.core.errors import Unavailable
 from keryx.core.ports.adapter import AdapterContext
-from keryx.surfaces.gateway.feishu.event_parser import MessagePlace
-from keryx.surfaces.gateway.feishu.open_api import FEISHU_ERRORS, FeishuApi, FeishuApiError
+from keryx.surfaces.gateway.feishu.event_parser import FeishuPlace
+from keryx.surfaces.gateway.feishu.open_api import FEISHU_ERRORS, FeishuApi, FeishuApiError, read_data
 from keryx.surfaces.gateway.feishu.payloads import FeishuChat, FeishuUser, StoredMessage
 
 log = logging.getLogger(__name__)
@@ -27,36 +27,36 @@ _DIRECT, _GROUP = "p2p", "group"
 _CHAT_PREFIX = "oc_"
 
 
-class _NameEntry(NamedTuple):
+class _FeishuName(NamedTuple):
     # Until when it is used.
     deadline: float
     # Empty if it is not known.
     name: str
 
 
-class ChatDirectory:
+class FeishuDirectory:
     def __init__(self, api: FeishuApi, now: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._now = now
-        self._names = LruCache[str, _NameEntry](_MAX_ENTRIES)
+        self._names = LruCache[str, _FeishuName](_MAX_ENTRIES)
         # Whether a chat is a direct one.
         self._direct = LruCache[str, bool](_MAX_ENTRIES)
-        self._places = LruCache[str, MessagePlace](_MAX_ENTRIES)
+        self._places = LruCache[str, FeishuPlace](_MAX_ENTRIES)
         self._reported: set[int] = set()
 
     def note_name(self, id_: str, name: str) -> None:
         """A mention has told the name of a person."""
         if id_ and name:
-            self._names.put(id_, _NameEntry(self._now() + _KEEP_SECONDS, name))
+            self._names.put(id_, _FeishuName(self._now() + _KEEP_SECONDS, name))
 
-    def note_message(self, message: str, place: MessagePlace) -> None:
+    def note_message(self, message: str, place: FeishuPlace) -> None:
         self._places.put(message, place)
 
     def note_sent(self, message: str, chat: str, thread: str) -> None:
         """Remember where a message of ours is, if it is known what kind of chat that is."""
         direct = self._direct.get(chat)
         if direct is not None:
-            self._places.put(message, MessagePlace(chat=chat, direct=direct, thread=thread, own=True))
+            self._places.put(message, FeishuPlace(chat=chat, direct=direct, thread=thread, own=True))
 
     async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
         """Return the names of these people and chats as far as they can be had within a short time."""
@@ -70,7 +70,7 @@ class ChatDirectory:
                 log.info("Feishu did not tell %d names in time", len(missing))
                 for id_ in missing:
                     if self._is_outdated(id_):
-                        self._names.put(id_, _NameEntry(self._now() + _RETRY_SECONDS, self._get_name(id_)))
+                        self._names.put(id_, _FeishuName(self._now() + _RETRY_SECONDS, self._get_name(id_)))
         return {id_: name for id_ in wanted if (name := self._get_name(id_))}
 
     async def note_chat(self, context: AdapterContext, chat: str, *, direct: bool) -> dict[str, str]:
@@ -90,12 +90,12 @@ class ChatDirectory:
             self._direct.put(chat, known)
         return known
 
-    async def find_message(self, context: AdapterContext, message: str) -> MessagePlace:
+    async def find_message(self, context: AdapterContext, message: str) -> FeishuPlace:
         """Return where a message is. Raise `Unavailable` if Feishu does not say, `FeishuApiError` if it refuses to."""
         place = self._places.get(message)
         if place is None:
             found = await self._fetch_message(message)
-            place = MessagePlace(
+            place = FeishuPlace(
                 chat=found.chat_id,
                 direct=await self.find_chat(context, found.chat_id),
                 thread=found.thread_id or "",
@@ -120,7 +120,7 @@ class ChatDirectory:
             self._report(exc)
         except (msgspec.ValidationError, Unavailable):
             name, seconds = self._get_name(id_), _RETRY_SECONDS
-        self._names.put(id_, _NameEntry(self._now() + seconds, name))
+        self._names.put(id_, _FeishuName(self._now() + seconds, name))
 
     async def _fetch_name(self, id_: str) -> str:
         if id_.startswith(_CHAT_PREFIX):
@@ -128,7 +128,7 @@ class ChatDirectory:
         answer = await self._api.call(
             "GET", f"/open-apis/contact/v3/users/{quote(id_, safe='')}", query={"user_id_type": "open_id"}
         )
-        user = msgspec.convert((answer.get("data") or {}).get("user"), FeishuUser)
+        user = msgspec.convert(read_data(answer).get("user"), FeishuUser)
         return user.name or user.nickname
 
     async def _fetch_chat(self, chat: str) -> FeishuChat:
@@ -147,13 +147,13 @@ class ChatDirectory:
         try:
             async with asyncio.timeout(_LOOKUP_TIMEOUT_SECONDS):
                 answer = await self._api.call("GET", f"/open-apis/im/v1/messages/{quote(message, safe='')}")
-            items = (answer.get("data") or {}).get("items") or []
-            return msgspec.convert(items[0] if items else None, StoredMessage)
+            # The first one is the message itself; forwarded messages follow it.
+            return msgspec.convert(read_data(answer).get("items"), list[StoredMessage])[0]
         except FeishuApiError as exc:
             if exc.retry_after is None and not exc.unauthorized:
                 raise
             raise Unavailable(str(exc)) from None
-        except (*FEISHU_ERRORS, msgspec.ValidationError, TimeoutError) as exc:
+        except (*FEISHU_ERRORS, msgspec.ValidationError, IndexError, TimeoutError) as exc:
             raise Unavailable(f"Feishu does not say where a message is ({exc})") from None
 
     def _report(self, error: Exception) -> None:

@@ -17,12 +17,12 @@ from keryx.surfaces.gateway.feishu.payloads import (
     FeishuEventHeader,
     FeishuMention,
     FeishuMessage,
+    FeishuMessageEvent,
     FeishuPersonIds,
-    MessageRecalledEvent,
-    MessageReceivedEvent,
-    PostContent,
-    PostNode,
-    ReactionEvent,
+    FeishuPostContent,
+    FeishuPostNode,
+    FeishuReactionEvent,
+    FeishuRecallEvent,
 )
 
 PLATFORM = "feishu"
@@ -107,7 +107,7 @@ class FeishuContext(msgspec.Struct, frozen=True, kw_only=True):
     replies_to_me: bool = False
 
 
-class MessagePlace(msgspec.Struct, frozen=True, kw_only=True):
+class FeishuPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message is that an event names by its id alone."""
 
     chat: str
@@ -117,13 +117,13 @@ class MessagePlace(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = False
 
 
-class ParsedContent(NamedTuple):
+class FeishuContent(NamedTuple):
     # With the keys of mentions in it.
     text: str
     files: tuple[RemoteFile, ...] = ()
 
 
-def list_named_ids(event: MessageReceivedEvent) -> set[str]:
+def list_named_ids(event: FeishuMessageEvent) -> set[str]:
     """Return the ids of the author and of the chat, whose names the event does not tell."""
     sender = event.sender.sender_id
     found = {sender.open_id or "" if sender else ""}
@@ -133,7 +133,7 @@ def list_named_ids(event: MessageReceivedEvent) -> set[str]:
 
 
 def parse_message(
-    event: MessageReceivedEvent, header: FeishuEventHeader, context: FeishuContext
+    event: FeishuMessageEvent, header: FeishuEventHeader, context: FeishuContext
 ) -> InboundMessage | None:
     """Return a message, or `None` for one of ours and for a notice of the platform."""
     message, person = event.message, find_person(event.sender.sender_id)
@@ -148,7 +148,7 @@ def parse_message(
         text = make_readable(content.text, mentions, context, keep=True)
     if not text and not content.files:
         return None
-    place = MessagePlace(chat=message.chat_id, direct=message.is_direct, thread=message.thread_id or "")
+    place = FeishuPlace(chat=message.chat_id, direct=message.is_direct, thread=message.thread_id or "")
     quoted = message.parent_id or ""
     if place.thread and quoted == message.root_id:
         # Every message of a thread is a reply to its first one.
@@ -182,7 +182,7 @@ def parse_message(
 
 
 def parse_recall(
-    event: MessageRecalledEvent, header: FeishuEventHeader, place: MessagePlace, context: FeishuContext
+    event: FeishuRecallEvent, header: FeishuEventHeader, place: FeishuPlace, context: FeishuContext
 ) -> InboundDeletion:
     return InboundDeletion(
         event=f"{event.message_id}.recalled",
@@ -193,7 +193,7 @@ def parse_recall(
 
 
 def parse_reaction(
-    event: ReactionEvent, header: FeishuEventHeader, place: MessagePlace, context: FeishuContext
+    event: FeishuReactionEvent, header: FeishuEventHeader, place: FeishuPlace, context: FeishuContext
 ) -> InboundReaction | None:
     """Return a reaction of a person, or `None` for that of a program."""
     person = find_person(event.user_id)
@@ -214,7 +214,7 @@ def parse_reaction(
 
 
 def parse_press(
-    event: CardActionEvent, header: FeishuEventHeader, place: MessagePlace, context: FeishuContext
+    event: CardActionEvent, header: FeishuEventHeader, place: FeishuPlace, context: FeishuContext
 ) -> InboundMessage | None:
     """Return the press of a button as a message with the button's text; `None` for a button of another program.
 
@@ -257,15 +257,15 @@ def list_aliases(ids: FeishuPersonIds | None, tenant: str) -> list[str]:
     return [id_ for id_ in (ids.union_id, user_id) if id_ and id_ != find_person(ids)]
 
 
-def parse_content(message: FeishuMessage) -> ParsedContent:
+def parse_content(message: FeishuMessage) -> FeishuContent:
     """Return the text and the files of a message. What cannot be read is described."""
     kind = message.message_type
     if kind in _DESCRIPTIONS:
-        return ParsedContent(f"[{_DESCRIPTIONS[kind]}]")
+        return FeishuContent(f"[{_DESCRIPTIONS[kind]}]")
     content = _decode_object(message.content)
     match kind:
         case "text":
-            return ParsedContent(_read_text(content, "text"))
+            return FeishuContent(_read_text(content, "text"))
         case "post":
             return _parse_post(message.message_id, content)
         case "image":
@@ -276,9 +276,9 @@ def parse_content(message: FeishuMessage) -> ParsedContent:
             return _parse_file(message.message_id, _read_text(content, "file_key"), "file", name)
         case "location":
             place = (_read_text(content, name) for name in ("name", "latitude", "longitude"))
-            return ParsedContent(f"[a place: {', '.join(filter(None, place)) or 'unknown'}]")
+            return FeishuContent(f"[a place: {', '.join(filter(None, place)) or 'unknown'}]")
         case _:
-            return ParsedContent(f"[a message of the type {kind[:40]}]")
+            return FeishuContent(f"[a message of the type {kind[:40]}]")
 
 
 def make_readable(
@@ -318,17 +318,17 @@ def _read_text(content: Mapping[str, object], name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _parse_file(message: str, key: str, kind: str, name: str) -> ParsedContent:
+def _parse_file(message: str, key: str, kind: str, name: str) -> FeishuContent:
     if not key:
-        return ParsedContent(f"[{name}, which cannot be fetched]")
+        return FeishuContent(f"[{name}, which cannot be fetched]")
     file = RemoteFile(reference=format_reference(message, key, kind), name=name, mime=UNKNOWN_MIME)
-    return ParsedContent("", (file,))
+    return FeishuContent("", (file,))
 
 
-def _parse_post(message: str, content: Mapping[str, object]) -> ParsedContent:
+def _parse_post(message: str, content: Mapping[str, object]) -> FeishuContent:
     post = _find_post(content)
     if post is None:
-        return ParsedContent("[a rich text that cannot be read]")
+        return FeishuContent("[a rich text that cannot be read]")
     files: list[RemoteFile] = []
     paragraphs: list[str] = [f"**{post.title}**"] if post.title else []
     for paragraph in post.content:
@@ -341,20 +341,20 @@ def _parse_post(message: str, content: Mapping[str, object]) -> ParsedContent:
             else:
                 texts.append(_describe_node(node))
         paragraphs.append("".join(texts))
-    return ParsedContent("\n".join(paragraphs).strip(), tuple(files))
+    return FeishuContent("\n".join(paragraphs).strip(), tuple(files))
 
 
-def _find_post(content: Mapping[str, object]) -> PostContent | None:
+def _find_post(content: Mapping[str, object]) -> FeishuPostContent | None:
     """Return the rich text, which may be wrapped in the name of a language."""
     for candidate in (content,) if "content" in content else content.values():
         try:
-            return msgspec.convert(candidate, PostContent)
+            return msgspec.convert(candidate, FeishuPostContent)
         except msgspec.ValidationError:
             continue
     return None
 
 
-def _describe_node(node: PostNode) -> str:
+def _describe_node(node: FeishuPostNode) -> str:
     match node.tag:
         case "a":
             return f"[{node.text or node.href}]({node.href})" if node.href else node.text
@@ -382,7 +382,7 @@ def _apply_styles(text: str, styles: Sequence[str]) -> str:
 
 def _build_source(
     context: FeishuContext,
-    place: MessagePlace,
+    place: FeishuPlace,
     *,
     person: str,
     tenant: str,

@@ -11,18 +11,18 @@ from keryx.core.errors import Invalid
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, Receipt
 from keryx.core.source import Source
 from keryx.surfaces.gateway.feishu import event_parser
-from keryx.surfaces.gateway.feishu.chat_directory import ChatDirectory
-from keryx.surfaces.gateway.feishu.event_parser import FeishuContext, MessagePlace
+from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
+from keryx.surfaces.gateway.feishu.event_parser import FeishuContext, FeishuPlace
 from keryx.surfaces.gateway.feishu.open_api import FeishuApiError
 from keryx.surfaces.gateway.feishu.payloads import (
     CardActionEvent,
     FeishuEnvelope,
     FeishuEventHeader,
     FeishuIdentity,
+    FeishuMessageEvent,
     FeishuPersonIds,
-    MessageRecalledEvent,
-    MessageReceivedEvent,
-    ReactionEvent,
+    FeishuReactionEvent,
+    FeishuRecallEvent,
 )
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _MAX_KNOWN_PEOPLE = 10_000
 
 class FeishuReceiver:
     def __init__(
-        self, context: AdapterContext, directory: ChatDirectory, me: FeishuIdentity, *, account: str
+        self, context: AdapterContext, directory: FeishuDirectory, me: FeishuIdentity, *, account: str
     ) -> None:
         self._context = context
         self._directory = directory
@@ -73,13 +73,13 @@ class FeishuReceiver:
     async def _dispatch(self, header: FeishuEventHeader, event: bytes) -> dict[str, Any] | None:
         match header.event_type:
             case event_parser.MESSAGE_RECEIVED:
-                if (message := self._decode(event, MessageReceivedEvent)) is not None:
+                if (message := self._decode(event, FeishuMessageEvent)) is not None:
                     await self._receive_message(header, message)
             case event_parser.MESSAGE_RECALLED:
-                if (recall := self._decode(event, MessageRecalledEvent)) is not None:
+                if (recall := self._decode(event, FeishuRecallEvent)) is not None:
                     await self._receive_recall(header, recall)
             case event_parser.REACTION_ADDED | event_parser.REACTION_REMOVED:
-                if (reaction := self._decode(event, ReactionEvent)) is not None:
+                if (reaction := self._decode(event, FeishuReactionEvent)) is not None:
                     await self._receive_reaction(header, reaction)
             case event_parser.CARD_ACTION:
                 if (action := self._decode(event, CardActionEvent)) is not None:
@@ -88,7 +88,7 @@ class FeishuReceiver:
                 log.debug("an event of the type %s is not read", other[:80])
         return None
 
-    async def _receive_message(self, header: FeishuEventHeader, event: MessageReceivedEvent) -> None:
+    async def _receive_message(self, header: FeishuEventHeader, event: FeishuMessageEvent) -> None:
         message = event.message
         if event_parser.find_person(event.sender.sender_id) == self._parser_context.me:
             return
@@ -108,11 +108,11 @@ class FeishuReceiver:
         await self._learn_ids(parsed.source, event.sender.sender_id, header.tenant_key)
         self._directory.note_message(
             message.message_id,
-            MessagePlace(chat=message.chat_id, direct=message.is_direct, thread=message.thread_id or ""),
+            FeishuPlace(chat=message.chat_id, direct=message.is_direct, thread=message.thread_id or ""),
         )
         await self._store(msgspec.structs.replace(parsed, state=state))
 
-    async def _replies_to_me(self, event: MessageReceivedEvent) -> bool:
+    async def _replies_to_me(self, event: FeishuMessageEvent) -> bool:
         """Whether a message of a group quotes one of ours. In a thread the engine knows who takes part."""
         message = event.message
         if message.is_direct or message.thread_id or not message.parent_id:
@@ -123,16 +123,16 @@ class FeishuReceiver:
             log.info("it is not known whether a message is a reply to Keryx: %s", exc)
             return False
 
-    async def _receive_recall(self, header: FeishuEventHeader, event: MessageRecalledEvent) -> None:
+    async def _receive_recall(self, header: FeishuEventHeader, event: FeishuRecallEvent) -> None:
         try:
             direct = await self._directory.find_chat(self._context, event.chat_id)
         except FeishuApiError as exc:
             log.info("the kind of a chat is not known: %s", exc)
             direct = False
-        place = MessagePlace(chat=event.chat_id, direct=direct)
+        place = FeishuPlace(chat=event.chat_id, direct=direct)
         await self._store(event_parser.parse_recall(event, header, place, self._parser_context))
 
-    async def _receive_reaction(self, header: FeishuEventHeader, event: ReactionEvent) -> None:
+    async def _receive_reaction(self, header: FeishuEventHeader, event: FeishuReactionEvent) -> None:
         if event.operator_type != "user":
             return
         place = await self._directory.find_message(self._context, event.message_id)
@@ -158,7 +158,7 @@ class FeishuReceiver:
         content = text if len(text) <= _MAX_TOAST_LENGTH else f"{text[: _MAX_TOAST_LENGTH - 1]}…"
         return {"toast": {"type": "info", "content": content}}
 
-    async def _find_pressed(self, event: CardActionEvent) -> MessagePlace:
+    async def _find_pressed(self, event: CardActionEvent) -> FeishuPlace:
         """Return where the card with the button is. Its thread is told by the message alone."""
         place = event.context
         if not place.open_chat_id:
@@ -168,9 +168,9 @@ class FeishuReceiver:
         except FeishuApiError as exc:
             log.info("the thread of a card is not known: %s", exc)
         direct = await self._directory.find_chat(self._context, place.open_chat_id)
-        return MessagePlace(chat=place.open_chat_id, direct=direct, own=True)
+        return FeishuPlace(chat=place.open_chat_id, direct=direct, own=True)
 
-    async def _name(self, person: str, place: MessagePlace) -> FeishuContext:
+    async def _name(self, person: str, place: FeishuPlace) -> FeishuContext:
         names = await self._directory.find_names({person, *(() if place.direct else (place.chat,))} - {""})
         return msgspec.structs.replace(self._parser_context, names=names)
 

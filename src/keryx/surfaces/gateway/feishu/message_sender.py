@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import msgspec
+
 from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
@@ -16,7 +18,7 @@ from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
 from keryx.markdown import feishu_markdown
 from keryx.markdown.split import LengthLimit
-from keryx.surfaces.gateway.feishu.chat_directory import ChatDirectory
+from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
 from keryx.surfaces.gateway.feishu.event_parser import DIRECT_CONTEXT, build_press
 from keryx.surfaces.gateway.feishu.open_api import (
     BAD_SECRET,
@@ -25,7 +27,9 @@ from keryx.surfaces.gateway.feishu.open_api import (
     FeishuNoResponse,
     FeishuUnreachable,
     encode_json,
+    read_data,
 )
+from keryx.surfaces.gateway.feishu.payloads import StoredMessage
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +86,7 @@ _BAD_CARD = 230099
 _BAD_CONTENT = frozenset({_INVALID, _BAD_CARD})
 
 
-class MessageBody(NamedTuple):
+class FeishuMessageBody(NamedTuple):
     """The type of a message and its content, which is JSON."""
 
     kind: str
@@ -130,7 +134,7 @@ class FeishuMessageSender:
     def __init__(
         self,
         api: FeishuApi,
-        directory: ChatDirectory,
+        directory: FeishuDirectory,
         *,
         cards: bool,
         reaction: str,
@@ -192,7 +196,7 @@ class FeishuMessageSender:
     async def _edit(self, part: OutgoingPart) -> None:
         path = f"{_MESSAGES}/{quote(part.edits, safe='')}"
 
-        async def replace(body: MessageBody) -> str:
+        async def replace(body: FeishuMessageBody) -> str:
             if self._cards:
                 await self._api.call("PATCH", path, {"content": body.content})
             else:
@@ -201,7 +205,7 @@ class FeishuMessageSender:
 
         await _send_first(self._build_bodies(part, ""), replace)
 
-    def _build_bodies(self, part: OutgoingPart, mark: str) -> list[MessageBody]:
+    def _build_bodies(self, part: OutgoingPart, mark: str) -> list[FeishuMessageBody]:
         """Return the forms of a text: as it is, and plainer in case that the platform refuses it."""
         plain = part.markup if isinstance(part.markup, str) else part.text
         prefix = feishu_markdown.escape(mark)
@@ -210,9 +214,9 @@ class FeishuMessageSender:
                 build_card(prefix + part.text, mark + plain, part.buttons),
                 build_card(prefix + part.text, mark + plain, part.buttons, formatted=False),
             )
-            return [MessageBody("interactive", encode_json(card)) for card in cards]
+            return [FeishuMessageBody("interactive", encode_json(card)) for card in cards]
         nodes = ({"tag": "md", "text": prefix + part.text}, {"tag": "text", "text": mark + plain})
-        return [MessageBody("post", encode_json({"zh_cn": {"content": [[node]]}})) for node in nodes]
+        return [FeishuMessageBody("post", encode_json({"zh_cn": {"content": [[node]]}})) for node in nodes]
 
     def _find_mark(self, part: OutgoingPart) -> str:
         """Return the mark of a repetition if Feishu no longer recognises the uuid of an earlier attempt."""
@@ -222,7 +226,7 @@ class FeishuMessageSender:
         made = datetime.fromtimestamp(int(found[1], 16) / 1000, UTC)
         return part.repeat_mark if self._now() - made > UUID_LIFETIME else part.mark
 
-    async def _post(self, part: OutgoingPart, body: MessageBody) -> str:
+    async def _post(self, part: OutgoingPart, body: FeishuMessageBody) -> str:
         """Send a message: in a thread, as a reply that quotes the message, or to the chat."""
         target = part.target
         if target.thread:
@@ -243,7 +247,7 @@ class FeishuMessageSender:
         query = {"receive_id_type": _find_id_type(target.chat)}
         return self._note(part, await self._api.call("POST", _MESSAGES, request, query=query))
 
-    async def _reply_in_thread(self, part: OutgoingPart, body: MessageBody) -> str:
+    async def _reply_in_thread(self, part: OutgoingPart, body: FeishuMessageBody) -> str:
         """Reply to a message of the thread: to the one that is answered, or to another one if there is none."""
         target = part.target
         if target.reply_to:
@@ -254,7 +258,9 @@ class FeishuMessageSender:
                     raise
         return await self._reply(part, body, await self._find_thread(target.thread), in_thread=True)
 
-    async def _reply(self, part: OutgoingPart, body: MessageBody, message: str, *, in_thread: bool) -> str:
+    async def _reply(
+        self, part: OutgoingPart, body: FeishuMessageBody, message: str, *, in_thread: bool
+    ) -> str:
         request: dict[str, object] = {
             "msg_type": body.kind,
             "content": body.content,
@@ -271,18 +277,19 @@ class FeishuMessageSender:
         if known is None:
             query = {"container_id_type": "thread", "container_id": thread, "page_size": "20"}
             answer = await self._api.call("GET", _MESSAGES, query=query)
-            items: list[dict[str, Any]] = (answer.get("data") or {}).get("items") or []
-            found = [str(item.get("message_id") or "") for item in items if not item.get("deleted")]
-            if not any(found):
+            try:
+                messages = msgspec.convert(read_data(answer).get("items") or [], list[StoredMessage])
+            except msgspec.ValidationError:
+                raise FeishuNoResponse("Feishu gave a list of messages that cannot be read") from None
+            known = next((message.message_id for message in messages if not message.deleted), None)
+            if known is None:
                 raise TargetGone("Feishu refuses: there is no such thread, or it is empty")
-            known = next(filter(None, found))
             self._threads.put(thread, known)
         return known
 
     def _note(self, part: OutgoingPart, answer: dict[str, Any]) -> str:
         """Return the id of a message that was sent, and remember where it is."""
-        data = answer.get("data")
-        id_ = data.get("message_id") if isinstance(data, dict) else None
+        id_ = read_data(answer).get("message_id")
         if not isinstance(id_, str) or not id_:
             raise FeishuNoResponse("Feishu took the message and gave no id")
         target = part.target
@@ -304,14 +311,14 @@ class FeishuMessageSender:
             raise NotSent(f"{attachment.name} was not sent: {exc}") from None
         return await self._post(part, body)
 
-    async def _upload(self, file: Attachment, *, as_file: bool) -> MessageBody:
+    async def _upload(self, file: Attachment, *, as_file: bool) -> FeishuMessageBody:
         mime = file.mime.partition(";")[0].strip().lower()
         if mime in _IMAGE_TYPES and len(file.body) <= _MAX_IMAGE_BYTES and not as_file:
             try:
                 key = await self._upload_as(
                     "/open-apis/im/v1/images", {"image_type": "message"}, "image", file
                 )
-                return MessageBody("image", encode_json({"image_key": key}))
+                return FeishuMessageBody("image", encode_json({"image_key": key}))
             except FeishuApiError as exc:
                 if not isinstance(translate_error(exc), Refused):
                     raise
@@ -325,20 +332,22 @@ class FeishuMessageSender:
             log.info("a file is sent without its type: %s", exc)
         return await self._upload_file(file, *_ANY_FILE)
 
-    async def _upload_file(self, file: Attachment, upload: str, kind: str) -> MessageBody:
+    async def _upload_file(self, file: Attachment, upload: str, kind: str) -> FeishuMessageBody:
         fields = {"file_type": upload, "file_name": file.name or "file"}
         key = await self._upload_as("/open-apis/im/v1/files", fields, "file", file)
-        return MessageBody(kind, encode_json({"file_key": key}))
+        return FeishuMessageBody(kind, encode_json({"file_key": key}))
 
     async def _upload_as(self, path: str, fields: Mapping[str, str], name: str, file: Attachment) -> str:
         answer = await self._api.upload(path, fields, name, file)
-        key = (answer.get("data") or {}).get(f"{name}_key")
+        key = read_data(answer).get(f"{name}_key")
         if not isinstance(key, str) or not key:
             raise FeishuNoResponse("Feishu took a file and gave no key")
         return key
 
 
-async def _send_first(bodies: Sequence[MessageBody], send: Callable[[MessageBody], Awaitable[str]]) -> str:
+async def _send_first(
+    bodies: Sequence[FeishuMessageBody], send: Callable[[FeishuMessageBody], Awaitable[str]]
+) -> str:
     """Send the first of several forms of a message whose content the platform does not refuse."""
     for body in bodies[:-1]:
         try:

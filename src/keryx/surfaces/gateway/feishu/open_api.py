@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
 import httpx
@@ -102,7 +102,7 @@ def _describe(code: int, message: str) -> str:
     return f"{words} ({code})"
 
 
-class DownloadedFile(NamedTuple):
+class FeishuFile(NamedTuple):
     body: bytes
     mime: str
 
@@ -178,7 +178,7 @@ class FeishuApi:
         except msgspec.ValidationError:
             raise FeishuNoResponse("Feishu does not say where to connect") from None
 
-    async def download(self, message: str, key: str, kind: str, *, limit: int) -> DownloadedFile:
+    async def download(self, message: str, key: str, kind: str, *, limit: int) -> FeishuFile:
         """Return a file of a message. Raise `Invalid` for one that has more than `limit` bytes. A token that is refused is
         replaced once."""
         path = f"/open-apis/im/v1/messages/{quote(message, safe='')}/resources/{quote(key, safe='')}"
@@ -208,7 +208,7 @@ class FeishuApi:
             self._renew_at = self._now() + max(seconds - _RENEW_BEFORE_SECONDS, seconds / 2)
             return token
 
-    async def _stream_file(self, token: str, path: str, kind: str, limit: int) -> DownloadedFile:
+    async def _stream_file(self, token: str, path: str, kind: str, limit: int) -> FeishuFile:
         body = bytearray()
         try:
             async with (
@@ -230,7 +230,7 @@ class FeishuApi:
                         raise Invalid(f"it is larger than {limit:,} bytes")
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise FeishuNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
-        return DownloadedFile(bytes(body), answer.headers.get("content-type", "").partition(";")[0].strip())
+        return FeishuFile(bytes(body), answer.headers.get("content-type", "").partition(";")[0].strip())
 
     async def _authorize(
         self, method: str, path: str, seconds: float, request: Mapping[str, Any]
@@ -265,6 +265,12 @@ class FeishuApi:
             raise FeishuNoResponse(f"Feishu did not answer ({type(exc).__name__})") from None
 
 
+def read_data(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of an answer that most calls are made for; empty if it has none."""
+    data: Any = answer.get("data")
+    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else {}
+
+
 def encode_json(value: object) -> str:
     """Return JSON in which every character stands for itself, as limits are counted. Lone surrogates are replaced."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -275,7 +281,7 @@ def _build_timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
 
 
-class _ApiAnswer(msgspec.Struct, frozen=True):
+class _FeishuStatus(msgspec.Struct, frozen=True):
     code: int
     msg: str = ""
 
@@ -285,7 +291,7 @@ def _read_answer(call: str, answer: httpx.Response) -> dict[str, Any]:
     leaves open what was done."""
     try:
         found = json.loads(answer.content)
-        status = msgspec.convert(found, _ApiAnswer)
+        status = msgspec.convert(found, _FeishuStatus)
     except (ValueError, RecursionError):
         if answer.status_code == 429:
             raise FeishuApiError(call, 99991400, "too many calls", retry_after=_read_wait(answer)) from None

@@ -48,12 +48,12 @@ class FeishuSender(msgspec.Struct, frozen=True, kw_only=True):
     tenant_key: str | None = None
 
 
-class MessageReceivedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class FeishuMessageEvent(msgspec.Struct, frozen=True, kw_only=True):
     sender: FeishuSender
     message: FeishuMessage
 
 
-class MessageRecalledEvent(msgspec.Struct, frozen=True, kw_only=True):
+class FeishuRecallEvent(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     chat_id: str
     recall_time: str | int = ""
@@ -63,7 +63,7 @@ class FeishuEmoji(msgspec.Struct, frozen=True, kw_only=True):
     emoji_type: str = ""
 
 
-class ReactionEvent(msgspec.Struct, frozen=True, kw_only=True):
+class FeishuReactionEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A reaction that was added or removed. The event does not say in which chat."""
 
     message_id: str
@@ -120,7 +120,7 @@ class EncryptedPost(msgspec.Struct, frozen=True):
     encrypt: str
 
 
-class PostNode(msgspec.Struct, frozen=True, kw_only=True):
+class FeishuPostNode(msgspec.Struct, frozen=True, kw_only=True):
     """One element of a rich text."""
 
     tag: str
@@ -137,9 +137,9 @@ class PostNode(msgspec.Struct, frozen=True, kw_only=True):
     language: str = ""
 
 
-class PostContent(msgspec.Struct, frozen=True, kw_only=True):
+class FeishuPostContent(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
-    content: tuple[tuple[PostNode, ...], ...] = ()
+    content: tuple[tuple[FeishuPostNode, ...], ...] = ()
 
 
 class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
