@@ -90,6 +90,8 @@ class FakeFeishu(WireFake):
         self.direct = {DIRECT, SECOND}
         # What people wrote, by id.
         self.messages: dict[str, dict[str, Any]] = {}
+        # The messages that one forwards, as the server API tells them.
+        self.forwarded: dict[str, list[dict[str, Any]]] = {}
         self.reactions: list[tuple[str, str]] = []
         self.uploads: dict[str, tuple[str, bytes]] = {}
         self.upload_types: list[str] = []
@@ -187,6 +189,24 @@ class FakeFeishu(WireFake):
             thread = self._find_thread(message) or f"omt_{next(self._counts):06}"
             self._set_thread(message, thread)
         return self.say(text, chat=chat, root_id=message, parent_id=message, thread_id=thread, **more)
+
+    def forward(self, *texts: str, chat: str = DIRECT) -> str:
+        """A person forwards messages together."""
+        id_ = self.say(chat=chat, kind="merge_forward", content="Merged and Forwarded Message")
+        sender = {"id": PERSON, "id_type": "open_id", "sender_type": "user", "tenant_key": TENANT}
+        self.forwarded[id_] = [
+            {
+                "message_id": f"om_{next(self._counts):06}",
+                "upper_message_id": id_,
+                "chat_id": GROUP,
+                "msg_type": "text",
+                "body": {"content": json.dumps({"text": text})},
+                "sender": sender,
+                "mentions": [{"key": "@_user_1", "id": "ou_ben", "id_type": "open_id", "name": "Ben"}],
+            }
+            for text in texts
+        ]
+        return id_
 
     def recall(self, message: str, *, chat: str = DIRECT) -> None:
         with self.lock:
@@ -712,7 +732,7 @@ class FakeFeishu(WireFake):
             "thread_id": message.get("thread_id"),
             "sender": {"id": PERSON, "id_type": "open_id", "sender_type": "user", "tenant_key": TENANT},
         }
-        return _ok({"items": [item]})
+        return _ok({"items": [item, *self.forwarded.get(id_, [])]})
 
     def _show_post(self, post: FeishuPost) -> dict[str, Any]:
         shown = {

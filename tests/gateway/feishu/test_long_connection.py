@@ -359,6 +359,19 @@ async def test_a_press_in_a_thread_belongs_to_the_thread(tenant: Tenant) -> None
     assert {event.source.chat_type for event in events[1:]} == {ChatType.THREAD}
 
 
+async def test_forwarded_messages_are_told_with_their_authors(tenant: Tenant) -> None:
+    tenant.feishu.forward("ask @_user_1", "he is away")
+    [message] = await tenant.hear()
+    assert message.parts == (Text("Forwarded messages:\nAnn: ask @Ben\nAnn: he is away"),)
+
+
+async def test_forwarded_messages_that_cannot_be_read_are_named(tenant: Tenant) -> None:
+    tenant.feishu.refusals["GET /open-apis/im/v1/messages/"] = 230027
+    tenant.feishu.forward("one")
+    [message] = await tenant.hear()
+    assert message.parts == (Text("[several forwarded messages]"),)
+
+
 async def test_an_event_of_another_app_is_left_out(tenant: Tenant) -> None:
     payload = {"sender": {"sender_id": {"open_id": PERSON}}, "message": {}}
     tenant.feishu.push("im.message.receive_v1", payload, app_id="cli_another")

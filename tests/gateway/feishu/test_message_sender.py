@@ -219,6 +219,14 @@ async def test_a_failure_while_the_token_is_fetched_has_sent_nothing() -> None:
         assert feishu.count_calls("/im/v1/messages") == 0
 
 
+async def test_errors_name_the_call_and_no_ids(tenant: Tenant) -> None:
+    id_ = await tenant.send()
+    tenant.feishu.refusals["PATCH"] = 230028
+    with pytest.raises(Refused) as caught:
+        await tenant.send("changed", edits=id_)
+    assert "PATCH /open-apis/im/v1/messages/…: refused" in str(caught.value) and id_ not in str(caught.value)
+
+
 async def test_a_target_without_a_chat_is_refused(tenant: Tenant) -> None:
     with pytest.raises(Refused, match="feishu:<chat id>"):
         await tenant.send(chat="")

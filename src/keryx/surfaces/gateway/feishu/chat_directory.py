@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -94,7 +94,8 @@ class FeishuDirectory:
         """Return where a message is. Raise `Unavailable` if Feishu does not say, `FeishuApiError` if it refuses to."""
         place = self._places.get(message)
         if place is None:
-            found = await self._fetch_message(message)
+            # The first one is the message itself.
+            found = (await self._fetch_messages(message))[0]
             place = FeishuPlace(
                 chat=found.chat_id,
                 direct=await self.find_chat(context, found.chat_id),
@@ -103,6 +104,10 @@ class FeishuDirectory:
             )
             self._places.put(message, place)
         return place
+
+    async def find_forwarded(self, message: str) -> list[StoredMessage]:
+        """Return the messages that one forwards together. Raise as `find_message` does."""
+        return [one for one in await self._fetch_messages(message) if one.upper_message_id]
 
     def _get_name(self, id_: str) -> str:
         entry = self._names.get(id_)
@@ -143,17 +148,19 @@ class FeishuDirectory:
         except (*FEISHU_ERRORS, msgspec.ValidationError, TimeoutError) as exc:
             raise Unavailable(f"Feishu does not say what kind of chat a chat is ({exc})") from None
 
-    async def _fetch_message(self, message: str) -> StoredMessage:
+    async def _fetch_messages(self, message: str) -> list[StoredMessage]:
+        """Return a message, and behind it those that it forwards."""
         try:
             async with asyncio.timeout(_LOOKUP_TIMEOUT_SECONDS):
                 answer = await self._api.call("GET", f"/open-apis/im/v1/messages/{quote(message, safe='')}")
-            # The first one is the message itself; forwarded messages follow it.
-            return msgspec.convert(read_data(answer).get("items"), list[StoredMessage])[0]
+            return msgspec.convert(
+                read_data(answer).get("items"), Annotated[list[StoredMessage], msgspec.Meta(min_length=1)]
+            )
         except FeishuApiError as exc:
             if exc.retry_after is None and not exc.unauthorized:
                 raise
             raise Unavailable(str(exc)) from None
-        except (*FEISHU_ERRORS, msgspec.ValidationError, IndexError, TimeoutError) as exc:
+        except (*FEISHU_ERRORS, msgspec.ValidationError, TimeoutError) as exc:
             raise Unavailable(f"Feishu does not say where a message is ({exc})") from None
 
     def _report(self, error: Exception) -> None:

@@ -23,6 +23,7 @@ from keryx.surfaces.gateway.feishu.payloads import (
     FeishuPostNode,
     FeishuReactionEvent,
     FeishuRecallEvent,
+    StoredMessage,
 )
 
 PLATFORM = "feishu"
@@ -48,6 +49,7 @@ REACTION_REMOVED = "im.message.reaction.deleted_v1"
 CARD_ACTION = "card.action.trigger"
 _MENTION_PATTERN = re.compile(r"@_(?:user_\d+|all)")
 _REFERENCE_PARTS = 3
+_MAX_FORWARDED = 100
 # The names of reactions that people use most; others are shown as `:name:`.
 _EMOJI: Mapping[str, str] = {
     "THUMBSUP": "👍",
@@ -279,6 +281,30 @@ def parse_content(message: FeishuMessage) -> FeishuContent:
             return FeishuContent(f"[a place: {', '.join(filter(None, place)) or 'unknown'}]")
         case _:
             return FeishuContent(f"[a message of the type {kind[:40]}]")
+
+
+def describe_forwarded(messages: Sequence[StoredMessage], names: Mapping[str, str]) -> str:
+    """Return forwarded messages as one text, each with its author. Their files cannot be fetched, so they are named."""
+    lines = ["Forwarded messages:"]
+    for message in messages[:_MAX_FORWARDED]:
+        found = parse_content(
+            FeishuMessage(
+                message_id=message.message_id,
+                chat_id=message.chat_id,
+                message_type=message.msg_type,
+                content=message.body.content,
+            )
+        )
+        known = {mention.key: mention.name for mention in message.mentions or ()}
+        text = _MENTION_PATTERN.sub(
+            lambda key, known=known: f"@{known.get(key[0]) or key[0][1:]}", found.text
+        )
+        files = " ".join(file.placeholder for file in found.files)
+        author = names.get(message.sender.id) or message.sender.id or "somebody"
+        lines.append(f"{author}: {' '.join(filter(None, (text, files)))}")
+    if len(messages) > _MAX_FORWARDED:
+        lines.append(f"[{len(messages) - _MAX_FORWARDED} more]")
+    return "\n".join(lines)
 
 
 def make_readable(

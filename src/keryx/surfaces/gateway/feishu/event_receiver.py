@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from keryx.core.cache import LruCache
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, Receipt
 from keryx.core.source import Source
 from keryx.surfaces.gateway.feishu import event_parser
 from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
 from keryx.surfaces.gateway.feishu.event_parser import FeishuContext, FeishuPlace
-from keryx.surfaces.gateway.feishu.open_api import FeishuApiError
+from keryx.surfaces.gateway.feishu.open_api import FeishuApiError, encode_json
 from keryx.surfaces.gateway.feishu.payloads import (
     CardActionEvent,
     FeishuEnvelope,
@@ -92,6 +92,8 @@ class FeishuReceiver:
         message = event.message
         if event_parser.find_person(event.sender.sender_id) == self._parser_context.me:
             return
+        if message.message_type == "merge_forward":
+            event = await self._open_forwarded(event)
         for mention in message.mentions or ():
             self._directory.note_name(event_parser.find_person(mention.id), mention.name)
         names = await self._directory.find_names(event_parser.list_named_ids(event))
@@ -111,6 +113,20 @@ class FeishuReceiver:
             FeishuPlace(chat=message.chat_id, direct=message.is_direct, thread=message.thread_id or ""),
         )
         await self._store(msgspec.structs.replace(parsed, state=state))
+
+    async def _open_forwarded(self, event: FeishuMessageEvent) -> FeishuMessageEvent:
+        """Return forwarded messages as a text, or as they are if the platform does not tell what they say."""
+        try:
+            found = await self._directory.find_forwarded(event.message.message_id)
+        except (FeishuApiError, Unavailable) as exc:
+            log.info("forwarded messages cannot be read: %s", exc)
+            return event
+        if not found:
+            return event
+        names = await self._directory.find_names({one.sender.id for one in found} - {""})
+        content = encode_json({"text": event_parser.describe_forwarded(found, names)})
+        message = msgspec.structs.replace(event.message, message_type="text", content=content)
+        return msgspec.structs.replace(event, message=message)
 
     async def _replies_to_me(self, event: FeishuMessageEvent) -> bool:
         """Whether a message of a group quotes one of ours. In a thread the engine knows who takes part."""

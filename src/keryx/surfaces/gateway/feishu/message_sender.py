@@ -63,7 +63,7 @@ _FILE_TYPES: Mapping[str, tuple[str, str]] = {
 }
 _ANY_FILE = ("stream", "file")
 # The message was recalled or deleted, is not to be seen, or is too old to be changed.
-_GONE = frozenset({230003, 230011, 230031, 230050, 230072, 230075, 230110, 230111, 231003})
+_GONE = frozenset({230011, 230031, 230050, 230072, 230075, 230110, 230111, 231003})
 _GONE_TARGETS = {
     230002: "the bot is not in this chat: add it in the settings of the group",
     230006: "the app has no bot, or no published version with one",

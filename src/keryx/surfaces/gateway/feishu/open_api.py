@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ _RENEW_BEFORE_SECONDS = 900.0
 _DEFAULT_RETRY_AFTER = timedelta(seconds=1)
 _JSON_MIME = "application/json"
 _JSON = f"{_JSON_MIME}; charset=utf-8"
+_ID_SEGMENT = re.compile(r"/(?:o[a-z]{1,2}|img|file)_[^/]*")
 _RESET_HEADER = "x-ogw-ratelimit-reset"
 _TOKEN_PATH = "/open-apis/auth/v3/tenant_access_token/internal"
 _ENDPOINT_PATH = "/callback/ws/endpoint"
@@ -34,16 +36,16 @@ CONNECTION_LIMIT = 1000040350
 
 BAD_SECRET = "Feishu does not accept the App ID and the App Secret: take both from the page Credentials & Basic Info of the app and run `keryx gateway setup feishu`"
 NO_BOT = "the app has no bot: add the feature Bot in the developer console, and publish a version of the app"
-_REFUSED_CREDENTIALS = frozenset({10003, 10005, 10012, 10013, 10014, 10015, 403, 514, 1000040344})
+# The App ID or the App Secret is wrong: for a token, and for a long connection.
+_REFUSED_CREDENTIALS = frozenset({10003, 10012, 10014, 403, 514, 1000040344})
 # The token is missing, wrong or out of date.
 _REFUSED_TOKENS = frozenset({99991661, 99991663, 99991664, 99991665, 99991668, 99991671, 99991677})
 # Too many calls of the app; and too many messages to one chat, or edits of one message.
 _ACCOUNT_LIMITS = frozenset({99991400, 1000004, 1000005})
 _CHAT_LIMITS = frozenset({11020, 11021, 11232, 11233, 230020})
 # The platform may have done what it was asked to: 230049 is a message that is being sent.
-_UNCERTAIN_CODES = frozenset({230049, 1500, 2200, 99991500})
+_UNCERTAIN_CODES = frozenset({230049, 1500, 2200})
 _LACKS_SCOPE = frozenset({99991672, 99991679, 230027})
-ENDPOINT_BUSY = frozenset({1, 1000040343})
 
 
 class FeishuApiError(KeryxError):
@@ -236,7 +238,8 @@ class FeishuApi:
         self, method: str, path: str, seconds: float, request: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Make a call with the token. One that is refused for its token has done nothing, and is made again."""
-        call = f"{method} {path}"
+        # Errors are logged, without the ids of people and chats.
+        call = f"{method} {_ID_SEGMENT.sub('/…', path)}"
         token = await self.fetch_token()
         for last in (False, True):
             headers = {**request.get("headers", {}), "authorization": f"Bearer {token}"}

@@ -184,6 +184,15 @@ class FeishuAuthor(msgspec.Struct, frozen=True, kw_only=True):
     sender_type: str = ""
 
 
+class StoredBody(msgspec.Struct, frozen=True, kw_only=True):
+    content: str = ""
+
+
+class StoredMention(msgspec.Struct, frozen=True, kw_only=True):
+    key: str = ""
+    name: str = ""
+
+
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as the server API tells it."""
 
@@ -192,3 +201,8 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str | None = None
     sender: FeishuAuthor = FeishuAuthor()
     deleted: bool = False
+    msg_type: str = ""
+    body: StoredBody = StoredBody()
+    mentions: tuple[StoredMention, ...] | None = None
+    # The forwarded messages that it belongs to.
+    upper_message_id: str | None = None
