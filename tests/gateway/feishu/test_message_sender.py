@@ -65,6 +65,15 @@ async def test_an_answer_to_a_recalled_message_is_sent_to_the_chat(tenant: Tenan
     assert [(post.text, post.parent) for post in tenant.feishu.posts] == [("answer", "")]
 
 
+async def test_an_answer_that_may_have_arrived_as_a_quote_has_a_mark_without_it(tenant: Tenant) -> None:
+    asked = tenant.feishu.say("hello", chat=GROUP, group=True)
+    part = keyed(tenant, chat=GROUP, reply_to=asked)
+    tenant.feishu.recall(asked, chat=GROUP)
+    tenant.advance(timedelta(seconds=30))
+    await tenant.adapter.send(part)
+    assert tenant.feishu.texts(GROUP) == [f"{REPEAT_MARK}hello"]
+
+
 async def test_an_answer_in_a_thread_stays_in_it(tenant: Tenant) -> None:
     root = tenant.feishu.say("root", chat=GROUP, group=True)
     inside = tenant.feishu.say_in_thread("ask", root, chat=GROUP, group=True)
@@ -83,6 +92,10 @@ async def test_a_thread_is_written_to_without_a_message_that_is_answered(tenant:
     await tenant.send("by a job", chat=GROUP, thread=thread)
     tenant.feishu.recall(inside, chat=GROUP)
     await tenant.send("to a recalled one", chat=GROUP, thread=thread, reply_to=inside, key="d2.0")
+    assert [post.thread for post in tenant.feishu.posts] == [thread, thread]
+    # The message that was replied to last is gone, too.
+    await tenant.adapter.remove(build().target, tenant.feishu.posts[-1].id)
+    await tenant.send("to another one", chat=GROUP, thread=thread, key="d4.0")
     assert [post.thread for post in tenant.feishu.posts] == [thread, thread]
     with pytest.raises(TargetGone, match="no such thread"):
         await tenant.send("nowhere", chat=GROUP, thread="omt_none", key="d3.0")
@@ -183,7 +196,7 @@ async def test_what_a_part_may_hold_fits_into_a_card_in_the_worst_case(tenant: T
         (230020, Throttled, "wait 1 s"),
         (11232, Throttled, "wait 1 s"),
         (230049, Uncertain, "may have taken"),
-        (230110, MessageGone, "no longer there"),
+        (230110, Refused, "230110"),
     ],
 )
 async def test_a_refusal_is_a_send_error(

@@ -43,6 +43,8 @@ _MAX_IMAGE_BYTES = 10_000_000
 _MAX_BUTTONS = 20
 # Feishu recognises a repeated uuid for one hour.
 UUID_LIFETIME = timedelta(minutes=55)
+# The first attempt to send a part follows the making of its key at once.
+_FIRST_ATTEMPT = timedelta(seconds=10)
 _MAX_UUID_LENGTH = 50
 _OWN_KEY = re.compile(r"k([0-9a-f]{11})-[0-9a-f]{32}\Z")
 _SUMMARY_LENGTH = 100
@@ -145,7 +147,7 @@ class FeishuMessageSender:
         self._cards = cards
         self._reaction = reaction
         self._now = now
-        # A message of each thread, to which answers without one can reply.
+        # The newest message of ours in each thread, to which answers without another one can reply.
         self._threads = LruCache[str, str](_MAX_THREADS)
 
     def create_send_key(self, part: OutgoingPart) -> str:
@@ -165,7 +167,11 @@ class FeishuMessageSender:
                 return await self._send_file(part, part.attachment)
             return await self._send_text(part)
         except FeishuApiError as exc:
-            raise translate_error(exc) from None
+            error = translate_error(exc)
+            # A message that is sent anew cannot be gone.
+            raise (
+                Refused(str(exc)) if isinstance(error, MessageGone) and not part.edits else error
+            ) from None
         except FeishuUnreachable as exc:
             raise NotSent(str(exc)) from None
         except FeishuNoResponse as exc:
@@ -220,11 +226,12 @@ class FeishuMessageSender:
 
     def _find_mark(self, part: OutgoingPart) -> str:
         """Return the mark of a repetition if Feishu no longer recognises the uuid of an earlier attempt."""
-        found = _OWN_KEY.match(part.key)
-        if found is None:
-            return part.mark
-        made = datetime.fromtimestamp(int(found[1], 16) / 1000, UTC)
-        return part.repeat_mark if self._now() - made > UUID_LIFETIME else part.mark
+        return part.repeat_mark if self._find_age(part.key) > UUID_LIFETIME else part.mark
+
+    def _find_age(self, key: str) -> timedelta:
+        """Return how long ago a key of ours was made; nothing for another key."""
+        found = _OWN_KEY.match(key)
+        return self._now() - datetime.fromtimestamp(int(found[1], 16) / 1000, UTC) if found else timedelta(0)
 
     async def _post(self, part: OutgoingPart, body: FeishuMessageBody) -> str:
         """Send a message: in a thread, as a reply that quotes the message, or to the chat."""
@@ -237,7 +244,7 @@ class FeishuMessageSender:
             except FeishuApiError as exc:
                 if not isinstance(translate_error(exc), MessageGone):
                     raise
-                log.info("a message that is answered was recalled: the answer quotes none")
+                body = self._mark_if_old(part, body)
         request = {
             "receive_id": target.chat,
             "msg_type": body.kind,
@@ -248,15 +255,23 @@ class FeishuMessageSender:
         return self._note(part, await self._api.call("POST", _MESSAGES, request, query=query))
 
     async def _reply_in_thread(self, part: OutgoingPart, body: FeishuMessageBody) -> str:
-        """Reply to a message of the thread: to the one that is answered, or to another one if there is none."""
+        """Reply to a message of the thread: to the one that is answered, to one that is known, or to any that is found."""
         target = part.target
-        if target.reply_to:
+        for message in filter(None, (target.reply_to, self._threads.get(target.thread))):
             try:
-                return await self._reply(part, body, target.reply_to, in_thread=True)
+                return await self._reply(part, body, message, in_thread=True)
             except FeishuApiError as exc:
                 if not isinstance(translate_error(exc), MessageGone):
                     raise
+                body = self._mark_if_old(part, body)
         return await self._reply(part, body, await self._find_thread(target.thread), in_thread=True)
+
+    def _mark_if_old(self, part: OutgoingPart, body: FeishuMessageBody) -> FeishuMessageBody:
+        """Return a text with a mark if an earlier attempt may have sent it as a reply to a message that was recalled since:
+        it is not said that Feishu recognises its uuid in another place."""
+        if part.attachment is not None or self._find_age(part.key) < _FIRST_ATTEMPT:
+            return body
+        return self._build_bodies(part, part.repeat_mark)[0]
 
     async def _reply(
         self, part: OutgoingPart, body: FeishuMessageBody, message: str, *, in_thread: bool
@@ -272,20 +287,17 @@ class FeishuMessageSender:
         return self._note(part, await self._api.call("POST", path, request))
 
     async def _find_thread(self, thread: str) -> str:
-        """Return the id of a message of a thread."""
-        known = self._threads.get(thread)
-        if known is None:
-            query = {"container_id_type": "thread", "container_id": thread, "page_size": "20"}
-            answer = await self._api.call("GET", _MESSAGES, query=query)
-            try:
-                messages = msgspec.convert(read_data(answer).get("items") or [], list[StoredMessage])
-            except msgspec.ValidationError:
-                raise FeishuNoResponse("Feishu gave a list of messages that cannot be read") from None
-            known = next((message.message_id for message in messages if not message.deleted), None)
-            if known is None:
-                raise TargetGone("Feishu refuses: there is no such thread, or it is empty")
-            self._threads.put(thread, known)
-        return known
+        """Return the id of a message of a thread. Raise `TargetGone` if there is none."""
+        query = {"container_id_type": "thread", "container_id": thread, "page_size": "20"}
+        answer = await self._api.call("GET", _MESSAGES, query=query)
+        try:
+            messages = msgspec.convert(read_data(answer).get("items") or [], list[StoredMessage])
+        except msgspec.ValidationError:
+            raise FeishuNoResponse("Feishu gave a list of messages that cannot be read") from None
+        found = next((message.message_id for message in messages if not message.deleted), None)
+        if found is None:
+            raise TargetGone("Feishu refuses: there is no such thread, or it is empty")
+        return found
 
     def _note(self, part: OutgoingPart, answer: dict[str, Any]) -> str:
         """Return the id of a message that was sent, and remember where it is."""
