@@ -19,7 +19,7 @@ from tests.fakes.feishu import (
 )
 from tests.gateway.feishu.tenant import SECONDS, Tenant, build, cancel, until
 
-from keryx.core.errors import Unavailable
+from keryx.core.errors import Invalid, Unavailable
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     InboundDeletion,
@@ -282,6 +282,36 @@ async def test_the_ids_of_a_person_are_learned_once(tenant: Tenant) -> None:
     await again.hear()
     await again.adapter.close()
     assert again.context.aliases == []
+
+
+async def test_the_kind_of_a_chat_is_stored_with_the_first_message_that_is_stored(tenant: Tenant) -> None:
+    states: list[dict[str, str]] = []
+
+    async def receive(inbound: InboundEvent) -> Receipt:
+        states.append(dict(inbound.state))
+        if len(states) == 1:
+            raise Unavailable("not now")
+        return Receipt(duplicate=False)
+
+    tenant.context.set_receive(receive)
+    task = asyncio.create_task(tenant.adapter.listen(tenant.context))
+    tenant.feishu.say("one", chat=GROUP, group=True)
+    await until(lambda: {"code": 500} in tenant.feishu.acks)
+    tenant.feishu.disconnect()
+    tenant.feishu.say("two", chat=GROUP, group=True)
+    await until(lambda: not tenant.feishu.waiting)
+    await cancel(task)
+    kind = {f"chat {GROUP}": "group"}
+    assert states == [kind, kind, {}]
+
+
+async def test_a_message_is_not_lost_for_an_id_that_cannot_be_an_alias(tenant: Tenant) -> None:
+    async def refuse(source: object, other: str) -> None:
+        raise Invalid("too long")
+
+    tenant.context.add_alias = refuse
+    tenant.feishu.say("hello", ids={"open_id": PERSON, "union_id": UNION_ID})
+    await tenant.hear()
 
 
 async def test_names_are_looked_up_and_kept(tenant: Tenant) -> None:

@@ -74,12 +74,14 @@ class FeishuDirectory:
         return {id_: name for id_ in wanted if (name := self._get_name(id_))}
 
     async def note_chat(self, context: AdapterContext, chat: str, *, direct: bool) -> dict[str, str]:
-        """Remember the kind of a chat. Return the state to be stored with an event of the chat; nothing if it is known."""
-        if self._direct.get(chat) is None:
-            stored = await context.load_state(_name_scope(chat))
-            self._direct.put(chat, direct)
-            return {} if stored else {_name_scope(chat): _DIRECT if direct else _GROUP}
-        return {}
+        """Return the state to be stored with an event of a chat, which tells its kind; nothing if it is stored already."""
+        if self._direct.get(chat) is not None or await context.load_state(_name_scope(chat)):
+            return {}
+        return {_name_scope(chat): _DIRECT if direct else _GROUP}
+
+    def remember_chat(self, chat: str, *, direct: bool) -> None:
+        """The kind of a chat is stored."""
+        self._direct.put(chat, direct)
 
     async def find_chat(self, context: AdapterContext, chat: str) -> bool:
         """Return whether a chat is a direct one. Raise `Unavailable` if Feishu does not say."""

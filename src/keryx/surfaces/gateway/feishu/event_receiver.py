@@ -113,6 +113,7 @@ class FeishuReceiver:
             FeishuPlace(chat=message.chat_id, direct=message.is_direct, thread=message.thread_id or ""),
         )
         await self._store(msgspec.structs.replace(parsed, state=state))
+        self._directory.remember_chat(message.chat_id, direct=message.is_direct)
 
     async def _open_forwarded(self, event: FeishuMessageEvent) -> FeishuMessageEvent:
         """Return forwarded messages as a text, or as they are if the platform does not tell what they say."""
@@ -198,7 +199,10 @@ class FeishuReceiver:
         scope = f"person {person}"
         known = frozenset((await self._context.load_state(scope) or "").split())
         for alias in sorted(aliases - known):
-            await self._context.add_alias(source, alias)
+            try:
+                await self._context.add_alias(source, alias)
+            except Invalid as exc:
+                log.warning("an id of a person on Feishu cannot be an alias: %s", exc)
         if aliases - known:
             await self._context.save_state(scope, " ".join(sorted(aliases | known)))
         self._aliases.put(person, aliases)
