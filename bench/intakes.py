@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.fakes import discord, signal, slack, telegram, wechat, whatsapp
+from tests.fakes import discord, feishu, signal, slack, telegram, wechat, whatsapp
 
 from keryx.core.ports.adapter import AdapterContext
 from keryx.core.source import Source
@@ -22,6 +22,11 @@ from keryx.surfaces.gateway.discord.payloads import build_snowflake
 from keryx.surfaces.gateway.discord.rest_api import DiscordApi
 from keryx.surfaces.gateway.email import event_parser
 from keryx.surfaces.gateway.email.event_parser import MailAccount
+from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
+from keryx.surfaces.gateway.feishu.connection_frame import FragmentJoiner, decode_frame
+from keryx.surfaces.gateway.feishu.event_receiver import FeishuReceiver
+from keryx.surfaces.gateway.feishu.open_api import FeishuApi
+from keryx.surfaces.gateway.feishu.payloads import FeishuIdentity
 from keryx.surfaces.gateway.signal.event_parser import SignalIdentity
 from keryx.surfaces.gateway.signal.event_receiver import SignalReceiver, read_line
 from keryx.surfaces.gateway.signal.spool_file import SpoolFile, SpoolLine
@@ -64,6 +69,23 @@ def _build_update(n: int) -> bytes:
     chat = {"id": person["id"], "type": "private", "first_name": "Ann"}
     message = {"message_id": n, "date": _SENT_AT, "chat": chat, "from": person, "text": TEXT}
     return json.dumps([{"update_id": n, "message": message}]).encode()
+
+
+def _build_feishu_frame(n: int) -> bytes:
+    person = n % _PEOPLE
+    sender = {"sender_id": {"open_id": f"ou_{person}", "union_id": f"on_{person}"}, "sender_type": "user"}
+    message = {
+        "message_id": f"om_{n}",
+        "create_time": str(_SENT_AT * 1000),
+        "chat_id": f"oc_{person}",
+        "chat_type": "p2p",
+        "message_type": "text",
+        "content": json.dumps({"text": TEXT}),
+    }
+    header = {"event_id": f"ev{n}", "event_type": "im.message.receive_v1", "tenant_key": feishu.TENANT}
+    event = {"schema": "2.0", "header": header, "event": {"sender": sender, "message": message}}
+    [frame] = feishu.FakeFeishu().build_frames(f"ev{n}", json.dumps(event).encode())
+    return frame
 
 
 @asynccontextmanager
@@ -280,12 +302,29 @@ async def _open_signal(context: RecordingAdapterContext) -> AsyncGenerator[Recei
     yield receive
 
 
+@asynccontextmanager
+async def _open_feishu(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    with feishu.FakeFeishu() as fake:
+        fake.names |= {f"ou_{person}": "Ann" for person in range(_PEOPLE)}
+        api = FeishuApi(feishu.APP_ID, feishu.APP_SECRET, fake.url)
+        me = FeishuIdentity(open_id=feishu.BOT)
+        receiver = FeishuReceiver(context, FeishuDirectory(api), me, account=feishu.APP_ID)
+        joiner = FragmentJoiner(lambda: 0.0)
+
+        async def receive(wire: bytes) -> None:
+            await receiver.receive(joiner.join(decode_frame(wire)) or b"")
+
+        yield receive
+        await api.close()
+
+
 INTAKES: Mapping[str, Intake] = {
     "Telegram": Intake(_build_update, _open_telegram),
     "Discord": Intake(_build_discord_message, _open_discord),
     "Slack": Intake(_build_slack_event, _open_slack),
     "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
     "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
+    "Feishu": Intake(_build_feishu_frame, _open_feishu),
     "Signal": Intake(_build_envelope, _open_signal),
     "WeChat": Intake(_build_wechat_batch, _open_wechat),
     "e-mail": Intake(_build_mail, _open_email),

@@ -25,7 +25,17 @@ from keryx.store.db.sqlite import SqliteDatabase
 from keryx.timing import SystemClock
 
 T = TypeVar("T")
-_PLATFORMS = (fill.PLATFORM, "telegram", "discord", "slack", "whatsapp", "signal", "wechat", "email")
+_PLATFORMS = (
+    fill.PLATFORM,
+    "telegram",
+    "discord",
+    "slack",
+    "whatsapp",
+    "signal",
+    "wechat",
+    "feishu",
+    "email",
+)
 OPEN = Policy(access={name: AccessRule(allow=("*",)) for name in _PLATFORMS})
 """Everybody may talk: a stranger is turned away, and costs less."""
 

@@ -16,6 +16,7 @@ from keryx.engine.commands import command_table
 from keryx.engine.export import html_document
 from keryx.engine.export.redact import Redactor
 from keryx.markdown import (
+    feishu_markdown,
     html,
     matrix_html,
     plain,
@@ -57,6 +58,7 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "plain text": lambda given: plain.render(markdown.parse(given)),
     "Telegram": telegram_entities.render_parts,
     "Matrix": matrix_html.render_parts,
+    "Feishu": feishu_markdown.render_parts,
     "Signal": signal_styles.render_parts,
     "WhatsApp": whatsapp_markup.render_parts,
 }

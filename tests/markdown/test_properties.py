@@ -14,6 +14,7 @@ from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown import (
     discord_markdown,
     email_html,
+    feishu_markdown,
     matrix_html,
     parse,
     plain,
@@ -195,9 +196,16 @@ def email_parts(markdown: str) -> list[str]:
     return [shown_in_html(re.sub(r' style="[^"]*"', "", part.html)) for part in parts]
 
 
+def feishu_parts(markdown: str) -> list[str]:
+    """What Feishu shows: entities are characters, except in code."""
+    limit = LengthLimit(1500, LengthUnit.BYTES)
+    return [visible_text(parse(part.markdown)) for part in feishu_markdown.render_parts(markdown, limit)]
+
+
 PLATFORMS: dict[str, Callable[[str], list[str]]] = {
     "discord": lambda markdown: discord_markdown.render_parts(markdown, CHARACTERS),
     "email": email_parts,
+    "feishu": feishu_parts,
     "matrix": matrix_parts,
     "signal": lambda markdown: [part.text for part in signal_styles.render_parts(markdown, SMALL)],
     "telegram": lambda markdown: [part.text for part in telegram_entities.render_parts(markdown, SMALL)],
@@ -248,6 +256,9 @@ def test_every_part_and_its_plain_text_fit(markdown: str) -> None:
         assert measure_length(text, whatsapp_markup.LIMIT.unit) <= whatsapp_markup.LIMIT.size
     for part in matrix_html.render_parts(markdown, budget=6000):
         assert matrix_html.measure_size(part) <= 6000
+    for card in feishu_markdown.render_parts(markdown):
+        assert solid(card.text)
+        assert measure_length(card.markdown, LengthUnit.BYTES) <= feishu_markdown.LIMIT.size
     for text in discord_markdown.render_parts(markdown):
         assert solid(text) and len(text) <= discord_markdown.LIMIT.size
     for unit in LengthUnit:

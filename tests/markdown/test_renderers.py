@@ -11,6 +11,7 @@ from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown import (
     discord_markdown,
     email_html,
+    feishu_markdown,
     matrix_html,
     parse,
     plain,
@@ -54,6 +55,47 @@ def test_matrix_takes_no_html_and_no_script_from_the_message() -> None:
     )
     tags = ["<p>", '<a href="http://x/%22onclick=d">', "</a>", "<code>", "</code>", "</p>"]
     assert re.findall(r"<[^>]+>", part.formatted_body) == tags
+
+
+def test_feishu() -> None:
+    assert feishu_markdown.render(parse(STYLED)) == (
+        "# Title\n\n**bold *both*** ~~gone~~ `code` [text](https://x.org/a_b)"
+    )
+    assert feishu_markdown.render(parse(LISTED)) == (
+        "3. one\n\n   - two\n\n     ```py\n     x = 1\n     ```\n4. three\n\n> said\n> twice"
+    )
+    assert feishu_markdown.render(parse(TABLE)) == "| a | b |\n|---|---|\n| 1 | 漢字 |\n| 2 |  |"
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("2 * 3 * 4 ~ 5 ~~ 6", "2 &#42; 3 &#42; 4 &#126; 5 &#126;&#126; 6"),
+        ("snake_case _x", "snake_case &#95;x"),
+        ("<font color='red'>a</font>", "&#60;font color='red'>a&#60;/font>"),
+        ("a &lt;b&gt; &amp;amp; c & d", "a &#60;b> &amp;amp; c & d"),
+        (
+            "\\# no heading\n\\- no item\n1\\. none\n\\> none",
+            "&#35; no heading\n&#45; no item\n1&#46; none\n&#62; none",
+        ),
+        ("hi <at id=ou_12ab></at>!", "hi <at id=ou_12ab></at>!"),
+        ("<at id=all></at> <at id=ou_1 x></at>", "&#60;at id=all>&#60;/at> &#60;at id=ou_1 x>&#60;/at>"),
+        ("![pic](https://x.org/a.png)", "[pic](https://x.org/a.png)"),
+        ("[f](docs/a_b.md)", "f (docs/a_b.md)"),
+        ("[a](https://x.org/(b))", "[a](https://x.org/%28b%29)"),
+        ("`<at id=all></at> *`", "`<\u200bat id=all></at> *`"),
+        ("```\n<AT user_id='all'>\n```", "```\n<\u200bAT user_id='all'>\n```"),
+        ("``a`b``", "``a`b``"),
+    ],
+)
+def test_feishu_shows_text_that_looks_like_markup_as_it_is(markdown: str, shown: str) -> None:
+    [part] = feishu_markdown.render_parts(markdown)
+    assert part.markdown == shown
+
+
+def test_feishu_gets_no_more_tables_than_a_card_may_have() -> None:
+    rendered = feishu_markdown.render(parse("\n\n".join([TABLE] * (feishu_markdown.MAX_TABLES + 2))))
+    assert rendered.count("|---|---|") == feishu_markdown.MAX_TABLES and rendered.count("```") == 4
 
 
 def test_discord() -> None:
