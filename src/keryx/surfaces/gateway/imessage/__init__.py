@@ -246,14 +246,14 @@ class ImsgAdapter:
         """Return the position behind the rows of the chat that was used last: what came before Keryx is not answered."""
         listed = await self._client.request("chats.list", {"limit": 1})
         newest = RowPosition(0)
-        for payload in imsg_client.read_objects(listed, "chats"):
+        for payload in imsg_client.read_list(listed, "chats"):
             chat = convert_or_none(payload, ImsgChat)
             if chat is None:
                 continue
             found = await self._client.request(
                 "messages.history", {"chat_id": chat.id, "limit": _NEWEST_ROWS}
             )
-            rows = (convert_or_none(row, ImsgMessage) for row in imsg_client.read_objects(found, "messages"))
+            rows = (convert_or_none(row, ImsgMessage) for row in imsg_client.read_list(found, "messages"))
             newest = RowPosition(max((row.id for row in rows if row is not None), default=0))
         return newest
 
@@ -359,7 +359,7 @@ class BlueBubblesAdapter:
     async def _poll_until_broken(self, context: AdapterContext, receiver: RowReceiver) -> None:
         info = await self._api.get_info()
         self._sender.private_api = info.private_api and info.helper_connected
-        own = frozenset({normalize_handle(info.detected_imessage)}) if info.detected_imessage else frozenset()
+        own = frozenset(map(normalize_handle, filter(None, (info.detected_imessage,))))
         receiver.me = msgspec.structs.replace(receiver.me, handles=own)
         if self._settings.url:
             await self._register_hook(check_url("url", self._settings.url))

@@ -102,10 +102,7 @@ class BlueBubblesApi:
             body["after"] = after
         if chat:
             body["chatGuid"] = chat
-        found = await self.post("message/query", body)
-        if not isinstance(found, list):
-            raise BlueBubblesNoResponse("BlueBubbles answers in another form")
-        return found
+        return convert(await self.post("message/query", body), list[Any])
 
     async def upload(self, fields: dict[str, str], attachment: Attachment, name: str) -> Any:
         """Send a file as a message."""
@@ -132,9 +129,9 @@ class BlueBubblesApi:
                     timeout=httpx.Timeout(_FILE_SECONDS, connect=_CONNECT_SECONDS),
                 ) as response,
             ):
-                if response.status_code == httpx.codes.NOT_FOUND:
+                if response.status_code == 404:
                     raise Invalid("BlueBubbles has no such file")
-                if response.status_code != httpx.codes.OK:
+                if response.status_code != 200:
                     # 500 also for a file that is still in iCloud.
                     raise Unavailable(f"BlueBubbles does not give it out (status {response.status_code})")
                 async for chunk in response.aiter_bytes():

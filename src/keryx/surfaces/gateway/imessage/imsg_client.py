@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -33,6 +33,9 @@ SEND_SECONDS = 55.0
 _SILENT_SECONDS = 60.0
 _FILE_SECONDS = 60.0
 _MIN_COMMAND = 2
+_MISSING_FILE = "it is not on the Mac: perhaps it is still in iCloud"
+# No program on the way, such as ssh, ends with this code.
+_MISSING_FILE_CODE = 44
 
 
 class ImsgError(KeryxError):
@@ -156,10 +159,12 @@ class ImsgClient:
         `Unavailable` if the Mac cannot be reached."""
         if not self._remote:
             return await anyio.to_thread.run_sync(_read_local_file, path, limit)
-        body, reason = await self._run_remote(f"head -c {limit + 1} -- {shlex.quote(path)}")
-        if reason and "No such file" in reason:
-            raise Invalid("it is not on the Mac: perhaps it is still in iCloud")
-        if reason:
+        name = shlex.quote(path)
+        script = f"[ -e {name} ] || exit {_MISSING_FILE_CODE}; head -c {limit + 1} {name}"
+        body, code, reason = await self._run_remote(script)
+        if code == _MISSING_FILE_CODE:
+            raise Invalid(_MISSING_FILE)
+        if code:
             raise Unavailable(f"the Mac cannot be reached: {reason}")
         if len(body) > limit:
             raise Invalid(f"it is larger than {limit:,} bytes")
@@ -178,9 +183,9 @@ class ImsgClient:
             return
         size = len(attachment.body)
         script = f'd=$(mktemp -d) && head -c {size} > "$d"/{shlex.quote(name)} && printf %s "$d"'
-        found, reason = await self._run_remote(script, attachment.body)
+        found, code, reason = await self._run_remote(script, attachment.body)
         folder = found.decode(errors="replace")
-        if reason or not folder:
+        if code or not folder:
             raise ImsgUnavailable(f"the file cannot be copied to the Mac: {reason or 'ssh says nothing'}")
         try:
             yield f"{folder}/{name}"
@@ -222,12 +227,12 @@ class ImsgClient:
         except OSError as exc:
             raise ImsgUnavailable(f"{command[0]} cannot be started: {exc.strerror}") from None
 
-    async def _run_remote(self, script: str, body: bytes = b"") -> tuple[bytes, str]:
-        """Run a script on the Mac. Return its output, and why it failed or an empty text."""
+    async def _run_remote(self, script: str, body: bytes = b"") -> tuple[bytes, int, str]:
+        """Run a script on the Mac. Return its output, its exit code, and why it failed if the code is not 0."""
         try:
             process = await self._start((*self._remote, script))
         except ImsgUnavailable as exc:
-            return b"", str(exc)
+            return b"", 1, str(exc)
         try:
             with anyio.fail_after(_FILE_SECONDS):
                 if body:
@@ -235,10 +240,10 @@ class ImsgClient:
                 found = b"".join([chunk async for chunk in process.chunks()])
                 code = await process.wait()
         except (TimeoutError, BrokenPipeError) as exc:
-            return b"", process.last_stderr_line or type(exc).__name__
+            return b"", 1, process.last_stderr_line or type(exc).__name__
         finally:
             await process.stop()
-        return found, (process.last_stderr_line or f"exit code {code}") if code else ""
+        return found, code, process.last_stderr_line or f"exit code {code}"
 
 
 def _read_local_file(path: str, limit: int) -> bytes:
@@ -246,7 +251,7 @@ def _read_local_file(path: str, limit: int) -> bytes:
         with Path(path).expanduser().open("rb") as file:
             body = file.read(limit + 1)
     except FileNotFoundError:
-        raise Invalid("it is not on the Mac: perhaps it is still in iCloud") from None
+        raise Invalid(_MISSING_FILE) from None
     except OSError as exc:
         raise Unavailable(f"it cannot be read: {exc.strerror}") from None
     if len(body) > limit:
@@ -263,7 +268,7 @@ def _write_local_file(name: str, body: bytes) -> str:
     return str(folder)
 
 
-def read_objects(result: Json, name: str) -> list[Any]:
+def read_list(result: Json, name: str) -> list[Any]:
     """Return a list of a result; empty if there is none."""
     found = result.get(name)
-    return found if isinstance(found, list) else []
+    return cast(list[Any], found) if isinstance(found, list) else []

@@ -177,7 +177,7 @@ class ImsgSender:
     async def _read_chat(self, target: Target) -> list[MessageRow]:
         """Return the newest rows of a chat. A person may have one for iMessage and one for SMS."""
         listed = await self._client.request("chats.list", {"limit": _SEARCH_CHATS})
-        chats = [convert_or_none(chat, ImsgChat) for chat in imsg_client.read_objects(listed, "chats")]
+        chats = [convert_or_none(chat, ImsgChat) for chat in imsg_client.read_list(listed, "chats")]
         wanted = target.chat if GROUP_MARK in target.chat else normalize_handle(target.chat)
         rows: list[MessageRow] = []
         for chat in chats:
@@ -187,8 +187,7 @@ class ImsgSender:
                 "messages.history", {"chat_id": chat.id, "limit": _SEARCH_ROWS, "attachments": True}
             )
             messages = (
-                convert_or_none(message, ImsgMessage)
-                for message in imsg_client.read_objects(found, "messages")
+                convert_or_none(message, ImsgMessage) for message in imsg_client.read_list(found, "messages")
             )
             rows += [read_imsg(message) for message in messages if message is not None]
         return rows
