@@ -2,12 +2,12 @@
 
 import json
 import os
+import queue
 import re
 import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -452,19 +452,26 @@ class FakeBlueBubbles(MessagesFake):
         self.temp_guids: list[str] = []
         self.sends: list[Json] = []
         self.requests: list[str] = []
+        # What the hooks have answered.
+        self.posted: list[int] = []
         self._next_hook = 1
-        # The calls that contract tests make instead of posts.
-        self.on_event: Callable[[str], object] | None = None
+        self._posts: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
 
     def announce(self, event: str) -> None:
-        if self.on_event is not None:
-            self.on_event(event)
         with self.lock:
             urls = [hook["url"] for hook in self.hooks if event in hook["events"]]
             lost = [self.roll(self.lost_posts) for _ in urls]
         for url, is_lost in zip(urls, lost, strict=True):
             if not is_lost:
-                threading.Thread(target=self._post, args=(url, event), daemon=True).start()
+                self._posts.put((url, event))
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._post, daemon=True).start()
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._posts.put(None)
+        super().__exit__()
 
     def handle(self, request: WireRequest) -> WireResponse | None:
         if request.query.get("password") != PASSWORD:
@@ -638,9 +645,12 @@ class FakeBlueBubbles(MessagesFake):
         self._next_hook += 1
         return _answer(self.hooks[-1])
 
-    def _post(self, url: str, event: str) -> None:
-        with suppress(httpx.HTTPError):
-            httpx.post(url, json={"type": event, "data": {}}, timeout=10, trust_env=False)
+    def _post(self) -> None:
+        with httpx.Client(timeout=10, trust_env=False) as client:
+            while post := self._posts.get():
+                url, event = post
+                with suppress(httpx.HTTPError):
+                    self.posted.append(client.post(url, json={"type": event, "data": {}}).status_code)
 
 
 def _matches(row: Row, where: Json) -> bool:

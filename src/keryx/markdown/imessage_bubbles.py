@@ -20,7 +20,7 @@ def render_parts(markdown: str) -> list[str]:
     # Neither can be part of a message.
     clean = markdown.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     document = parse(clean)
-    length = max(_BUBBLE_LENGTH, len(clean) // _MOST_BUBBLES)
+    length = min(max(_BUBBLE_LENGTH, len(clean) // _MOST_BUBBLES), LIMIT.size)
     return [
         part
         for group in _group_blocks(document.blocks, length)
@@ -31,14 +31,20 @@ def render_parts(markdown: str) -> list[str]:
 
 def _group_blocks(blocks: Sequence[tree.Block], length: int) -> Iterator[tuple[tree.Block, ...]]:
     """Yield the blocks of each bubble. A heading stays with the block after it."""
-    group: list[tree.Block] = []
-    size = 0
+    group: list[tuple[tree.Block, int]] = []
+    total = 0
     for block in blocks:
-        own = measure_length(plain.render(tree.DocumentNode((block,))), LIMIT.unit)
-        if group and size + own > length and not isinstance(group[-1], tree.HeadingNode):
-            yield tuple(group)
-            group, size = [], 0
-        group.append(block)
-        size += own
+        # With the empty line before it.
+        size = measure_length(plain.render(tree.DocumentNode((block,))), LIMIT.unit) + 2
+        if total + size > length:
+            end = len(group)
+            while end and isinstance(group[end - 1][0], tree.HeadingNode):
+                end -= 1
+            if end:
+                yield tuple(block for block, _ in group[:end])
+            group = group[end:]
+            total = sum(size for _, size in group)
+        group.append((block, size))
+        total += size
     if group:
-        yield tuple(group)
+        yield tuple(block for block, _ in group)
