@@ -39,6 +39,8 @@ faults: .venv/.dev
 	.venv/bin/python -m tests.faults.slack_storm --kills 100
 	.venv/bin/python -m tests.faults.whatsapp_storm --kills 100
 	.venv/bin/python -m tests.faults.email_storm --kills 100
+	.venv/bin/python -m tests.faults.imessage_storm --kills 100 --transport imsg
+	.venv/bin/python -m tests.faults.imessage_storm --kills 100 --transport bluebubbles
 	.venv/bin/python -m tests.faults.brain_storm --kills 150
 	.venv/bin/python -m tests.faults.feed_storm --seconds 300
 	.venv/bin/python -m tests.faults.siege --minutes 10

@@ -21,6 +21,9 @@ from keryx.surfaces.gateway.discord.payloads import build_snowflake
 from keryx.surfaces.gateway.discord.rest_api import DiscordApi
 from keryx.surfaces.gateway.email import event_parser
 from keryx.surfaces.gateway.email.event_parser import MailAccount
+from keryx.surfaces.gateway.imessage.event_parser import IMessageIdentity, read_bluebubbles
+from keryx.surfaces.gateway.imessage.event_receiver import RowPosition, RowReceiver
+from keryx.surfaces.gateway.imessage.payloads import BlueBubblesMessage
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_receiver import SlackReceiver
 from keryx.surfaces.gateway.slack.payloads import SlackIdentity
@@ -222,6 +225,60 @@ async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receiv
     yield receive
 
 
+def _build_imsg_line(n: int) -> bytes:
+    handle = f"+1555000{n % _PEOPLE:04}"
+    message = {
+        "id": n + 1,
+        "guid": f"G{n}",
+        "sender": handle,
+        "is_from_me": False,
+        "text": TEXT,
+        "created_at": "2026-11-17T08:00:00.000Z",
+        "attachments": [],
+        "chat_guid": f"iMessage;-;{handle}",
+        "chat_identifier": handle,
+        "is_group": False,
+    }
+    params = {"subscription": 1, "message": message}
+    return json.dumps({"jsonrpc": "2.0", "method": "message", "params": params}).encode()
+
+
+@asynccontextmanager
+async def _open_imsg(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = _build_row_receiver(context)
+    yield lambda wire: receiver.receive_imsg(json.loads(wire)["params"]["message"])
+
+
+def _build_bluebubbles_answer(n: int) -> bytes:
+    handle = f"+1555000{n % _PEOPLE:04}"
+    message = {
+        "originalROWID": n + 1,
+        "guid": f"G{n}",
+        "text": TEXT,
+        "handle": {"address": handle, "service": "iMessage"},
+        "attachments": [],
+        "chats": [{"guid": f"iMessage;-;{handle}", "style": 45}],
+        "dateCreated": _SENT_AT * 1000,
+        "isFromMe": False,
+    }
+    return json.dumps({"status": 200, "message": "Success", "data": [message]}).encode()
+
+
+@asynccontextmanager
+async def _open_bluebubbles(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = _build_row_receiver(context)
+
+    async def receive(wire: bytes) -> None:
+        for row in json.loads(wire)["data"]:
+            await receiver.receive_row(read_bluebubbles(msgspec.convert(row, BlueBubblesMessage), {}))
+
+    yield receive
+
+
+def _build_row_receiver(context: RecordingAdapterContext) -> RowReceiver:
+    return RowReceiver(context, IMessageIdentity(), RowPosition(0), known_guids={})
+
+
 INTAKES: Mapping[str, Intake] = {
     "Telegram": Intake(_build_update, _open_telegram),
     "Discord": Intake(_build_discord_message, _open_discord),
@@ -229,4 +286,6 @@ INTAKES: Mapping[str, Intake] = {
     "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
     "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
     "e-mail": Intake(_build_mail, _open_email),
+    "iMessage, imsg": Intake(_build_imsg_line, _open_imsg),
+    "iMessage, BlueBubbles": Intake(_build_bluebubbles_answer, _open_bluebubbles),
 }

@@ -15,6 +15,7 @@ from keryx.surfaces.gateway.imessage import (
     IMessageSettings,
     IMessageTransport,
     ImsgAdapter,
+    Sleep,
 )
 from keryx.testing.contracts import AdapterHarness, Trait
 from keryx.testing.wire import UNREACHABLE_URL
@@ -41,12 +42,14 @@ def build_imsg(command: list[str], **settings: Any) -> ImsgAdapter:
     return ImsgAdapter(IMessageSettings(command=tuple(command), **settings), sleep=sleep_briefly)
 
 
-def build_bluebubbles(base_url: str, *, password: str = PASSWORD, **settings: Any) -> BlueBubblesAdapter:
+def build_bluebubbles(
+    base_url: str, *, password: str = PASSWORD, sleep: Sleep = sleep_briefly, **settings: Any
+) -> BlueBubblesAdapter:
     return BlueBubblesAdapter(
         IMessageSettings(transport=IMessageTransport.BLUEBUBBLES, base_url=base_url, **settings),
         password=password,
         secret=SECRET,
-        sleep=sleep_briefly,
+        sleep=sleep,
     )
 
 

@@ -230,7 +230,9 @@ def test_what_another_answer_makes_needless_is_not_asked(keryx: Cli) -> None:
         assert "ring" not in terminal.raw
 
 
-@pytest.mark.parametrize("platform", ["discord", "email", "matrix", "slack", "telegram", "whatsapp"])
+@pytest.mark.parametrize(
+    "platform", ["discord", "email", "imessage", "matrix", "slack", "telegram", "whatsapp"]
+)
 def test_the_help_of_each_platform_reads_well_in_a_narrow_terminal(keryx: Cli, platform: str) -> None:
     code, out, _ = run(keryx, "gateway", "setup", platform, "--help", COLUMNS="80")
     assert code == 0

@@ -34,10 +34,12 @@ For `bluebubbles`: install the server from bluebubbles.app on the Mac. Its
 window shows the address, and the password under API & Webhooks."""
 _FOR_IMSG = {"transport": IMessageTransport.IMSG.value}
 _FOR_BLUEBUBBLES = {"transport": IMessageTransport.BLUEBUBBLES.value}
-_PAIR = f"write to it from another phone; it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator"
+_PAIR = (
+    f"write to it; it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator"
+)
 _NOTE = (
-    "Every person who writes to this Apple account gets a pairing code. If it is your own, write"
-    " `pairing = false` in [imessage] and let people in by `allow`."
+    "Everybody who writes to this Apple account gets a pairing code. If the account is your own, write"
+    " `pairing = false` under [access.imessage] in keryx.toml, and let people in by `allow`."
 )
 
 
@@ -149,5 +151,6 @@ SETUP = PlatformSetup(
             example="http://keryx.local:8420",
         ),
     ),
+    allow_example="+15551234567",
     check=check,
 )
