@@ -227,7 +227,7 @@ async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receiv
 
 def _build_imsg_line(n: int) -> bytes:
     handle = f"+1555000{n % _PEOPLE:04}"
-    message = {
+    message: dict[str, Any] = {
         "id": n + 1,
         "guid": f"G{n}",
         "sender": handle,
@@ -251,7 +251,7 @@ async def _open_imsg(context: RecordingAdapterContext) -> AsyncGenerator[Receive
 
 def _build_bluebubbles_answer(n: int) -> bytes:
     handle = f"+1555000{n % _PEOPLE:04}"
-    message = {
+    message: dict[str, Any] = {
         "originalROWID": n + 1,
         "guid": f"G{n}",
         "text": TEXT,

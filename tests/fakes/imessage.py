@@ -248,8 +248,8 @@ class FakeImsg(MessagesFake):
             case "chats.list":
                 return {"chats": [self._build_chat(chat) for chat in self._list_chats()[: params["limit"]]]}
             case "messages.history":
-                chat: str = self._list_chats_by_id()[params["chat_id"]]
-                rows = [row for row in self.rows if row.chat == chat and not row.tapback]
+                named = self._list_chats_by_id()[int(params["chat_id"])]
+                rows = [row for row in self.rows if row.chat == named and not row.tapback]
                 newest = sorted(rows, key=lambda row: -row.date)[: params["limit"]]
                 return {"messages": [self.build_message(row) for row in newest]}
             case "send":
@@ -444,7 +444,7 @@ class FakeBlueBubbles(MessagesFake):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.hooks: list[Json] = []
-        self.contacts: list[Json] = []
+        self.contacts: list[Any] = []
         # The share of posts that are lost.
         self.lost_posts = 0.0
         # The tempGuids that are being sent.

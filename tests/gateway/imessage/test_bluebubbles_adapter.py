@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -61,7 +61,9 @@ class ConnectedContext(RecordingAdapterContext):
 
 
 @asynccontextmanager
-async def listening(adapter: BlueBubblesAdapter, cursor: str | None = "0") -> AsyncIterator[ConnectedContext]:
+async def listening(
+    adapter: BlueBubblesAdapter, cursor: str | None = "0"
+) -> AsyncGenerator[ConnectedContext]:
     context = ConnectedContext(cursor)
     task = asyncio.create_task(adapter.listen(context))
     try:
@@ -133,7 +135,7 @@ async def test_without_posts_it_asks_at_intervals(mac: FakeBlueBubbles, adapter:
     ],
 )
 async def test_a_post_without_the_secret_is_refused(
-    mac: FakeBlueBubbles, path: str, headers: dict[str, str], status: int
+    mac: FakeBlueBubbles, path: str, headers: dict[str, Any], status: int
 ) -> None:
     adapter = build_with_hook(mac)
     async with listening(adapter) as context:

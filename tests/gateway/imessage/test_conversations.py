@@ -167,7 +167,7 @@ async def test_a_tapback_answers_a_question(open_chat: Open, tapback: str, answe
     async def ask(context: TurnContext) -> None:
         answers.append(await context.ask(Question(key="1", title="May I look?")))
 
-    answers: list[str] = []
+    answers: list[str | None] = []
     chat = await open_chat({"find it": [ask, TextDelta("In the attic.")]})
     chat.messages.write(ANN, "find it")
     await chat.world.eventually(lambda: any("May I look?" in text for text in chat.messages.texts(ANN)))

@@ -161,11 +161,11 @@ def test_a_group_message_is_addressed_by_name_reply_or_command(
 
 
 def test_a_mention_addresses_the_agent() -> None:
-    runs = [
+    runs: list[Any] = [
         {"range": [0, 4], "attributes": {"__kIMMentionConfirmedMention": "Agent@keryx.test"}},
         {"range": [4, 2], "attributes": {}},
     ]
-    body = [{"string": "Bot hi", "runs": runs}, "odd", {"runs": 3}]
+    body: list[Any] = [{"string": "Bot hi", "runs": runs}, "odd", {"runs": 3}]
     group = [{"guid": GROUP, "style": 43}]
     assert parse_bluebubbles(chats=group, attributedBody=body).addressed
     assert not parse_bluebubbles(chats=group, attributedBody={"runs": runs}).addressed
@@ -251,7 +251,11 @@ def test_an_edit_and_a_deletion_name_the_message() -> None:
     edit = parse_bluebubbles(update=True, text="hello!", dateEdited=1_794_902_410_000)
     assert isinstance(edit, InboundMessage)
     assert (edit.edits, edit.event, get_text(edit)) == ("8DF0-A", "8DF0-A.edited.1794902410000", "hello!")
-    for gone in ({"dateRetracted": 1_794_902_410_000}, {"text": None, "dateEdited": 1_794_902_410_000}):
+    forms: list[dict[str, Any]] = [
+        {"dateRetracted": 1_794_902_410_000},
+        {"text": None, "dateEdited": 1_794_902_410_000},
+    ]
+    for gone in forms:
         deletion = parse_bluebubbles(update=True, **gone)
         assert isinstance(deletion, InboundDeletion)
         assert (deletion.message_event, deletion.event) == ("8DF0-A", "8DF0-A.retracted")

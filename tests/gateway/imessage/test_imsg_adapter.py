@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -36,7 +36,9 @@ async def adapter(mac: FakeImsg) -> AsyncIterator[ImsgAdapter]:
 
 
 @asynccontextmanager
-async def listening(adapter: ImsgAdapter, cursor: str | None = "0") -> AsyncIterator[RecordingAdapterContext]:
+async def listening(
+    adapter: ImsgAdapter, cursor: str | None = "0"
+) -> AsyncGenerator[RecordingAdapterContext]:
     context = RecordingAdapterContext(cursor)
     task = asyncio.create_task(adapter.listen(context))
     try:
