@@ -15,8 +15,17 @@ from keryx.core.search import snippets, tokens
 from keryx.engine.commands import command_table
 from keryx.engine.export import html_document
 from keryx.engine.export.redact import Redactor
-from keryx.markdown import html, matrix_html, plain, split, telegram_entities, whatsapp_markup
+from keryx.markdown import (
+    html,
+    imessage_bubbles,
+    matrix_html,
+    plain,
+    split,
+    telegram_entities,
+    whatsapp_markup,
+)
 from keryx.store.search import documents
+from keryx.surfaces.gateway.imessage import event_parser
 from keryx.surfaces.gateway.matrix import event_types
 from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
@@ -50,6 +59,7 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "Telegram": telegram_entities.render_parts,
     "Matrix": matrix_html.render_parts,
     "WhatsApp": whatsapp_markup.render_parts,
+    "iMessage": imessage_bubbles.render_parts,
 }
 OTHERS: dict[str, Callable[[str], object]] = {
     "search tokens": tokens.tokenize,
@@ -68,6 +78,7 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "quotes in a prompt": prompt.quote,
     "speakers": prompt.format_speaker,
     "ids of WhatsApp": lambda given: source.normalize_user("whatsapp", given),
+    "handles of iMessage": event_parser.normalize_handle,
     "telephone numbers": lambda given: prompt.redact_phones(given, b"salt"),
     "slash commands": lambda given: command_table.parse(messages.text_parts(given)),
     "plans": messages.parse_plan,

@@ -24,6 +24,7 @@ def test_a_long_answer_has_a_bubble_for_every_few_paragraphs() -> None:
 def test_a_heading_stays_with_the_paragraph_below_it() -> None:
     bubbles = render_parts("intro " * 99 + "\n\n# Plan\n\n" + "step " * 110)
     assert [bubble.split()[0] for bubble in bubbles] == ["intro", "Plan"]
+    assert len(render_parts("# Plan\n\n" + "step " * 300)) == 1
 
 
 def test_a_very_long_answer_has_longer_bubbles_instead_of_more() -> None:

@@ -30,16 +30,18 @@ def render_parts(markdown: str) -> list[str]:
 
 
 def _group_blocks(blocks: Sequence[tree.Block], length: int) -> Iterator[tuple[tree.Block, ...]]:
-    """Yield the blocks of each bubble. A heading stays with the block after it."""
+    """Yield the blocks of each bubble. A heading stays with the block after it, unless there are only headings."""
     group: list[tuple[tree.Block, int]] = []
     total = 0
     for block in blocks:
         # With the empty line before it.
         size = measure_length(plain.render(tree.DocumentNode((block,))), LIMIT.unit) + 2
-        if total + size > length:
+        if group and total + size > length:
             end = len(group)
             while end and isinstance(group[end - 1][0], tree.HeadingNode):
                 end -= 1
+            if not end and isinstance(block, tree.HeadingNode):
+                end = len(group)
             if end:
                 yield tuple(block for block, _ in group[:end])
             group = group[end:]
