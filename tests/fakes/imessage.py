@@ -445,6 +445,7 @@ class FakeBlueBubbles(MessagesFake):
         super().__post_init__()
         self.hooks: list[Json] = []
         self.contacts: list[Any] = []
+        self.may_read_contacts = True
         # The share of posts that are lost.
         self.lost_posts = 0.0
         # The tempGuids that are being sent.
@@ -497,7 +498,7 @@ class FakeBlueBubbles(MessagesFake):
                     }
                 )
             case "GET", "contact":
-                return _answer(self.contacts)
+                return _answer(self.contacts) if self.may_read_contacts else _fail(500, "no permission")
             case "GET", "webhook":
                 return _answer(self.hooks)
             case "POST", "webhook":

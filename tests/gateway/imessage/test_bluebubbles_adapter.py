@@ -251,6 +251,16 @@ async def test_names_come_from_the_contacts(mac: FakeBlueBubbles, adapter: BlueB
     assert event.source.user_name == "Ann Lee"
 
 
+async def test_a_server_that_may_not_read_the_contacts_is_used_without_names(
+    mac: FakeBlueBubbles, adapter: BlueBubblesAdapter
+) -> None:
+    mac.may_read_contacts = False
+    mac.write(ANN, "hello")
+    async with listening(adapter) as context:
+        [event] = await context.wait_for(1)
+    assert (event.source.user, event.source.user_name) == (ANN, None)
+
+
 async def test_a_wrong_password_is_refused_and_in_no_text(
     mac: FakeBlueBubbles, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,12 @@ from keryx.core.errors import Invalid
 from keryx.core.ports.adapter import AdapterContext, InboundEvent
 from keryx.core.source import Source
 from keryx.jsonrpc import as_object
-from keryx.surfaces.gateway.imessage.bluebubbles_api import MAX_ROWS, BlueBubblesApi
+from keryx.surfaces.gateway.imessage.bluebubbles_api import (
+    MAX_ROWS,
+    BlueBubblesApi,
+    BlueBubblesError,
+    convert,
+)
 from keryx.surfaces.gateway.imessage.event_parser import (
     IMessageIdentity,
     MessageRow,
@@ -186,9 +191,14 @@ class BlueBubblesReader:
         self._names: Mapping[str, str] = {}
 
     async def load_names(self) -> None:
-        """Read the names of the contacts."""
+        """Read the names of the contacts. A server that may not read them has none."""
         names: dict[str, str] = {}
-        for entry in await self._api.get("contact") or ():
+        try:
+            contacts = convert(await self._api.get("contact") or [], list[Any])
+        except BlueBubblesError as exc:
+            log.warning("people have no names, because the contacts cannot be read: %s", exc)
+            return
+        for entry in contacts:
             contact = self._receiver.convert(entry, BlueBubblesContact)
             if contact is None:
                 continue
