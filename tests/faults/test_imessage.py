@@ -6,6 +6,7 @@ import pytest
 from tests.faults.imessage_storm import RUNS
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("transport", sorted(RUNS))
 def test_ten_kills_lose_nothing_and_double_nothing(transport: str, tmp_path: Path) -> None:
