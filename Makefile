@@ -40,6 +40,8 @@ faults: .venv/.dev
 	.venv/bin/python -m tests.faults.whatsapp_storm --kills 100
 	.venv/bin/python -m tests.faults.wechat_storm --kills 100
 	.venv/bin/python -m tests.faults.email_storm --kills 100
+	.venv/bin/python -m tests.faults.imessage_storm --kills 100 --transport imsg
+	.venv/bin/python -m tests.faults.imessage_storm --kills 100 --transport bluebubbles
 	.venv/bin/python -m tests.faults.feishu_storm --kills 100
 	.venv/bin/python -m tests.faults.signal_storm --kills 100
 	.venv/bin/python -m tests.faults.brain_storm --kills 150

@@ -27,6 +27,9 @@ from keryx.surfaces.gateway.feishu.connection_frame import FragmentJoiner, decod
 from keryx.surfaces.gateway.feishu.event_receiver import FeishuReceiver
 from keryx.surfaces.gateway.feishu.open_api import FeishuApi
 from keryx.surfaces.gateway.feishu.payloads import FeishuIdentity
+from keryx.surfaces.gateway.imessage.event_parser import IMessageIdentity, read_bluebubbles
+from keryx.surfaces.gateway.imessage.event_receiver import RowPosition, RowReceiver
+from keryx.surfaces.gateway.imessage.payloads import BlueBubblesMessage
 from keryx.surfaces.gateway.signal.event_parser import SignalIdentity
 from keryx.surfaces.gateway.signal.event_receiver import SignalReceiver, read_line
 from keryx.surfaces.gateway.signal.spool_file import SpoolFile, SpoolLine
@@ -318,6 +321,60 @@ async def _open_feishu(context: RecordingAdapterContext) -> AsyncGenerator[Recei
         await api.close()
 
 
+def _build_imsg_line(n: int) -> bytes:
+    handle = f"+1555000{n % _PEOPLE:04}"
+    message: dict[str, Any] = {
+        "id": n + 1,
+        "guid": f"G{n}",
+        "sender": handle,
+        "is_from_me": False,
+        "text": TEXT,
+        "created_at": "2026-11-17T08:00:00.000Z",
+        "attachments": [],
+        "chat_guid": f"iMessage;-;{handle}",
+        "chat_identifier": handle,
+        "is_group": False,
+    }
+    params = {"subscription": 1, "message": message}
+    return json.dumps({"jsonrpc": "2.0", "method": "message", "params": params}).encode()
+
+
+@asynccontextmanager
+async def _open_imsg(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = _build_row_receiver(context)
+    yield lambda wire: receiver.receive_imsg(json.loads(wire)["params"]["message"])
+
+
+def _build_bluebubbles_answer(n: int) -> bytes:
+    handle = f"+1555000{n % _PEOPLE:04}"
+    message: dict[str, Any] = {
+        "originalROWID": n + 1,
+        "guid": f"G{n}",
+        "text": TEXT,
+        "handle": {"address": handle, "service": "iMessage"},
+        "attachments": [],
+        "chats": [{"guid": f"iMessage;-;{handle}", "style": 45}],
+        "dateCreated": _SENT_AT * 1000,
+        "isFromMe": False,
+    }
+    return json.dumps({"status": 200, "message": "Success", "data": [message]}).encode()
+
+
+@asynccontextmanager
+async def _open_bluebubbles(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+    receiver = _build_row_receiver(context)
+
+    async def receive(wire: bytes) -> None:
+        for row in json.loads(wire)["data"]:
+            await receiver.receive_row(read_bluebubbles(msgspec.convert(row, BlueBubblesMessage), {}))
+
+    yield receive
+
+
+def _build_row_receiver(context: RecordingAdapterContext) -> RowReceiver:
+    return RowReceiver(context, IMessageIdentity(), RowPosition(0), known_guids={})
+
+
 INTAKES: Mapping[str, Intake] = {
     "Telegram": Intake(_build_update, _open_telegram),
     "Discord": Intake(_build_discord_message, _open_discord),
@@ -325,6 +382,8 @@ INTAKES: Mapping[str, Intake] = {
     "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
     "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
     "Feishu": Intake(_build_feishu_frame, _open_feishu),
+    "iMessage, imsg": Intake(_build_imsg_line, _open_imsg),
+    "iMessage, BlueBubbles": Intake(_build_bluebubbles_answer, _open_bluebubbles),
     "Signal": Intake(_build_envelope, _open_signal),
     "WeChat": Intake(_build_wechat_batch, _open_wechat),
     "e-mail": Intake(_build_mail, _open_email),

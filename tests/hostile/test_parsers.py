@@ -18,6 +18,7 @@ from keryx.engine.export.redact import Redactor
 from keryx.markdown import (
     feishu_markdown,
     html,
+    imessage_bubbles,
     matrix_html,
     plain,
     signal_styles,
@@ -26,6 +27,7 @@ from keryx.markdown import (
     whatsapp_markup,
 )
 from keryx.store.search import documents
+from keryx.surfaces.gateway.imessage import event_parser
 from keryx.surfaces.gateway.matrix import event_types
 from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
@@ -61,6 +63,7 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "Feishu": feishu_markdown.render_parts,
     "Signal": signal_styles.render_parts,
     "WhatsApp": whatsapp_markup.render_parts,
+    "iMessage": imessage_bubbles.render_parts,
 }
 OTHERS: dict[str, Callable[[str], object]] = {
     "search tokens": tokens.tokenize,
@@ -79,6 +82,7 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "quotes in a prompt": prompt.quote,
     "speakers": prompt.format_speaker,
     "ids of WhatsApp": lambda given: source.normalize_user("whatsapp", given),
+    "handles of iMessage": event_parser.normalize_handle,
     "telephone numbers": lambda given: prompt.redact_phones(given, b"salt"),
     "slash commands": lambda given: command_table.parse(messages.text_parts(given)),
     "plans": messages.parse_plan,

@@ -184,3 +184,15 @@ async def test_lines_are_split_across_chunks_and_a_long_one_keeps_its_place() ->
 
     found = [frame async for frame in frames.read_frames(chunks(), limit=50)]
     assert [f.id if isinstance(f, FrameTooLong) else f for f in found] == [b"one", 5, b"two", b"last"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ({"code": -32603, "message": "Internal error", "data": "no\nchat"}, "Internal error: no chat"),
+        ({"code": -32603, "message": "Internal error", "data": {"why": 3}}, "Internal error"),
+        ("odd", "no reason given"),
+    ],
+)
+def test_the_message_of_an_error_has_the_text_that_explains_it(error: object, words: str) -> None:
+    assert str(RpcError.from_json(error)) == words

@@ -18,7 +18,7 @@ MAX_NAME_LENGTH = 200
 MAX_ROLES = 1_000
 _OLD_SCOPE = "guild_id"
 _WHATSAPP = "whatsapp"
-_ALIASED_PLATFORMS = frozenset({_WHATSAPP, "feishu", "signal", "webhook"})
+_ALIASED_PLATFORMS = frozenset({_WHATSAPP, "feishu", "imessage", "signal", "webhook"})
 # A telephone number or LID as people and programs write it: with `+`, spaces and dashes, device and domain. The ids of
 # groups, lists and channels are no ids of people.
 _WHATSAPP_PERSON = re.compile(

@@ -76,10 +76,12 @@ class RpcError(Exception):
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Read the error of a response; any JSON value is accepted. The message is reduced to one line of 500 characters."""
+        """Read the error of a response; any JSON value is accepted. The message, with a text that explains it in `data`,
+        is reduced to one line of 500 characters."""
         error = as_object(value)
         code = error.get("code")
-        message = to_single_line(str(error.get("message") or "no reason given"))[:500]
+        reasons = (str(error.get("message") or "no reason given"), as_text(error.get("data")))
+        message = to_single_line(": ".join(filter(None, reasons)))[:500]
         return cls(code if isinstance(code, int) else INTERNAL_ERROR, message)
 
 

@@ -231,7 +231,8 @@ def test_what_another_answer_makes_needless_is_not_asked(keryx: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "platform", ["discord", "email", "feishu", "matrix", "signal", "slack", "telegram", "wechat", "whatsapp"]
+    "platform",
+    ["discord", "email", "feishu", "imessage", "matrix", "signal", "slack", "telegram", "wechat", "whatsapp"],
 )
 def test_the_help_of_each_platform_reads_well_in_a_narrow_terminal(keryx: Cli, platform: str) -> None:
     code, out, _ = run(keryx, "gateway", "setup", platform, "--help", COLUMNS="80")

@@ -10,7 +10,8 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from keryx.agents.acp import agent_process, child_process, prompt_run
+from keryx import child_process
+from keryx.agents.acp import agent_process, prompt_run
 from keryx.agents.acp.agent_process import DEFAULT_TIMEOUTS, AgentProcess, AgentTimeouts
 from keryx.agents.acp.agent_sessions import EFFORT, MODE, MODEL, AgentSession, OpenResult, open_session
 from keryx.agents.acp.client_services import AllowedFolders, ClientServices, Terminals

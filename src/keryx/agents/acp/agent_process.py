@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from keryx import secrets
-from keryx.agents.acp import capabilities, child_process
+from keryx import child_process, secrets
+from keryx.agents.acp import capabilities
 from keryx.agents.acp.agent_sessions import AgentSession
 from keryx.agents.acp.capabilities import AgentCapabilities, LoginMethod
 from keryx.agents.acp.connection import AgentConnection, AgentUnavailable

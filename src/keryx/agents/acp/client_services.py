@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from keryx.agents.acp import child_process, questions
-from keryx.agents.acp.child_process import ChildProcess
+from keryx import child_process
+from keryx.agents.acp import questions
 from keryx.agents.acp.connection import (
     AgentConnection,
     build_unknown_method_error,
 )
 from keryx.agents.acp.update_translator import merge_fields
+from keryx.child_process import ChildProcess
 from keryx.core import sessions
 from keryx.core.ports.agent import TurnContext
 from keryx.core.sessions import PermissionMode

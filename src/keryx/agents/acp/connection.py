@@ -10,7 +10,7 @@ from typing import TypeAlias
 import anyio
 import msgspec
 
-from keryx.agents.acp.child_process import ChildProcess
+from keryx.child_process import ChildProcess
 from keryx.core.text import to_single_line
 from keryx.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json, RpcError, as_object, frames
 from keryx.jsonrpc.frames import FrameTooLong

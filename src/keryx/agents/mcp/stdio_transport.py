@@ -12,8 +12,8 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from keryx.agents.acp import child_process
-from keryx.agents.acp.child_process import ChildProcess
+from keryx import child_process
+from keryx.child_process import ChildProcess
 from keryx.jsonrpc import frames
 from keryx.jsonrpc.frames import FrameTooLong
 

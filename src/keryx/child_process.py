@@ -13,7 +13,7 @@ from typing import IO
 
 import anyio
 
-from keryx.agents.acp import process_group
+from keryx import process_group
 from keryx.core.text import to_single_line
 from keryx.jsonrpc.frames import CHUNK_BYTES
 
@@ -62,12 +62,12 @@ class ChildProcess:
         stdin = self._process.stdin
         assert stdin is not None
         if stdin.is_closing():
-            raise BrokenPipeError("the agent is gone")
+            raise BrokenPipeError("the program has ended")
         stdin.write(frame)
         try:
             await stdin.drain()
         except ConnectionError as exc:
-            raise BrokenPipeError("the agent is gone") from exc
+            raise BrokenPipeError("the program has ended") from exc
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield its output as it arrives, until it closes it."""
