@@ -22,11 +22,15 @@ _TYPE_NAMES = {
 }
 _FIELD = re.compile(r"(\w+)(?:\.\w+)*(?=:| must )")
 _INDEX = re.compile(r"\[[^\]]*\]")
-_TOML_LINE = re.compile(r"""\s*(?:\[\[?\s*(?P<table>[^\]]+?)\s*\]|(?P<key>[\w."'-]+)\s*=)""")
+_TOML_KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_TOML_NAME = rf"{_TOML_KEY}(?:\s*\.\s*{_TOML_KEY})*"
+_TOML_LINE = re.compile(rf"\s*(?:\[\[?\s*(?P<table>{_TOML_NAME})\s*\]|(?P<key>{_TOML_NAME})\s*=)")
+_TOML_PART = re.compile(_TOML_KEY)
 
 
-class WrongSetting(Exception):
-    """`name` is the dotted name of a setting, `word` what was written there if that is known."""
+class WrongSetting(ValueError):
+    """`name` is the dotted name of a setting, `word` what was written there if that is known. A struct that raises it for
+    itself is refused by msgspec with this error as the cause."""
 
     def __init__(self, name: str, text: str, word: str = "") -> None:
         super().__init__(text)
@@ -114,7 +118,8 @@ def _list_names_of_lines(text: str) -> Iterator[tuple[int, str, str]]:
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
         if found := _TOML_LINE.match(line):
-            name = re.sub(r"""["']""", "", found["table"] or found["key"])
+            parts = _TOML_PART.findall(found["table"] or found["key"])
+            name = ".".join(part.strip("\"'") for part in parts)
             if found["table"]:
                 table = name
             yield number, line, name if found["table"] or not table else f"{table}.{name}"
