@@ -107,6 +107,15 @@ def test_the_path_of_the_file(keryx: Cli) -> None:
             'texts = { de = { "turn.stopping" = 3 } }',
             "line 1: texts.de.turn.stopping: write a text in quotes",
         ),
+        (
+            '[permissions]\nmail = "allwo"',
+            "line 2: permissions.mail = 'allwo' is not known. Choose allow, ask, deny. Did you mean 'allow'?",
+        ),
+        ('[permissions]\nfiles = "ask"\nmail = 3', "line 3: permissions.mail: write"),
+        (
+            '[permissions.gateway]\n"files_*" = "deny"\n"mail_*" = 3\n',
+            "line 3: permissions.gateway.mail_*: write",
+        ),
         ("port = ", "cannot be read"),
     ],
 )
