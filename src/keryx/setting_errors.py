@@ -112,17 +112,20 @@ def _describe_type(found: re.Match[str]) -> str:
 def _may_have_type(line: str, kind: str) -> bool:
     """Whether a line sets a value of a type of msgspec. True if that cannot be told from the line."""
     try:
-        value = tomllib.loads(f"x = {line.partition('=')[2]}")["x"]
+        value: object = tomllib.loads(f"x = {line.partition('=')[2]}")["x"]
     except tomllib.TOMLDecodeError:
         return True
-    return not kind or _WRITTEN_TYPES.get(type(value), kind) == kind
+    return (
+        not kind
+        or next((name for type_, name in _WRITTEN_TYPES.items() if type(value) is type_), kind) == kind
+    )
 
 
 def _list_words(hint: Any) -> list[str]:
     """Return the words that a setting accepts, or a table of settings; empty if it is no choice between words."""
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return [item.value for item in hint]
-    return next((words for inner in get_args(hint) if (words := _list_words(inner))), [])
+    return list(dict.fromkeys(word for inner in get_args(hint) for word in _list_words(inner)))
 
 
 def _list_fields(hint: Any) -> Collection[str]:
