@@ -15,6 +15,7 @@ from keryx.config import Settings
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, Invalid, format_install_command
 from keryx.core.ports.agent import Agent, TranscribeSound
+from keryx.core.texts import Phrase
 from keryx.engine.policy import Policy
 from keryx.engine.units.turn_writes import TurnInput
 
@@ -30,7 +31,7 @@ class AgentRegistry:
             reading.session.settings, reading.place_facts.source, profile=reading.session.profile
         )
         if name not in self._agents:
-            raise AgentFailed(f"There is no agent {name!r} any more. /agent lists those there are.")
+            raise AgentFailed(Phrase("agent.gone", name=repr(name)))
         return self._agents[name]
 
 

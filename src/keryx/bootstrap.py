@@ -1,8 +1,9 @@
 """Opens settings, store, adapters and hub for one command, and configures logging. Loads no agent, so that short commands start fast."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, closing
+import os
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager, closing, suppress
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -69,9 +70,20 @@ class BaseApp:
         check_access(self._named_policy.access, adapters)
         return adapters
 
+    def find_unknown_variables(self) -> list[str]:
+        """Return a sentence for each variable that looks like a setting and is none. Loads the adapters, which know their
+        settings; what is wrong with those, `all_adapters` raises."""
+        with suppress(KeryxError):
+            _ = self._configured_adapters
+        return config.find_unknown_variables(os.environ, self._setups)
+
+    @cached_property
+    def _setups(self) -> list[AdapterSetup]:
+        return config.list_setups(self.settings)
+
     @cached_property
     def _configured_adapters(self) -> dict[str, Adapter]:
-        return load_adapters(self.settings)
+        return load_adapters(self._setups)
 
     @cached_property
     def _named_policy(self) -> Policy:
@@ -104,18 +116,20 @@ class BaseApp:
         return map_reach(self.usable_adapters, self.policy.account_names)
 
 
-def load_adapters(settings: Settings) -> dict[str, Adapter]:
+def load_adapters(setups: Iterable[AdapterSetup]) -> dict[str, Adapter]:
     """Load the adapter of each configured account, by the name of its table, those of other packages in threads of their
-    own. Raise `Invalid` if the settings of one are wrong; an adapter that fails to load otherwise does not affect the
-    others."""
+    own. Raise `Invalid` if the settings of one are wrong, once all were read; an adapter that fails to load otherwise does
+    not affect the others."""
     factories = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     adapters: dict[str, Adapter] = {}
-    for setup in config.list_setups(settings):
+    wrong: list[KeryxError] = []
+    for setup in setups:
         factory = factories[setup.platform]
         try:
             adapter = _load_adapter(factory, setup)
-        except KeryxError:
-            raise
+        except KeryxError as exc:
+            wrong.append(exc)
+            continue
         except Exception as exc:
             log.exception("the adapter of %s failed to load", setup.platform)
             adapter = BrokenAdapter(
@@ -131,6 +145,8 @@ def load_adapters(settings: Settings) -> dict[str, Adapter]:
         if same:
             raise Invalid(f"[{same[0]}] and [{setup.label}] are the same account: take one of them out")
         adapters[setup.label] = adapter
+    if wrong:
+        raise wrong[0]
     return adapters
 
 

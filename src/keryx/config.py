@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from keryx import setting_errors
+from keryx import platform_setups, setting_errors
 from keryx.agents import agent_config
 from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import Model, local_model
@@ -24,12 +24,12 @@ from keryx.core.access import AccessRule, CommandAudience
 from keryx.core.compaction import CompactionPolicy
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, REPEAT_MARK, DoubtPolicy
 from keryx.core.durations import format_duration
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, Unavailable
 from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
 from keryx.core.resets import ResetPolicies
 from keryx.core.source import Profile
-from keryx.core.texts import Catalogue
+from keryx.core.texts import Catalogue, WrongText
 from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.commands import COMMANDS
@@ -165,6 +165,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             clock.find_zone(self.zone)
             texts.parse_changes(self.texts)
+        except WrongText as exc:
+            raise WrongSetting(f"texts.{exc.name}", str(exc)) from exc
         except Invalid as exc:
             raise ValueError(str(exc)) from exc
         if self.transcription.key and not self.transcription.key.startswith(("env:", "file:")):
@@ -312,22 +314,57 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
     except WrongSetting as exc:
         raise Invalid(_describe_error(exc, environ)) from exc
     except msgspec.ValidationError as exc:
-        wrong = setting_errors.explain(str(exc), Settings, more=list_platforms(), hidden=["platforms"])
+        if isinstance(exc.__cause__, WrongSetting):
+            wrong = exc.__cause__
+        else:
+            wrong = setting_errors.explain(str(exc), Settings, more=list_platforms(), hidden=["platforms"])
         raise Invalid(_describe_error(wrong, environ)) from exc
 
 
-def find_unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that looks like a setting and is none."""
+def find_unknown_variables(environ: Mapping[str, str], setups: Iterable[AdapterSetup] = ()) -> list[str]:
+    """Return a sentence for each variable that looks like a setting and is none. Those of a platform are checked if its
+    adapter has read its settings from one of the setups."""
+    read = [setup for setup in setups if setup.names]
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _list_names(Settings)} | _OTHER_VARIABLES
-    foreign = tuple(_variable_prefix(platform) for platform in list_platforms())
-    return [
-        f"Unknown setting {name}{setting_errors.suggest(name, known)}"
+    known.update(*(setup.variables for setup in read))
+    unread = set(list_platforms()).difference(setup.platform for setup in read)
+    foreign = tuple(_variable_prefix(platform) for platform in unread)
+    unknown = [
+        name
         for name in sorted(environ)
         if name.startswith(PREFIX)
         and name not in known
         and not name.startswith(foreign)
         and not ALLOW_VARIABLE.match(name)
     ]
+    if unknown:
+        known.update(*map(_list_answer_variables, read))
+    return [
+        f"Unknown setting {name}{setting_errors.suggest(name, known)}{_suggest_account(name, read)}"
+        for name in unknown
+        if name not in known
+    ]
+
+
+def _list_answer_variables(setup: AdapterSetup) -> set[str]:
+    """Return the variables that `keryx gateway setup` reads for an account."""
+    if setup.platform not in platform_setups.list_platforms():
+        return set()
+    try:
+        fields = platform_setups.load(setup.platform).fields
+    except Unavailable:
+        return set()
+    return {setup.variable_name(field.name) for field in fields}
+
+
+def _suggest_account(variable: str, setups: Iterable[AdapterSetup]) -> str:
+    """Return a sentence if a variable may be meant for an account that has no table."""
+    for setup in setups:
+        names = "|".join(name.upper() for name in setup.names)
+        found = re.fullmatch(rf"{_variable_prefix(setup.platform)}(\w+)_({names})", variable)
+        if found:
+            return f" An account needs a table of its own, [{setup.platform}.{found[1].lower()}]."
+    return ""
 
 
 def list_setups(settings: Settings, environ: Mapping[str, str] | None = None) -> list[AdapterSetup]:

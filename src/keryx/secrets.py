@@ -38,14 +38,16 @@ def read(reference: str, what: str, environ: Mapping[str, str] | None = None) ->
 
 
 class Secret:
-    """A secret by reference: `env:NAME`, `file:PATH` or empty. Only `reveal` returns its value."""
+    """A secret by reference: `env:NAME`, `file:PATH` or empty. Only `reveal` returns its value. `name` is that of its
+    setting, for errors."""
 
-    __slots__ = ("reference",)
+    __slots__ = ("name", "reference")
 
-    def __init__(self, reference: str = "", *, what: str = "secret") -> None:
+    def __init__(self, reference: str = "", *, name: str = "", what: str = "secret") -> None:
         if reference and not reference.startswith(("env:", "file:")):
             raise ValueError(f"write env:NAME or file:PATH here, not the {what} itself")
         self.reference = reference
+        self.name = name
 
     def __bool__(self) -> bool:
         return bool(self.reference)
@@ -53,9 +55,10 @@ class Secret:
     def __repr__(self) -> str:
         return f"Secret({self.reference!r})"
 
-    def reveal(self, environ: Mapping[str, str] | None = None, *, what: str = "a secret") -> str:
-        """Return the value, stripped. Raise `Invalid`, with `what` as its name, if it is missing. Blocks while a small
+    def reveal(self, environ: Mapping[str, str] | None = None) -> str:
+        """Return the value, stripped. Raise `Invalid`, with the name of the setting, if it is missing. Blocks while a small
         file is read."""
+        name = self.name or "a secret"
         if not self.reference:
-            raise Invalid(f"{what} is missing: no reference to it is given")
-        return read(self.reference, what, environ)
+            raise Invalid(f"{name} is missing: no reference to it is given")
+        return read(self.reference, name, environ)

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 _WRONG_WORD = re.compile(r"Invalid enum value '(.*)'\Z")
-_EXPECTED = re.compile(r"Expected `([^`]+)`, got `[^`]+`")
+_EXPECTED = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 _TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
@@ -20,18 +21,24 @@ _TYPE_NAMES = {
     "array": "a list",
     "object": "a table",
 }
+_WRITTEN_TYPES = {int: "int", float: "float", bool: "bool", str: "str", list: "array", dict: "object"}
 _FIELD = re.compile(r"(\w+)(?:\.\w+)*(?=:| must )")
 _INDEX = re.compile(r"\[[^\]]*\]")
-_TOML_LINE = re.compile(r"""\s*(?:\[\[?\s*(?P<table>[^\]]+?)\s*\]|(?P<key>[\w."'-]+)\s*=)""")
+_TOML_KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_TOML_NAME = rf"{_TOML_KEY}(?:\s*\.\s*{_TOML_KEY})*"
+_TOML_LINE = re.compile(rf"\s*(?:\[\[?\s*(?P<table>{_TOML_NAME})\s*\]|(?P<key>{_TOML_NAME})\s*=)")
+_TOML_PART = re.compile(_TOML_KEY)
 
 
-class WrongSetting(Exception):
-    """`name` is the dotted name of a setting, `word` what was written there if that is known."""
+class WrongSetting(ValueError):
+    """`name` is the dotted name of a setting, `word` what was written there if that is known, `kind` of which type of msgspec
+    it was. A struct that raises it for itself is refused by msgspec with this error as the cause."""
 
-    def __init__(self, name: str, text: str, word: str = "") -> None:
+    def __init__(self, name: str, text: str, word: str = "", kind: str = "") -> None:
         super().__init__(text)
         self.name = name
         self.word = word
+        self.kind = kind
 
 
 def explain(
@@ -49,18 +56,19 @@ def explain(
         return WrongSetting(
             name, f"Unknown setting {name}{suggest(unknown[1], known, name[: -len(unknown[1])])}"
         )
-    if (wrong := _WRONG_WORD.search(what)) and isinstance(hint, type) and issubclass(hint, StrEnum):
-        words = [item.value for item in hint]
+    words = _list_words(hint)
+    if (wrong := _WRONG_WORD.search(what)) and words:
         near = difflib.get_close_matches(wrong[1], words, n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         return WrongSetting(
             place, f"{place} = {wrong[1]!r} is not known. Choose {', '.join(words)}.{meant}", wrong[1]
         )
-    what = _EXPECTED.sub(lambda found: f"write {_TYPE_NAMES.get(found[1], found[1])}", what)
+    got = found[2] if (found := _EXPECTED.search(what)) else ""
+    what = _EXPECTED.sub(_describe_type, what)
     # A struct that checks several values together begins with the name of the wrong one.
     if (field := _FIELD.match(what)) and field[1] in _list_fields(hint):
         return WrongSetting(f"{place}.{field[0]}".removeprefix("."), f"{place}.{what}".removeprefix("."))
-    return WrongSetting(place, f"{place}: {what}" if place else what)
+    return WrongSetting(place, f"{place}: {what}" if place else what, kind=got)
 
 
 def suggest(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -82,16 +90,42 @@ def describe(path: Path, wrong: WrongSetting) -> str:
         found = [entry for entry in lines if re.fullmatch(pattern, entry[2])]
         parts.pop()
     written = re.compile(rf"(?<!\w){re.escape(wrong.word)}(?!\w)" if wrong.word else "")
-    for number, line, full in found:
-        if written.search(line):
-            return f"{path}, line {number}: {_name_tables(str(wrong), wrong.name, full)}"
-    return f"{path}: {wrong}"
+    found = [entry for entry in found if written.search(entry[1])]
+    found = [entry for entry in found if _may_have_type(entry[1], wrong.kind)] or found
+    if not found:
+        return f"{path}: {wrong}"
+    number, _, full = found[0]
+    return f"{path}, line {number}: {_name_tables(str(wrong), wrong.name, full)}"
 
 
 def _name_tables(text: str, name: str, full: str) -> str:
     """Replace the stars for the names of tables by the names that are written."""
-    stars, names = name.rpartition(".")[0], full.rpartition(".")[0]
+    stars, names = (name, full) if name.endswith("*") else (name.rpartition(".")[0], full.rpartition(".")[0])
     return text.replace(stars, names) if "*" in stars and stars.count(".") == names.count(".") else text
+
+
+def _describe_type(found: re.Match[str]) -> str:
+    words = [_TYPE_NAMES.get(name, name) for name in found[1].split(" | ")]
+    return f"write {' or '.join(words)}"
+
+
+def _may_have_type(line: str, kind: str) -> bool:
+    """Whether a line sets a value of a type of msgspec. True if that cannot be told from the line."""
+    try:
+        value: object = tomllib.loads(f"x = {line.partition('=')[2]}")["x"]
+    except tomllib.TOMLDecodeError:
+        return True
+    return (
+        not kind
+        or next((name for type_, name in _WRITTEN_TYPES.items() if type(value) is type_), kind) == kind
+    )
+
+
+def _list_words(hint: Any) -> list[str]:
+    """Return the words that a setting accepts, or a table of settings; empty if it is no choice between words."""
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return [item.value for item in hint]
+    return list(dict.fromkeys(word for inner in get_args(hint) for word in _list_words(inner)))
 
 
 def _list_fields(hint: Any) -> Collection[str]:
@@ -114,7 +148,8 @@ def _list_names_of_lines(text: str) -> Iterator[tuple[int, str, str]]:
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
         if found := _TOML_LINE.match(line):
-            name = re.sub(r"""["']""", "", found["table"] or found["key"])
+            parts = _TOML_PART.findall(found["table"] or found["key"])
+            name = ".".join(part.strip("\"'") for part in parts)
             if found["table"]:
                 table = name
             yield number, line, name if found["table"] or not table else f"{table}.{name}"

@@ -163,13 +163,22 @@ def test_an_operator_changes_a_text_for_one_language_or_all() -> None:
     [
         (
             {"turn": {"stoping": "x"}},
-            "texts.turn.stoping: there is no such text; did you mean turn.stopping?",
+            "texts.turn.stoping: there is no such text; did you mean texts.turn.stopping?",
         ),
         ({"zzz": "x"}, "texts.zzz: there is no such text: the reference of texts lists all"),
         (
             {"de": {"session.back": "{sesion}"}},
-            "texts.session.back: this text has no field {sesion}; did you mean {session}?",
+            "texts.de.session.back: this text has no field {sesion}; did you mean {session}?",
         ),
+        (
+            {"de": {"turn": {"stoping": "x"}}},
+            "texts.de.turn.stoping: there is no such text; did you mean texts.de.turn.stopping?",
+        ),
+        (
+            {"fr": {"turn.stopping": "x"}},
+            "texts.fr.turn.stopping: there is no language fr; available: en, de",
+        ),
+        ({"de": "x"}, "texts.de: write [texts.de] and its texts below it"),
         ({"turn.stopping": "{x}"}, "texts.turn.stopping: this text has no field {x}; it has none"),
         ({"turn.stopping": "{"}, "texts.turn.stopping: "),
         ({"turn.stopping": 3}, "texts.turn.stopping: write a text in quotes"),

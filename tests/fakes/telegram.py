@@ -58,6 +58,9 @@ class FakeTelegram(WireFake):
         self.actions: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
         self.files: dict[str, bytes] = {}
+        # How long the next requests for a file are told to wait, in seconds, and which files were asked for.
+        self.file_waits: dict[str, list[int]] = {}
+        self.file_requests: list[str] = []
         self.updates: list[dict[str, Any]] = []
         self.uploads: dict[int, bytes] = {}
         self.webhook: dict[str, Any] = {}
@@ -340,6 +343,12 @@ class FakeTelegram(WireFake):
 
     def _get_file(self, params: dict[str, Any]) -> WireResponse:
         name = str(params["file_id"])
+        with self.lock:
+            self.file_requests.append(name)
+            if waits := self.file_waits.get(name):
+                after = waits.pop(0)
+                text = f"Too Many Requests: retry after {after}"
+                return _error(429, text, parameters={"retry_after": after})
         if name not in self.files:
             return _error(400, "Bad WireRequest: invalid file_id")
         if len(self.files[name]) > LARGEST_FILE:

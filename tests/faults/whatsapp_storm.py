@@ -100,6 +100,7 @@ def run_cloud(
     port, over = _find_port(), threading.Event()
     with FakeWhatsAppCloud(ROUGH, seed=seed) as whatsapp:
         environ = {
+            "KERYX_WHATSAPP_MODE": "cloud",
             "KERYX_WHATSAPP_TOKEN": TOKEN,
             "KERYX_WHATSAPP_APP_SECRET": APP_SECRET,
             "KERYX_WHATSAPP_VERIFY_TOKEN": VERIFY_TOKEN,

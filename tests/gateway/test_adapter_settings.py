@@ -1,5 +1,6 @@
 """Settings of platforms: read from a table of their own or the environment, without secrets in the file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,8 @@ from keryx import config
 from keryx.core.errors import Invalid
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.matrix import MatrixSettings
+from keryx.surfaces.gateway.telegram import TelegramSettings
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,11 +85,43 @@ def test_a_wrong_setting_is_told_with_its_place_and_what_was_meant(tmp_path: Pat
         assert str(caught.value) == text
 
 
-def test_a_misspelt_variable_is_logged_and_one_of_an_account_is_not(caplog: pytest.LogCaptureFixture) -> None:
-    environ = {"KERYX_SAMPLE_TOKN": "geheim", "KERYX_SAMPLE_WORK_TOKEN": "geheim", "KERYX_SAMPLE_ALLOW": "*"}
-    assert setup(environ=environ).read(Sample) is None
-    assert [r.getMessage() for r in caplog.records] == [
-        "Unknown setting KERYX_SAMPLE_TOKN; did you mean KERYX_SAMPLE_TOKEN?"
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("env:NO_SUCH", "sample.work.token is missing: set the variable NO_SUCH."),
+        ("file:/no/such", "sample.work.token cannot be read from /no/such: no such file or directory."),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_told_by_the_name_of_its_setting(reference: str, why: str) -> None:
+    work = AdapterSetup(platform="sample", name="work", home=Path(), table={"token": reference}, environ={})
+    found = work.read(Sample)
+    assert found is not None
+    with pytest.raises(Invalid) as caught:
+        found.token.reveal({})
+    assert str(caught.value) == why
+
+
+def test_a_misspelt_variable_of_a_platform_is_told_and_one_of_an_account_is_not() -> None:
+    environ = {
+        "KERYX_TELEGRAM_TOKN": "geheim",
+        "KERYX_TELEGRAM_WORK_TOKEN": "geheim",
+        "KERYX_TELEGRAM_WORK_MOED": "polling",
+        "KERYX_TELEGRAM_ALLOW": "*",
+        "KERYX_TELEGRAM_HOME_TOKEN": "geheim",
+        # Only the setup reads it.
+        "KERYX_MATRIX_PASSWORD": "geheim",
+        # Nothing is known of a platform whose adapter has not read its settings.
+        "KERYX_SLACK_TOKN": "geheim",
+    }
+    plain = AdapterSetup(platform="telegram", home=Path("/nowhere"), environ=environ)
+    setups = [plain, replace(plain, name="work"), AdapterSetup(platform="matrix", home=Path("/nowhere"))]
+    for setup, kind in zip(setups, (TelegramSettings, TelegramSettings, MatrixSettings), strict=True):
+        setup.read(kind)
+    assert config.find_unknown_variables(environ, setups) == [
+        "Unknown setting KERYX_TELEGRAM_HOME_TOKEN; did you mean KERYX_TELEGRAM_TOKEN?"
+        " An account needs a table of its own, [telegram.home].",
+        "Unknown setting KERYX_TELEGRAM_TOKN; did you mean KERYX_TELEGRAM_TOKEN?",
+        "Unknown setting KERYX_TELEGRAM_WORK_MOED; did you mean KERYX_TELEGRAM_WORK_MODE?",
     ]
 
 

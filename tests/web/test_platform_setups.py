@@ -43,6 +43,7 @@ async def test_each_platform_tells_what_it_needs(site: Site, tmp_path: Path) -> 
     assert found["telegram"]["accounts"] == ["telegram", "telegram.work"]
     assert [f["name"] for f in found["telegram"]["fields"]] == ["token", "take_over"]
     assert found["telegram"]["fields"][0]["secret"] and found["telegram"]["fields"][1]["flag"]
+    assert [f["name"] for f in found["webhook"]["fields"]] == ["url", "secret"]
     assert found["matrix"]["allow_example"] == "@you:example.org"
     assert found["matrix"]["fields"][1]["unless"] == ["token"]
 

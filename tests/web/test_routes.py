@@ -1,6 +1,7 @@
 """What lies around conversations: search, places, deliveries, questions, usage, people, the beginning."""
 
 import asyncio
+import re
 
 import pytest
 from tests.engine.conftest import Begin
@@ -190,3 +191,21 @@ async def test_preferences_are_kept(site: Site) -> None:
 async def test_twenty_at_once_are_all_taken_in(site: Site) -> None:
     sent = await asyncio.gather(*(site.post("/api/sessions", {"text": f"n {n}"}) for n in range(20)))
     assert len({s["session"] for s in sent}) == 20
+
+
+async def test_a_person_at_an_unknown_address_gets_a_page_with_a_way_back(site: Site) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+    for language, words in (
+        ("en", ("There is nothing at this address.", "Go to your conversations")),
+        ("de-AT,de;q=0.9", ("Unter dieser Adresse gibt es nichts.", "Zu deinen Gesprächen")),
+    ):
+        shown = await site.request("GET", "/converstaions", headers={**browser, "Accept-Language": language})
+        assert (shown.status_code, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert all(word in shown.text for word in words) and '<a href="/">' in shown.text
+        assert "default-src 'none'" in shown.headers["content-security-policy"]
+        [style] = re.findall(r'href="(/static/[^"]+)"', shown.text)
+        assert (await site.request("GET", style)).status_code == 200
+    for accepted in ("*/*", "application/json", "text/html;q=0, application/json", ""):
+        detail = await site.problem(404, "GET", "/converstaions", headers={"Accept": accepted})
+        assert "/openapi.json" in detail
+    await site.problem(404, "POST", "/converstaions", headers=browser)

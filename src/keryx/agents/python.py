@@ -16,6 +16,7 @@ from keryx.core.errors import AgentFailed, Invalid, KeryxError, Unavailable
 from keryx.core.messages import Message
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 from keryx.core.sessions import Session
+from keryx.core.texts import Phrase
 from keryx.plugin_thread import (
     PluginBlocked,
     PluginExit,
@@ -102,7 +103,7 @@ class ThreadedAgent:
         try:
             return await asyncio.shield(self._loading)
         except KeryxError as exc:
-            raise AgentFailed(f"The agent cannot be used: {exc}") from exc
+            raise AgentFailed(Phrase("agent.unusable", reason=exc.text)) from exc
 
     def _choose_thread(self) -> tuple[PluginThread, float | None]:
         """Return the thread for a new turn, and how long it may take to begin it: any time if all are blocked."""

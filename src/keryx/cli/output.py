@@ -32,6 +32,7 @@ _MIN_WIDTH = 40
 # A flexible column is not made narrower than this.
 _MIN_COLUMN = 10
 STDIO = "-"
+_RETRY_COMMAND = re.compile(r"(?<![\w/`])/retry\b")
 
 
 def write(text: str, *, end: str = "\n") -> None:
@@ -42,6 +43,11 @@ def write(text: str, *, end: str = "\n") -> None:
 def flush() -> None:
     with translate_errors():
         sys.stdout.flush()
+
+
+def adapt_hints(text: str, session: str | None) -> str:
+    """Return a text about a turn with a command that works in a shell in place of the slash command /retry."""
+    return _RETRY_COMMAND.sub(f"`keryx sessions retry {session}`", text) if session else text
 
 
 @contextmanager

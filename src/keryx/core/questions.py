@@ -91,6 +91,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     # Without options the answer is free text.
     options: tuple[Option, ...] = PERMISSION_OPTIONS
 
+    @property
+    def display_title(self) -> str:
+        """The title, as a phrase if it has one in other languages."""
+        return Phrase(self.phrase.key, **self.phrase.fields) if self.phrase else self.title
+
 
 AskPerson: TypeAlias = Callable[[Question], Awaitable[str | None]]
 
@@ -182,7 +187,7 @@ def parse_answer(question: Question, text: str) -> str:
             Phrase(
                 "question.no_option",
                 answer=repr(said[:80]),
-                title=question.title,
+                title=question.display_title,
                 hint=format_hint(question),
             )
         )

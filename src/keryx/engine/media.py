@@ -11,6 +11,7 @@ from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId
 from keryx.core.media import Attachment
 from keryx.core.media import Media as Part
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
 from keryx.store import media as store
 from keryx.store.db import Database, Transaction
 
@@ -85,12 +86,10 @@ class MediaStorage:
     def _check(self, attachment: Attachment) -> None:
         name = media.clean_name(attachment.name) or "the file"
         if not attachment.body:
-            raise Invalid(f"{name} is empty: send a file that has something in it")
+            raise Invalid(Phrase("file.empty", name=name))
         if len(attachment.body) > self.limit:
-            raise Invalid(
-                f"{name} has {_format_size(len(attachment.body))}, and at most {_format_size(self.limit)} are kept: "
-                "send a smaller one, or raise media.limit"
-            )
+            size, limit = _format_size(len(attachment.body)), _format_size(self.limit)
+            raise Invalid(Phrase("file.not_kept", name=name, size=size, limit=limit))
 
 
 def build_adapter_viewer(platform: str, account: str) -> Viewer:

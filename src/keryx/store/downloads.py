@@ -119,11 +119,18 @@ def get_next_attempt_at(tx: Transaction, *, platform: str, account: str) -> date
     return maybe_moment(row[0]) if row else None
 
 
-def release(tx: Transaction, download: Download, *, not_before: datetime) -> None:
-    """Give a file back, to be fetched after a time."""
+def release(tx: Transaction, download: Download, *, not_before: datetime, counted: bool = True) -> None:
+    """Give a file back, to be fetched after a time. Unless `counted`, the attempt was none."""
     tx.run(
-        "update downloads set worker = null, not_before = :not_before where position = :position",
-        {"position": download.position, "not_before": to_micros(not_before)},
+        """
+        update downloads set worker = null, not_before = :not_before, attempts = attempts - :uncounted
+        where position = :position
+        """,
+        {
+            "position": download.position,
+            "not_before": to_micros(not_before),
+            "uncounted": 0 if counted else 1,
+        },
     )
 
 

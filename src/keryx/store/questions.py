@@ -175,7 +175,7 @@ def close(
         },
     )
     if not changed:
-        raise Conflict(Phrase("question.not_open", title=asked.question.title))
+        raise Conflict(Phrase("question.not_open", title=asked.question.display_title))
     _note_change(tx, asked, state)
     close_buttons(tx, get(tx, asked.id))
 

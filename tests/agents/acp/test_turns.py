@@ -285,9 +285,7 @@ async def test_the_agent_gets_its_own_secrets_and_none_of_keryx(
 
 async def test_a_login_that_is_missing_says_how_to_log_in(tmp_path: Path) -> None:
     async with player(tmp_path, "bad=login") as agent:
-        with pytest.raises(
-            AgentFailed, match=r"needs a login.*API key.*login = 'key'.*Browser: run `.* login`"
-        ):
+        with pytest.raises(AgentFailed, match=r"needs a login.*API key.*login = 'key'.*Browser: `.* login`"):
             await Talk().events(agent, "hello")
 
 

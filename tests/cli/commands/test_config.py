@@ -91,6 +91,31 @@ def test_the_path_of_the_file(keryx: Cli) -> None:
         ('[agents.a]\nknd = "acp"', "line 2: Unknown setting agents.a.knd; did you mean agents.a.kind?"),
         ('[web]\nidle = "0s"', "line 2: web.idle: give at least 1s"),
         ('busy = "queue"\nrepeat_mark = ""', "line 2: repeat_mark: write a mark of 1 to"),
+        (
+            '[texts]\n"turn.stopping" = "OK."\n[texts.de]\n"turn.none_running" = "x"\n"turn.stoping" = "x"',
+            "line 5: texts.de.turn.stoping: there is no such text; did you mean texts.de.turn.stopping?",
+        ),
+        (
+            '[texts.de.session]\n\nback = "{sesion}"',
+            "line 3: texts.de.session.back: this text has no field {sesion}; did you mean {session}?",
+        ),
+        (
+            "port = 1\n[texts.de]\n'page.Send' = \"x\"\n'page.No such words' = \"x\"",
+            "line 4: texts.de.page.No such words: there is no such text",
+        ),
+        (
+            'texts = { de = { "turn.stopping" = 3 } }',
+            "line 1: texts.de.turn.stopping: write a text in quotes",
+        ),
+        (
+            '[permissions]\nmail = "allwo"',
+            "line 2: permissions.mail = 'allwo' is not known. Choose allow, ask, deny. Did you mean 'allow'?",
+        ),
+        ('[permissions]\nfiles = "ask"\nmail = 3', "line 3: permissions.mail: write"),
+        (
+            '[permissions.gateway]\n"files_*" = "deny"\n"mail_*" = 3\n',
+            "line 3: permissions.gateway.mail_*: write",
+        ),
         ("port = ", "cannot be read"),
     ],
 )

@@ -3,10 +3,14 @@
 import re
 import stat
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from tests.cli.driver import Cli
+
+from keryx.core.ports.setup import ENTRY_POINT_GROUP
+from keryx.surfaces.gateway.webhook import parse_secrets
 
 SETUP = """
 from keryx import Forbidden, Invalid, PlatformSetup, SetupField, SetupOutcome
@@ -58,13 +62,13 @@ SETUP = PlatformSetup(
 CARRIER = ("gateway", "setup", "carrier")
 
 
-def package(site: Path, platform: str, source: str) -> None:
+def package(site: Path, platform: str, source: str, group: str = "keryx.setups") -> None:
     """Install a package with one module that has the setup of a platform."""
     (site / f"{platform}_setup.py").write_text(source)
     about = site / f"{platform}_setup-1.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {platform}-setup\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(f"[keryx.setups]\n{platform} = {platform}_setup:SETUP\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{platform} = {platform}_setup:SETUP\n")
 
 
 @pytest.fixture
@@ -112,6 +116,31 @@ def test_a_setup_that_cannot_be_loaded_leaves_the_others_alone(keryx: Cli) -> No
     assert code == 0 and "Connect Carrier." in out and "Connect a bot on Telegram." in out and "lame" in out
     code, _, err = run(keryx, "gateway", "setup", "lame")
     assert code == 5 and "lame_setup:SETUP, cannot be used (ModuleNotFoundError: No module named" in err
+
+
+def test_an_adapter_without_a_setup_says_what_to_do_instead(keryx: Cli) -> None:
+    package(keryx.home.parent / "site", "owl", "", group="keryx.adapters")
+    code, out, _ = run(keryx, "gateway", "setup", "--help")
+    assert code == 0 and "owl" in out
+    code, _, err = run(keryx, "gateway", "setup", "owl")
+    assert code == 3 and "owl has no setup: write its settings in keryx.toml under [owl]" in err
+
+
+def test_a_webhook_gets_a_secret_that_a_second_setup_leaves_alone(keryx: Cli) -> None:
+    command = ("gateway", "setup", "webhook", "--url")
+    code, out, _ = run(keryx, *command, "https://tickets.example.org/keryx", "--allow", "*")
+    secret = keryx.home / "secrets" / "webhook-secret"
+    assert code == 0 and "Everybody may talk to it." in out and "/hooks/webhook" in out
+    assert len(parse_secrets(secret.read_text())[0]) == 32
+    made = secret.read_text()
+    assert run(keryx, *command, "http://127.0.0.1:1/in")[0] == 0
+    assert secret.read_text() == made
+    assert tomllib.loads((keryx.home / "keryx.toml").read_text()) == {
+        "webhook": {"url": "http://127.0.0.1:1/in", "secret": f"file:{secret}"},
+        "access": {"webhook": {"allow": ["*"]}},
+    }
+    code, _, err = run(keryx, *command, "tickets")
+    assert code == 2 and "webhook.url must be the web address that answers are posted to" in err
 
 
 def test_the_outcome_is_written_and_told(keryx: Cli) -> None:
@@ -230,10 +259,7 @@ def test_what_another_answer_makes_needless_is_not_asked(keryx: Cli) -> None:
         assert "ring" not in terminal.raw
 
 
-@pytest.mark.parametrize(
-    "platform",
-    ["discord", "email", "feishu", "imessage", "matrix", "signal", "slack", "telegram", "wechat", "whatsapp"],
-)
+@pytest.mark.parametrize("platform", sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP)))
 def test_the_help_of_each_platform_reads_well_in_a_narrow_terminal(keryx: Cli, platform: str) -> None:
     code, out, _ = run(keryx, "gateway", "setup", platform, "--help", COLUMNS="80")
     assert code == 0

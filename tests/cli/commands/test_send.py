@@ -38,7 +38,11 @@ def test_a_failed_turn_gives_one(keryx: Cli) -> None:
 def test_an_agent_that_crashes_is_not_seen_as_a_traceback(keryx: Cli) -> None:
     result = keryx("send", "--wait", "!crash")
     assert result.code == 1
-    assert "The agent failed (RuntimeError)" in result.err.splitlines()[-1]
+    [session] = keryx.json("sessions", "list")["sessions"]
+    command = f"keryx sessions retry {session['session']['id']}"
+    told = f"The agent failed (RuntimeError). The log has the details; `{command}` asks again."
+    assert told in result.err.splitlines()[-1] and "/retry" not in result.err
+    assert "Asked again as turn" in keryx.ok(*command.split()[1:]).out
 
 
 def test_waiting_has_an_end(keryx: Cli) -> None:

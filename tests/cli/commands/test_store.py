@@ -378,6 +378,25 @@ def test_the_doctor_names_a_variable_that_means_nothing(
         assert "Unknown setting KERYX_PROT; did you mean KERYX_PORT?" in used_shell(name)
 
 
+def test_the_doctor_names_a_misspelt_variable_of_a_platform(
+    used_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERYX_TELEGRAM_TOKN", "1:x")
+    told = "Unknown setting KERYX_TELEGRAM_TOKN; did you mean KERYX_TELEGRAM_TOKEN?"
+    for name in ("doctor", "config"):
+        assert told in used_shell(name)
+    assert "all settings are known" not in used_shell("doctor")
+    # An account that lacks its token is where it matters most.
+    (used_shell.home / "keryx.toml").write_text("[telegram]\nper_second = 3\n")
+    shown = used_shell("doctor", code=1)
+    assert told in shown and "[telegram] lacks token" in shown
+
+
+def test_the_doctor_names_the_setting_of_a_secret_that_cannot_be_read(used_shell: Shell) -> None:
+    (used_shell.home / "keryx.toml").write_text('[telegram.work]\ntoken = "file:/no/such"\n')
+    assert "telegram.work.token cannot be read from /no/such: no such file" in used_shell("doctor", code=1)
+
+
 def test_the_doctor_names_agents_models_keys_and_platforms_that_are_not_there(
     used_shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,7 +243,7 @@ async def test_a_moved_group_is_told_of(bot: Bot) -> None:
 async def test_a_file_beyond_the_limit_is_not_even_asked_for(bot: Bot) -> None:
     bot.telegram.say(None, document={"file_id": "f", "file_name": "film.mkv", "file_size": 20_000_001})
     [event] = await bot.hear()
-    with pytest.raises(Invalid, match="it is larger than the 20 MB that Telegram gives to a bot"):
+    with pytest.raises(Invalid, match="it is larger than 20,000,000 bytes"):
         await bot.adapter.download(event.files[0], limit=100_000_000)
 
 

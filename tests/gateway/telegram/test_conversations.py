@@ -468,6 +468,39 @@ async def test_a_file_that_cannot_be_fetched_is_told_in_the_message(open_chat: O
     assert text.startswith("answer to look\n\n[photo.jpg could not be fetched: ")
 
 
+async def test_a_file_is_fetched_after_the_time_that_telegram_names(open_chat: Open) -> None:
+    chat = await open_chat({})
+    chat.telegram.files |= {"busy": PICTURE, "other": PICTURE}
+    chat.telegram.file_waits["busy"] = [40, 40, 40, 40]
+    chat.telegram.say(None, caption="look", photo=[{"file_id": "busy", "width": 9, "height": 9}])
+    await chat.world.until(
+        lambda tx: tx.rows("select 1 from downloads where worker is null and not_before > 0") != []
+    )
+    chat.world.advance(39)
+    # Telegram has asked for a pause of all files.
+    chat.telegram.say(None, chat=8, caption="and", photo=[{"file_id": "other", "width": 9, "height": 9}])
+    await count_inputs(chat, 2)
+    chat.telegram.say("hello", chat=9)
+    await chat.reads("answer to hello", chat=9)
+    assert chat.telegram.file_requests == ["busy"]
+    # A pause that was asked for is no failure, however often.
+    await chat.world.flow(chat.reads("answer to look"), step=5)
+    assert chat.telegram.file_requests.count("busy") == 5
+    await chat.world.flow(chat.reads("answer to and", chat=8), step=5)
+    kept = await chat.world.read(lambda tx: tx.rows("select parts from messages where role = 'user'"))
+    assert sum('"image"' in parts for (parts,) in kept) == 2
+
+
+async def test_a_file_is_given_up_if_telegram_asks_to_wait_for_hours(open_chat: Open) -> None:
+    chat = await open_chat({})
+    chat.telegram.files["busy"] = PICTURE
+    chat.telegram.file_waits["busy"] = [4000]
+    chat.telegram.say(None, caption="look", photo=[{"file_id": "busy", "width": 9, "height": 9}])
+    await chat.shows(lambda bubbles: bool(bubbles))
+    [text] = chat.telegram.texts()
+    assert "[photo.jpg could not be fetched: " in text and "retry after 4000" in text
+
+
 async def test_a_file_that_was_being_fetched_is_fetched_after_a_restart(open_chat: Open) -> None:
     chat = await open_chat({})
     show_slow_picture(chat, "look")

@@ -38,6 +38,7 @@ from keryx.core.media import Attachment
 from keryx.core.ports.adapter import InboundEvent, LinkState, OutgoingPart, Receipt, WebhookRequest
 from keryx.core.questions import Button
 from keryx.engine.policy import Policy, map_reach
+from keryx.platform_setups import find_missing
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.whatsapp import (
     BAD_TOKEN,
@@ -47,6 +48,7 @@ from keryx.surfaces.gateway.whatsapp import (
 )
 from keryx.surfaces.gateway.whatsapp.graph_api import WhatsAppApiError
 from keryx.surfaces.gateway.whatsapp.message_sender import translate_error
+from keryx.surfaces.gateway.whatsapp.setup import SETUP
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.wire import UNREACHABLE_URL
 
@@ -572,7 +574,13 @@ def build_setup(name: str = "", **table: Any) -> AdapterSetup:
     return AdapterSetup(platform="whatsapp", name=name, home=Path(), table=table, environ=environ)
 
 
-CLOUD = {"token": "env:T", "app_secret": "env:S", "verify_token": "env:V", "phone_number_id": NUMBER}
+CLOUD = {
+    "mode": "cloud",
+    "token": "env:T",
+    "app_secret": "env:S",
+    "verify_token": "env:V",
+    "phone_number_id": NUMBER,
+}
 
 
 def test_settings_choose_the_platform_and_several_numbers_are_several_accounts() -> None:
@@ -588,6 +596,16 @@ def test_settings_choose_the_platform_and_several_numbers_are_several_accounts()
     assert isinstance(agent, WhatsAppAgentAdapter) and (agent.account, agent.hook) == ("me", None)
 
 
+def test_without_a_mode_the_adapter_and_its_setup_mean_the_same() -> None:
+    table: dict[str, Any] = {"token": "env:T"}
+    assert isinstance(make(build_setup(**table)), WhatsAppAgentAdapter)
+    assert find_missing(SETUP, table) == []
+    cloud = {**table, "mode": "cloud"}
+    assert [field.name for field in find_missing(SETUP, cloud)] == ["phone_number_id", "app_secret"]
+    with pytest.raises(Invalid):
+        make(build_setup(**cloud))
+
+
 def test_one_account_that_holds_messages_is_enough() -> None:
     agent, cloud = make(build_setup("me", mode="agent", token="env:T")), make(build_setup("shop", **CLOUD))
     assert agent is not None and cloud is not None
@@ -600,6 +618,7 @@ def test_one_account_that_holds_messages_is_enough() -> None:
     ("table", "words"),
     [
         ({"mode": "agent"}, "token is missing"),
+        ({"token": "env:T", "phone_number_id": NUMBER}, 'phone_number_id is for .* write mode = "cloud"'),
         ({"mode": "phone", "token": "env:T"}, "whatsapp.mode"),
         ({**CLOUD, "app_secret": ""}, "needs `app_secret`"),
         ({**CLOUD, "phone_number_id": "+1 555"}, "phone_number_id"),

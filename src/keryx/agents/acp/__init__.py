@@ -24,6 +24,7 @@ from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, BindingEvent, NoticeEvent, TurnContext
 from keryx.core.sessions import Binding
+from keryx.core.texts import Phrase
 from keryx.core.usage import Usage
 from keryx.jsonrpc import Json, RpcError
 
@@ -217,9 +218,10 @@ class AcpAgent:
                 continue
             if (what, wanted) not in session.reported_unknown:
                 session.reported_unknown.add((what, wanted))
-                offered = ", ".join(session.list_choices(what)[:20]) or "none to choose from"
+                offered = ", ".join(session.list_choices(what)[:20]) or Phrase("agent.none_offered")
+                setting, value = what.replace("_", " "), repr(wanted)
                 notices.append(
-                    f"The agent {self.name} has no {what.replace('_', ' ')} {wanted!r}. It has: {offered}."
+                    Phrase("agent.no_choice", name=self.name, what=setting, wanted=value, choices=offered)
                 )
         return notices
 

@@ -16,6 +16,7 @@ from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.agents.agent_config import AgentConfig
 from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.sessions import Binding
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import AUTH_REQUIRED, RpcError
 
 _LOGIN_TIMEOUT_SECONDS = 60.0
@@ -61,11 +62,12 @@ async def start(name: str, config: AgentConfig, *, cwd: str, started_at: float) 
     except Invalid as exc:
         raise AgentFailed(str(exc)) from exc
     if shutil.which(program, path=env.get("PATH")) is None:
-        raise AgentFailed(f"The agent {name} cannot be started: there is no program {program!r} here.")
+        raise AgentFailed(Phrase("agent.no_program", name=name, program=repr(program)))
     try:
         process = await child_process.start(config.command, env=env, cwd=cwd)
     except OSError as exc:
-        raise AgentFailed(f"The agent {name} cannot be started: {exc.strerror} ({exc.filename}).") from exc
+        reason = f"{exc.strerror} ({exc.filename})"
+        raise AgentFailed(Phrase("agent.not_started", name=name, reason=reason)) from exc
     return AgentProcess(AgentConnection(process, name=name), started_at=started_at)
 
 
@@ -85,22 +87,21 @@ def build_failure(
     """Describe the failure to the user."""
     if isinstance(error, RpcError) and error.code == AUTH_REQUIRED:
         return AgentFailed(format_login_help(name, config, process.capabilities.logins if process else ()))
-    if isinstance(error, RpcError):
-        return AgentFailed(f"The agent {name} refused: {str(error).rstrip('.')}. /retry asks again.")
-    return AgentFailed(f"The agent {name} does not work: {str(error).rstrip('.')}. /retry asks again.")
+    key = "agent.refused" if isinstance(error, RpcError) else "agent.broken"
+    return AgentFailed(Phrase(key, name=name, reason=str(error).rstrip(".")))
 
 
-def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMethod]) -> str:
+def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMethod]) -> Phrase:
     """Explain how to log in, with the methods that the agent offers."""
     methods: list[str] = []
     for login in logins:
         if login.command:
-            methods.append(f"{login.name}: run `{' '.join((*config.command, *login.command))}`")
+            methods.append(f"{login.name}: `{' '.join((*config.command, *login.command))}`")
         else:
             note = f" ({login.description})" if login.description else ""
-            methods.append(f"{login.name}{note}: set login = {login.id!r} for this agent")
-    offered = f" Ways to: {'; '.join(methods)}." if methods else ""
-    return f"The agent {name} needs a login.{offered} Log in on the machine that runs Keryx, then ask again with /retry."
+            methods.append(f"{login.name}{note}: `login = {login.id!r}`")
+    ways = "; ".join(methods)
+    return Phrase("agent.login_ways", name=name, ways=ways) if ways else Phrase("agent.login", name=name)
 
 
 def find_folder(stored: Binding | None, cwd: str) -> str:

@@ -15,6 +15,7 @@ from keryx.agents.acp.connection import (
 )
 from keryx.core.ids import TurnId
 from keryx.core.sessions import Binding
+from keryx.core.texts import Phrase
 from keryx.core.usage import CostMeter
 from keryx.jsonrpc import AUTH_REQUIRED, Json, RpcError, as_object, as_objects, as_text
 
@@ -136,7 +137,7 @@ async def open_session(
         return OpenResult(await _create_session(connection, where, seconds), is_new=True)
     method = "session/resume" if capabilities.resume else "session/load" if capabilities.load else ""
     if not method:
-        why = "it cannot go on with an earlier conversation"
+        why = Phrase("agent.cannot_resume")
     else:
         try:
             return OpenResult(await _resume_session(connection, method, binding, where, seconds))
@@ -144,7 +145,7 @@ async def open_session(
             if exc.code == AUTH_REQUIRED:
                 raise
             why = str(exc)
-    warning = f"The agent {connection.name} has lost this conversation and begins afresh: {why}."
+    warning = Phrase("agent.lost", name=connection.name, reason=why)
     return OpenResult(await _create_session(connection, where, seconds), is_new=True, warning=warning)
 
 

@@ -28,7 +28,8 @@ from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Audio, File, Image, Message, Role
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, TurnContext
 from keryx.core.sessions import Binding
-from keryx.core.text import format_count, to_single_line
+from keryx.core.text import to_single_line
+from keryx.core.texts import Phrase
 from keryx.core.turns import STOP_REASONS
 from keryx.jsonrpc import Json, as_object, as_text, build_text_block
 from keryx.jsonrpc.peer import IncomingRequest
@@ -42,10 +43,10 @@ EMPTY_MESSAGE = "(empty message)"
 _COMMAND_CHARACTERS = ("/", "!", "#")
 _MAX_MISSED_LENGTH = 40_000
 log = logging.getLogger(__name__)
-_STOP_REASON_TEXTS = {
-    "max_tokens": "The answer ends here: the agent has reached its limit of tokens.",
-    "max_turn_requests": "The answer ends here: the agent has reached its limit of steps.",
-    "cancelled": "The agent stopped before it was done.",
+_STOP_REASON_PHRASES = {
+    "max_tokens": "agent.tokens_reached",
+    "max_turn_requests": "agent.steps_reached",
+    "cancelled": "agent.stopped",
 }
 
 
@@ -179,12 +180,7 @@ class PromptRun:
         finally:
             watch.cancel()
         if left_out := self._connection.dropped_lines - dropped:
-            what = format_count(
-                left_out,
-                "message of the agent was too long and is",
-                "messages of the agent were too long and are",
-            )
-            yield NoticeEvent(f"{what} left out.")
+            yield NoticeEvent(Phrase("agent.left_out", count=left_out))
 
     async def close(self) -> None:
         """Stop listening after the response."""
@@ -231,7 +227,7 @@ class PromptRun:
                 return await self._handle_request(item)
             case StallWarning():
                 minutes = self._stall_after.total_seconds() / 60
-                warning = f"The agent {self._connection.name} has said nothing for {minutes:g} minutes. /stop ends the turn."
+                warning = Phrase("agent.stalled", name=self._connection.name, minutes=minutes)
                 return [NoticeEvent(warning, WARNING_KIND)]
             case PromptResponse(result, error):
                 self.open = False
@@ -257,14 +253,14 @@ class PromptRun:
         ]
         reason = as_text(result.get("stopReason"))
         if reason == "refusal":
-            declined = f"The agent {self._connection.name} declined to answer this."
+            declined = Phrase("agent.declined", name=self._connection.name)
             if not self._has_events:
                 raise AgentFailed(declined)
             return [*events, NoticeEvent(declined)]
         kind = reason if reason in STOP_REASONS else ""
         return (
-            [*events, NoticeEvent(_STOP_REASON_TEXTS[reason], kind)]
-            if reason in _STOP_REASON_TEXTS
+            [*events, NoticeEvent(Phrase(_STOP_REASON_PHRASES[reason]), kind)]
+            if reason in _STOP_REASON_PHRASES
             else events
         )
 

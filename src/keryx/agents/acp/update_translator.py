@@ -23,6 +23,7 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.text import to_single_line, truncate
+from keryx.core.texts import Phrase
 from keryx.core.usage import MILLION, CostMeter, Usage
 from keryx.jsonrpc import Json, as_count, as_object, as_objects, as_text
 
@@ -396,7 +397,7 @@ class UpdateTranslator:
         try:
             body = base64.b64decode(as_text(block.get("data")), validate=True)
         except ValueError:
-            return NoticeEvent("A file of the answer is left out: the agent sent it damaged.")
+            return NoticeEvent(Phrase("agent.file_damaged"))
         return FileEvent(
             f"{self._agent}-{self._file_count}{mimetypes.guess_extension(mime) or ''}", mime, body
         )

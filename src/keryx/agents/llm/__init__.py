@@ -10,6 +10,7 @@ import msgspec
 from keryx import secrets
 from keryx.agents.llm import known_models
 from keryx.core.errors import AgentFailed
+from keryx.core.texts import Phrase
 from keryx.core.usage import Usage
 from keryx.jsonrpc import Json, as_object
 
@@ -125,9 +126,9 @@ class Models:
         if model := self._models.get(wanted):
             return model
         if not self._models:
-            raise AgentFailed("No model is configured: add one under [[models]] in keryx.toml.")
+            raise AgentFailed(Phrase("model.none"))
         known = ", ".join(self._models)
-        raise AgentFailed(f"There is no model {wanted!r}: choose one of {known} with /model.")
+        raise AgentFailed(Phrase("model.unknown", name=repr(wanted), choices=known))
 
 
 def resolve_endpoint(model: Model, environ: Mapping[str, str] | None = None) -> Endpoint:

@@ -35,9 +35,6 @@ from keryx.core.texts import Phrase
 from keryx.core.turns import StopReason
 from keryx.core.usage import Usage
 
-_LENGTH_NOTICE = (
-    "The answer ends here: it has reached the length that the model may write. Say “go on” for the rest."
-)
 _UNREAD_PHRASES = {Image: "turn.image_unread", File: "turn.file_unread", Audio: "turn.audio_unread"}
 Events: TypeAlias = AsyncGenerator[AgentEvent, None]
 
@@ -91,9 +88,7 @@ class LlmAgent:
                     yield event
             if run.done:
                 return
-        raise AgentFailed(
-            f"The agent used tools {self._rounds} times without an answer; say “go on” to let it continue."
-        )
+        raise AgentFailed(Phrase("model.rounds", count=str(self._rounds)))
 
     async def compact(self, context: TurnContext, focus: str) -> Events:
         """Summarise all but the last turn, or less if the turns are long. A compaction that was recorded before a crash
@@ -101,7 +96,7 @@ class LlmAgent:
         run = await self._start_run(context)
         first = run.find_cut()
         if first is None and not context.summary:
-            raise AgentFailed(summaries.NOTHING_TO_COMPACT)
+            raise AgentFailed(Phrase("model.nothing_to_compact"))
         if first is not None:
             async with aclosing(run.compact(first, focus)) as events:
                 async for event in events:
@@ -278,7 +273,7 @@ class _TurnRun:
         self._append(Role.ASSISTANT, answer.build_parts(calls))
         if not calls:
             if answer.truncated:
-                yield NoticeEvent(_LENGTH_NOTICE, StopReason.LENGTH)
+                yield NoticeEvent(Phrase("model.length"), StopReason.LENGTH)
             self.done = True
             return
         yield ToolCallEvent(calls)

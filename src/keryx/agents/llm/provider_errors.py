@@ -15,6 +15,7 @@ from keryx.core import durations
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import AgentFailed, AgentRefused
 from keryx.core.text import to_single_line, truncate
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import Json
 
 LONGEST_DETAIL = 240
@@ -64,10 +65,10 @@ def classify(
     exc: Exception, model: Model, *, secret: str = "", now: datetime | None = None
 ) -> ProviderFailure:
     """Describe the failure of a request to this model. `secret` is removed from the text."""
-    name = f"model {model.name!r}"
+    name = repr(model.name)
     match exc:
         case openai.APITimeoutError():
-            return _build_transient(f"The endpoint of {name} ({model.host}) did not answer in time")
+            return _build_transient(Phrase("model.timeout", name=name, host=model.host))
         case openai.APIConnectionError():
             return _classify_connection(exc, model)
         case openai.APIStatusError():
@@ -81,52 +82,40 @@ def classify(
             status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
             return _classify_response(status, code, model, _read_detail(exc, secret), None, body=True)
         case EmptyAnswer():
-            return _build_transient(f"The answer of {name} was empty", tries=_FEW_TRIES)
+            return _build_transient(Phrase("model.empty", name=name), tries=_FEW_TRIES)
         case StreamBroken():
-            return _build_transient(f"The answer of {name} broke off before it was complete")
+            return _build_transient(Phrase("model.broken_off", name=name))
         case _:
             raise exc
 
 
 def build_interrupted_error(model: Model) -> AgentFailed:
     """Return the error for an answer that broke off after a part was shown: a retry would show it twice."""
-    return AgentFailed(f"The connection to model {model.name!r} broke in mid-answer; /retry asks again.")
+    return AgentFailed(Phrase("model.interrupted", name=repr(model.name)))
 
 
 def _classify_connection(exc: openai.APIConnectionError, model: Model) -> ProviderFailure:
     """Classify a failed connection. Errors that the user has to fix are not retried."""
-    name = f"model {model.name!r}"
+    name, host = repr(model.name), model.host
     if not model.base_url.startswith(("http://", "https://")):
-        return _build_permanent(
-            f"The base_url of {name} is no web address: it begins with http:// or https://."
-        )
+        return _build_permanent(Phrase("model.no_address", name=name))
     for cause in _iterate_causes(exc):
         match cause:
             case ssl.SSLCertVerificationError():
-                return _build_permanent(
-                    f"The certificate of {model.host}, the endpoint of {name}, cannot be trusted: {cause.verify_message.rstrip('.')}."
-                )
+                reason = cause.verify_message.rstrip(".")
+                return _build_permanent(Phrase("model.certificate", name=name, host=host, reason=reason))
             case ssl.SSLError() if not isinstance(cause, ssl.SSLEOFError):
-                return _build_permanent(
-                    f"No safe connection to {model.host}, the endpoint of {name}, is possible; is its base_url meant to begin with http://?"
-                )
+                return _build_permanent(Phrase("model.not_safe", name=name, host=host))
             case socket.gaierror() if cause.errno in _UNKNOWN_HOST:
-                return _build_permanent(
-                    f"There is no host {model.host!r}, the endpoint of {name}; check its base_url and the network, then /retry."
-                )
+                return _build_permanent(Phrase("model.no_host", name=name, host=repr(host)))
             case ConnectionRefusedError() if model.is_local:
-                start = "Ollama with `ollama serve`" if model.port == _OLLAMA_PORT else "its server"
-                advice = f"start {start}, or check its base_url, then /retry"
-                return _build_transient(
-                    f"Nothing listens at {model.host}:{model.port}, the endpoint of {name}",
-                    advice,
-                    tries=_FEW_TRIES,
-                )
+                start = "model.start_ollama" if model.port == _OLLAMA_PORT else "model.start_server"
+                what = Phrase("model.not_listening", name=name, address=f"{host}:{model.port}")
+                return _build_transient(what, Phrase(start), tries=_FEW_TRIES)
             case _:
                 pass
-    return _build_transient(
-        f"The endpoint of {name} ({model.host}) cannot be reached", "check its base_url and the network"
-    )
+    what = Phrase("model.unreachable", name=name, host=host)
+    return _build_transient(what, Phrase("model.check_network"))
 
 
 def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
@@ -143,51 +132,47 @@ def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
 def _classify_response(
     status: int, code: str, model: Model, detail: str, after: timedelta | None, *, body: bool
 ) -> ProviderFailure:
-    name, reason = f"model {model.name!r}", f": {detail}" if detail else ""
+    name, host, reason = repr(model.name), model.host, f": {detail}" if detail else ""
     text = f"{code} {detail}"
     if status in (401, 403) and not _FILTERED.search(text):
         if status == 403:
-            return _build_permanent(f"The key of {name} may not be used for this{reason}.")
+            return _build_permanent(Phrase("model.key_forbidden", name=name, reason=reason))
         if not model.key:
-            return _build_permanent(
-                f"The endpoint {model.host} wants a key for {name}; set its `key` in keryx.toml to env:NAME or file:PATH."
-            )
-        return _build_permanent(f"The key of {name} ({model.key}) was refused by {model.host}; check it.")
+            return _build_permanent(Phrase("model.key_missing", name=name, host=host))
+        return _build_permanent(Phrase("model.key_refused", name=name, reference=model.key, host=host))
     if status == 402 or _NO_CREDIT.search(text):
-        return _build_permanent(
-            f"The account for {name} has no credit left; its provider {model.host} can tell more."
-        )
+        return _build_permanent(Phrase("model.no_credit", name=name, host=host))
     if status < 500 and status != 429 and _CONTEXT_OVERFLOW.search(text):
-        size = f" of {model.context} tokens" if model.context else ""
-        error = ContextFull(
-            f"The conversation no longer fits into the context{size} of {name}; /compact makes room."
+        full = (
+            Phrase("model.context_full_size", name=name, size=str(model.context))
+            if model.context
+            else Phrase("model.context_full", name=name)
         )
-        return ProviderFailure(error=error)
+        return ProviderFailure(error=ContextFull(full))
     if status == 429:
-        wait = f" for {durations.describe(after)}" if after else ""
-        return _build_transient(f"The provider of {name} asks to wait{wait}: too many requests", after=after)
+        wait = (
+            Phrase("model.wait_span", name=name, span=durations.describe(after))
+            if after
+            else Phrase("model.wait", name=name)
+        )
+        return _build_transient(wait, after=after)
     if status == 0 or status >= 500 or status in (408, 409, 425):
-        return _build_transient(
-            f"The provider of {name} has trouble{reason or f' (status {status})'}", after=after
+        trouble = (
+            Phrase("model.trouble", name=name, reason=reason)
+            if reason
+            else Phrase("model.trouble_status", name=name, status=str(status))
         )
+        return _build_transient(trouble, after=after)
     if _NO_TOOLS.search(text):
-        return _build_permanent(
-            f"The endpoint takes no tools for {name}: set `tools = false` for it in keryx.toml, or switch them off with /tools off."
-        )
+        return _build_permanent(Phrase("model.no_tools", name=name))
     if _FILTERED.search(text):
-        return ProviderFailure(
-            error=AgentRefused(f"The provider of {name} refused the request by its content rules{reason}.")
-        )
+        return ProviderFailure(error=AgentRefused(Phrase("model.filtered", name=name, reason=reason)))
     if status == 404 and not body:
-        return _build_permanent(
-            f"There is no endpoint at the base_url of {name} ({model.host}); many end in /v1."
-        )
+        return _build_permanent(Phrase("model.no_endpoint", name=name, host=host))
     if status == 404 or _UNKNOWN_MODEL.search(text):
-        return _build_permanent(
-            f"The endpoint {model.host} does not know the id {model.id!r} of {name}; check `id` in keryx.toml, or KERYX_LLM_MODEL."
-        )
+        return _build_permanent(Phrase("model.unknown_id", name=name, host=host, id=repr(model.id)))
     return ProviderFailure(
-        error=AgentRefused(f"The provider of {name} refused the request (status {status}){reason}.")
+        error=AgentRefused(Phrase("model.refused", name=name, status=str(status), reason=reason))
     )
 
 
@@ -206,16 +191,15 @@ def _read_detail(exc: openai.APIError, secret: str) -> str:
 
 
 def _build_transient(
-    what: str,
-    advice: str = "/retry asks again",
+    what: Phrase,
+    advice: Phrase | None = None,
     *,
     after: timedelta | None = None,
     tries: int | None = None,
 ) -> ProviderFailure:
-    return ProviderFailure(
-        error=AgentFailed(f"{what}; {advice}."), transient=True, after=after, tries=tries, what=what
-    )
+    error = AgentFailed(Phrase("model.failed", what=what, advice=advice or Phrase("model.retry")))
+    return ProviderFailure(error=error, transient=True, after=after, tries=tries, what=what)
 
 
-def _build_permanent(text: str) -> ProviderFailure:
+def _build_permanent(text: Phrase) -> ProviderFailure:
     return ProviderFailure(error=AgentFailed(text))

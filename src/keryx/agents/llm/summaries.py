@@ -17,9 +17,9 @@ from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.messages import Audio, File, Image, Message, Role, Text, ToolResult
 from keryx.core.ports.agent import AgentEvent, CompactionEvent, TurnContext, UsageEvent
+from keryx.core.texts import Phrase
 from keryx.core.usage import Usage
 
-NOTHING_TO_COMPACT = "There is nothing to compact yet."
 OMITTED_NOTE = "(What was said before this is left out here.)"
 _PIECE_SHARE = 0.6
 _SHORTEST_PIECE = 1_000
@@ -108,7 +108,7 @@ async def summarize(
         yield UsageEvent(completion.usage, "summary")
         summary = completion.text.strip() or summary
     if not summary.strip():
-        raise AgentFailed(f"Model {prompt_context.model.name!r} wrote no summary.")
+        raise AgentFailed(Phrase("model.no_summary", name=repr(prompt_context.model.name)))
     yield CompactionEvent(summary, first)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from cyclopts import App
 
 from keryx import config
+from keryx.bootstrap import BaseApp
 from keryx.cli import output
 from keryx.cli.options import Json
 from keryx.config import PREFIX, Settings
@@ -255,7 +256,12 @@ def show(*, json: Json = False) -> int:
     else:
         rows = [(name, format_json(origin.value), origin.source) for name, origin in found.items()]
         output.write_table(("setting", "value", "from"), rows, flexible=1, title=0)
-    for text in (*config.find_unknown_variables(os.environ), *([wrong] if wrong else [])):
+    unknown = (
+        config.find_unknown_variables(os.environ)
+        if wrong
+        else BaseApp(config.read()).find_unknown_variables()
+    )
+    for text in (*unknown, *([wrong] if wrong else [])):
         output.warn(f"keryx: {text}")
     return 2 if wrong else 0
 

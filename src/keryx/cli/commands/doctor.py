@@ -116,14 +116,15 @@ async def examine() -> list[Finding]:
         chosen = keryx_config.read()
     except Invalid as exc:
         return [*found, _problem("settings", str(exc), "`keryx config` shows what is written")]
-    unknown = keryx_config.find_unknown_variables(os.environ)
+    app = BaseApp(chosen)
+    unknown = app.find_unknown_variables()
     found += [_warning("settings", text, "it changes nothing: correct or remove it") for text in unknown]
     if not unknown:
         found.append(_ok("settings", "all settings are known"))
     incomplete = list(_check_setups(chosen))
     found += incomplete
     try:
-        _ = [] if incomplete else BaseApp(chosen).all_adapters
+        _ = [] if incomplete else app.all_adapters
     except KeryxError as exc:
         remedy = "mend keryx.toml or the variables; `keryx serve` does not start until then"
         found.append(_problem("platforms", str(exc), remedy))
@@ -321,7 +322,7 @@ def _check_work(found: StuckWork, now: datetime) -> Iterator[Finding]:
                 "turn was set aside after three crashes",
                 "turns were set aside after three crashes",
             ),
-            "`keryx sessions list --state failed` shows where; /retry asks again",
+            "`keryx sessions list --state failed` shows where; `keryx sessions retry ID` asks again",
         )
     if found.unsent:
         yield _warning(

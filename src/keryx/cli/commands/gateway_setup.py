@@ -16,7 +16,8 @@ from cyclopts import App, Parameter
 from keryx import config, platform_setups
 from keryx.cli import output
 from keryx.cli.options import FLAG, Json, load_settings
-from keryx.core.errors import Invalid, Unavailable
+from keryx.core.access import EVERYBODY
+from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupField
 from keryx.platform_setups import ALLOW, YES, SetupSession, WrittenSetup
 from keryx.settings_file import format_variable
@@ -31,18 +32,25 @@ stays as it is."""
 _NAME_HELP = "A name for the account, such as work, if it is one of several."
 
 app = App(name="setup", help="Connect a chat platform.")
-for _platform in platform_setups.list_platforms():
+for _platform in sorted({*platform_setups.list_platforms(), *config.list_platforms()}):
     app.command(f"{__name__}:{_platform}", name=_platform)
 
 
 def __getattr__(name: str) -> Command:
     """Build the command of a platform, which cyclopts looks up here by its name."""
-    if name not in platform_setups.list_platforms():
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return build_command(platform_setups.load(name))
-    except Unavailable as exc:
-        return _build_broken_command(name, exc)
+    if name in platform_setups.list_platforms():
+        try:
+            return build_command(platform_setups.load(name))
+        except Unavailable as exc:
+            return _build_failing_command(name, "This setup cannot be used.", exc)
+    if name in config.list_platforms():
+        by_hand = NotFound(
+            f"{name} has no setup: write its settings in keryx.toml under [{name}]; its documentation tells which"
+        )
+        return _build_failing_command(
+            name, "It has no setup: its settings are written in keryx.toml.", by_hand
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def build_command(setup: PlatformSetup) -> Command:
@@ -63,13 +71,13 @@ def build_command(setup: PlatformSetup) -> Command:
     return command
 
 
-def _build_broken_command(platform: str, error: Unavailable) -> Command:
+def _build_failing_command(platform: str, summary: str, error: KeryxError) -> Command:
     """Return a command that says why there is none, so that the others can be listed and used."""
 
     async def command(**_: Any) -> None:
         raise error
 
-    text = f"This setup cannot be used.\n\n    keryx gateway setup {platform}"
+    text = f"{summary}\n\n    keryx gateway setup {platform}"
     _describe(command, platform, text, {"json": (Json, False)})
     return command
 
@@ -289,7 +297,8 @@ def _print_outcome(setup: PlatformSetup, label: str, summary: str, written: Writ
     if not written.secrets:
         output.write(f"The settings are in {written.settings}, under [{label}].")
     if written.allow:
-        output.write(output.sanitize(f"{', '.join(written.allow)} may talk to it.", one_line=True))
+        who = "Everybody" if EVERYBODY in written.allow else ", ".join(written.allow)
+        output.write(output.sanitize(f"{who} may talk to it.", one_line=True))
 
 
 def _print_steps(steps: Sequence[str]) -> None:

@@ -161,7 +161,7 @@ async def run(job: _JobRef, /, *, json: Json = False) -> None:
         begun = await access.hub.jobs.run(access.viewer, job)
         nodes = await access.hub.list_nodes()
     output.write_result(
-        begun.error or f"It runs: keryx sessions show {begun.session}", _report_run(begun), json
+        _format_error(begun) or f"It runs: keryx sessions show {begun.session}", _report_run(begun), json
     )
     warn_without_node(nodes)
 
@@ -222,11 +222,15 @@ def _report_run(run: JobRun) -> dict[str, object]:
     }
 
 
+def _format_error(run: JobRun) -> str:
+    return output.adapt_hints(run.error or "", run.session)
+
+
 def _print_runs(past: list[JobRun]) -> None:
     if not past:
         output.write("It has not run yet.")
         return
     rows = [
-        (output.format_time(r.due_at), r.status, r.delivery, r.session or "", r.error or "") for r in past
+        (output.format_time(r.due_at), r.status, r.delivery, r.session or "", _format_error(r)) for r in past
     ]
     output.write_table(("due", "run", "delivery", "session", "error"), rows, flexible=4)

@@ -176,7 +176,8 @@ async def _send_and_wait(
         elif turn.state is TurnState.DONE:
             output.write(output.sanitize(answer))
         else:
-            output.warn(f"keryx: the turn ended as {turn.state}{f': {turn.error}' if turn.error else ''}")
+            why = f": {output.adapt_hints(turn.error, turn.session)}" if turn.error else ""
+            output.warn(f"keryx: the turn ended as {turn.state}{why}")
     return 0 if turn.state is TurnState.DONE else 1
 
 

@@ -146,14 +146,15 @@ async def serve(
         keryx_config.read(), **{name: value for name, value in options.items() if value is not None}
     )
     configure_logging(settings)
-    for text in keryx_config.find_unknown_variables(os.environ):
+    app = App(settings)
+    for text in app.find_unknown_variables():
         output.warn(f"keryx: {text}")
     check_exposure(settings)
     descriptors = raise_descriptor_limit()
     with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
         if new_store:
             store.put_remains_aside(settings)
-        await _run(App(settings), listener, json, descriptors=descriptors)
+        await _run(app, listener, json, descriptors=descriptors)
     return 0
 
 

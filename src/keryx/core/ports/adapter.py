@@ -509,7 +509,8 @@ class SupportsDownloads(Protocol):
 
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
         """Fetch a file of an event, perhaps after a restart. Raise `Invalid` if it has more than `limit` bytes or cannot be
-        fetched at all, with a reason that people read; `Unavailable` if another attempt may succeed.
+        fetched at all, with a reason that people read; `Unavailable` if another attempt may succeed, `Retryable` if the
+        platform says after which time.
 
         Called while the adapter listens, for several files at once, and cancelled if it takes too long."""
         ...

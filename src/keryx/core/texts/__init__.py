@@ -48,6 +48,14 @@ class StoredPhrase(msgspec.Struct, frozen=True, omit_defaults=True):
     fields: Mapping[str, str] = {}
 
 
+class WrongText(Invalid):
+    """A changed text is wrong. `name` is where it stands in the table, such as `de.turn.stopping`."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"texts.{name}: {reason}")
+        self.name = name
+
+
 class Texts:
     """The texts of one language."""
 
@@ -113,13 +121,16 @@ def choose_language(accepted: str) -> str | None:
 def parse_changes(table: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Parse the `[texts]` table of the settings: keys for all languages, and a table for each language.
 
-    Raise `Invalid` for an unknown key and for fields that the text does not have."""
+    Raise `WrongText` for an unknown key or language, and for fields that the text does not have."""
     changes: dict[str, dict[str, str]] = {}
     for name, value in table.items():
         languages: Sequence[str] = (name,) if name in LANGUAGES else tuple(LANGUAGES)
-        entries = _flatten(value if name in LANGUAGES else {name: value})
+        prefix = f"{name}." if name in LANGUAGES else ""
+        if prefix and not isinstance(value, Mapping):
+            raise WrongText(name, f"write [texts.{name}] and its texts below it")
+        entries = _flatten(value if prefix else {name: value})
         for key, template in entries.items():
-            _check_change(key, template)
+            _check_change(prefix, key, template)
             for language in languages:
                 changes.setdefault(language, {})[key] = template
     return changes
@@ -130,23 +141,28 @@ def list_fields(template: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in Formatter().parse(template) if name is not None)
 
 
-def _check_change(key: str, template: Any) -> None:
-    known = LANGUAGES[DEFAULT_LANGUAGE].get(key)
+def _check_change(prefix: str, key: str, template: Any) -> None:
+    """Check the text of a key. `prefix` is the language of its table, with a dot."""
+    texts = LANGUAGES[DEFAULT_LANGUAGE]
+    name, known = prefix + key, texts.get(key)
     if known is None:
-        near = get_close_matches(key, LANGUAGES[DEFAULT_LANGUAGE], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ": the reference of texts lists all"
-        raise Invalid(f"texts.{key}: there is no such text{hint}")
+        first, _, rest = key.partition(".")
+        if not prefix and rest in texts:
+            raise WrongText(name, f"there is no language {first}; available: {', '.join(LANGUAGES)}")
+        near = get_close_matches(key, texts, n=1)
+        hint = f"; did you mean texts.{prefix}{near[0]}?" if near else ": the reference of texts lists all"
+        raise WrongText(name, f"there is no such text{hint}")
     if not isinstance(template, str):
-        raise Invalid(f"texts.{key}: write a text in quotes")
+        raise WrongText(name, "write a text in quotes")
     try:
         fields = list_fields(template)
     except ValueError as exc:
-        raise Invalid(f"texts.{key}: {exc}; write {{{{ and }}}} for braces") from exc
+        raise WrongText(name, f"{exc}; write {{{{ and }}}} for braces") from exc
     for field in sorted(fields - list_fields(known)):
         near = get_close_matches(field, list_fields(known), n=1)
         names = ", ".join(f"{{{name}}}" for name in sorted(list_fields(known))) or "none"
         hint = f"did you mean {{{near[0]}}}?" if near else f"it has {names}"
-        raise Invalid(f"texts.{key}: this text has no field {{{field}}}; {hint}")
+        raise WrongText(name, f"this text has no field {{{field}}}; {hint}")
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:

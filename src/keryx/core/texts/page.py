@@ -461,4 +461,7 @@ TEXTS = {
     "What happens": "Was geschieht",
     "Not used for": "Nicht benutzt seit",
     "Show what would go": "Zeigen, was es betrifft",
+    # At an unknown address.
+    "There is nothing at this address.": "Unter dieser Adresse gibt es nichts.",
+    "Go to your conversations": "Zu deinen Gesprächen",
 }

@@ -14,7 +14,7 @@ from keryx.store import sessions
 
 _MAX_LISTED = 10
 _VERBS = ("add", "pause", "resume", "run", "runs", "continue", "remove")
-_EXAMPLE = "/jobs add every 2h Check the news"
+_EXAMPLE = Phrase("job.example")
 
 
 def manage(call: CommandCall) -> CommandResult:

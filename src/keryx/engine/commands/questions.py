@@ -6,7 +6,7 @@ from keryx.core import questions as core
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import QuestionId
 from keryx.core.questions import AskedQuestion
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, Texts
 from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
 from keryx.engine.units.questions import forget_consents, record_answer
 from keryx.store import questions
@@ -23,7 +23,7 @@ def answer(call: CommandCall) -> CommandResult:
     named = _find_question(waiting, first) if rest.strip() else None
     if named is not None:
         return _record_answer(call, named, rest)
-    return _record_answer(call, _require_one(waiting), call.text)
+    return _record_answer(call, _require_one(waiting, call.texts), call.text)
 
 
 def build_answer_handler(word: str) -> CommandHandler:
@@ -36,7 +36,7 @@ def build_answer_handler(word: str) -> CommandHandler:
             if named is None:
                 raise NotFound(Phrase("question.unknown", name=repr(call.text[:40]), word=word))
             return _record_answer(call, named, word)
-        return _record_answer(call, _require_one(waiting), word)
+        return _record_answer(call, _require_one(waiting, call.texts), word)
 
     return run
 
@@ -46,12 +46,13 @@ def _find_question(waiting: list[AskedQuestion], name: str) -> AskedQuestion | N
     return next((q for n, q in enumerate(waiting, start=1) if name in (str(n), q.id)), None)
 
 
-def _require_one(waiting: Sequence[AskedQuestion]) -> AskedQuestion:
+def _require_one(waiting: Sequence[AskedQuestion], texts: Texts) -> AskedQuestion:
     if not waiting:
         raise NotFound(Phrase("question.none"))
     waiting = core.prefer_waiting(waiting)
     if len(waiting) > 1:
-        titles = "\n".join(f"{n}. {q.question.title}" for n, q in enumerate(waiting, start=1))
+        shown = [texts.render(q.question.display_title) for q in waiting]
+        titles = "\n".join(f"{n}. {title}" for n, title in enumerate(shown, start=1))
         raise Conflict(Phrase("question.several", titles=titles))
     return waiting[0]
 

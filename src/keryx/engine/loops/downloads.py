@@ -9,7 +9,7 @@ import anyio
 
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
-from keryx.core.errors import Conflict, Invalid, KeryxError, Unavailable
+from keryx.core.errors import Conflict, Invalid, KeryxError, Retryable, Unavailable
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, SupportsDownloads
 from keryx.core.texts import Phrase
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=5))
 _RETRY_DELAY = timedelta(seconds=1)
+# A platform that asks to wait longer gives up its file: nobody waits for the answer so long.
+_LONGEST_PAUSE = timedelta(hours=1)
 _TYPING_TIMEOUT_SECONDS = 5
 # What a process leaves behind that ends on another machine is noticed by looking.
 _LOOK_AGAIN = timedelta(seconds=30)
@@ -58,6 +60,8 @@ class Downloader:
         self._lease = lease
         # The positions of the files that are being fetched.
         self._active: set[int] = set()
+        # The platform has asked to fetch nothing before, by the monotonic clock.
+        self._paused_until = 0.0
         self._work = WakeSignal()
 
     def look_again(self) -> None:
@@ -74,8 +78,9 @@ class Downloader:
             while True:
                 seen = self._work.count
                 claimed: list[Download] = []
-                at: datetime | None = None
-                if free := self._limits.at_once - len(self._active):
+                at = self._find_end_of_pause()
+                free = self._limits.at_once - len(self._active)
+                if free and at is None:
                     try:
                         claimed, at = await self._claim(free)
                     except KeryxError as exc:
@@ -86,6 +91,10 @@ class Downloader:
                     group.start_soon(self._fetch, adapter, download)
                 latest = self._clock.now() + _LOOK_AGAIN
                 await wait_until(self._work, seen, self._clock, min(at or latest, latest))
+
+    def _find_end_of_pause(self) -> datetime | None:
+        left = self._paused_until - self._clock.monotonic()
+        return self._clock.now() + timedelta(seconds=left) if left > 0 else None
 
     async def _claim(self, most: int) -> tuple[list[Download], datetime | None]:
         """Take files to fetch, and return when to look again for those that wait for another attempt."""
@@ -149,8 +158,12 @@ class Downloader:
         except (Invalid, Conflict) as exc:
             return partial(downloads.give_up, download=download, reason=exc.text)
         except Unavailable as exc:
-            if download.attempts >= _MAX_ATTEMPTS:
+            pause = exc.after if isinstance(exc, Retryable) else timedelta(0)
+            if pause > _LONGEST_PAUSE or (not pause and download.attempts >= _MAX_ATTEMPTS):
                 return partial(downloads.give_up, download=download, reason=exc.text)
-            later = self._clock.now() + timedelta(seconds=_BACKOFF.seconds(download.attempts))
-            return partial(store.release, download=download, not_before=later)
+            backoff = timedelta(seconds=_BACKOFF.seconds(download.attempts))
+            later = self._clock.now() + max(pause, backoff)
+            if pause:
+                self._paused_until = self._clock.monotonic() + pause.total_seconds()
+            return partial(store.release, download=download, not_before=later, counted=not pause)
         return partial(downloads.complete, download=download, part=part)

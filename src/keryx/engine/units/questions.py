@@ -121,9 +121,9 @@ def record_answer(tx: Transaction, asked: AskedQuestion, viewer: Viewer, answer:
     sessions.lock(tx, asked.session)
     current = questions.get(tx, asked.id)
     if current.state is not QuestionState.OPEN:
-        raise Conflict(Phrase("question.not_open", title=asked.question.title))
+        raise Conflict(Phrase("question.not_open", title=asked.question.display_title))
     if current.left and current.expires_at <= tx.now:
-        raise Conflict(Phrase("question.overdue", title=asked.question.title))
+        raise Conflict(Phrase("question.overdue", title=asked.question.display_title))
     parsed = core.parse_answer(asked.question, answer)
     questions.close(tx, asked, QuestionState.ANSWERED, answer=parsed, by=viewer.principal)
     consent = core.find_consent(asked.question, parsed)

@@ -1,9 +1,7 @@
 """The settings of a platform, read from its table in keryx.toml and from the environment, and the placeholder for an adapter that cannot be built."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -18,10 +16,6 @@ from keryx.secrets import Secret
 ENTRY_POINT_GROUP = "keryx.adapters"
 """The entry points of adapters: `<platform> = "module:make"`. `make` takes an `AdapterSetup` and returns an `Adapter`,
 or `None` if its platform is not configured."""
-
-log = logging.getLogger(__name__)
-# KERYX_TELEGRAM_TOKN is misspelt, KERYX_TELEGRAM_WORK_TOKEN is the variable of an account.
-_MISSPELT_RATIO = 0.85
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
@@ -39,6 +33,8 @@ class AdapterSetup:
     table: Mapping[str, Any] = field(default_factory=dict[str, Any])
     # Variables `KERYX_<PLATFORM>_<SETTING>`, or `KERYX_<PLATFORM>_<NAME>_<SETTING>`, take precedence over the table.
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    # The names of the settings that the adapter has. They are known after `read`, for all accounts of the platform.
+    names: set[str] = field(default_factory=set[str], compare=False, repr=False)
 
     def read(self, kind: type[Kind]) -> Kind | None:
         """Return the settings as `kind`, or `None` if there are none. Raise `Invalid` with the name of a wrong setting;
@@ -51,17 +47,19 @@ class AdapterSetup:
                 raise NotImplementedError(f"a setting cannot be {hint.__name__}")
             return Secret(str(value))
 
+        self.names.update(get_type_hints(kind))
         values = {**self.table, **self._read_variables(kind)}
         if not values:
             return None
         try:
-            return msgspec.convert(values, kind, strict=False, dec_hook=decode_secret)
+            found = msgspec.convert(values, kind, strict=False, dec_hook=decode_secret)
         except msgspec.ValidationError as exc:
             wrong = setting_errors.explain(str(exc), kind, table=self.label)
             variable = self.variable_name(wrong.name.removeprefix(f"{self.label}."))
             if self.environ.get(variable):
                 raise Invalid(f"{variable}: {wrong}") from exc
             raise Invalid(setting_errors.describe(self.home / "keryx.toml", wrong)) from exc
+        return self._name_secrets(found)
 
     @property
     def label(self) -> str:
@@ -73,6 +71,11 @@ class AdapterSetup:
         """The path below `/hooks/` for an adapter with a hook."""
         return self.label.replace(".", "/")
 
+    @property
+    def variables(self) -> set[str]:
+        """The variables of all settings of the adapter, once they are read."""
+        return {self.variable_name(name) for name in self.names}
+
     def variable_name(self, name: str) -> str:
         """Return the variable of a setting: KERYX_TELEGRAM_BASE_URL for `base_url` of telegram."""
         return settings_file.format_variable(self.label, name)
@@ -80,22 +83,21 @@ class AdapterSetup:
     def _read_variables(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         hints = get_type_hints(kind)
         variables = {name: self.variable_name(name) for name in hints}
-        self._warn_of_misspelt(set(variables.values()))
         return {
             name: f"env:{variable}" if hints[name] is Secret else self.environ[variable]
             for name, variable in variables.items()
             if self.environ.get(variable)
         }
 
-    def _warn_of_misspelt(self, known: set[str]) -> None:
-        """Log variables that are almost those of a setting. Others can belong to a named account."""
-        prefix = self.variable_name("")
-        names = {name.removeprefix(prefix): name for name in known}
-        for variable in sorted(self.environ):
-            if variable.startswith(prefix) and variable not in known:
-                near = get_close_matches(variable.removeprefix(prefix), names, n=1, cutoff=_MISSPELT_RATIO)
-                if near:
-                    log.warning("Unknown setting %s; did you mean %s?", variable, names[near[0]])
+    def _name_secrets(self, settings: Kind) -> Kind:
+        """Return settings whose secrets know what they are called, for errors."""
+        values = msgspec.structs.asdict(settings)
+        named = {
+            name: Secret(value.reference, name=f"{self.label}.{name}")
+            for name, value in values.items()
+            if isinstance(value, Secret)
+        }
+        return msgspec.structs.replace(settings, **named)
 
 
 class BrokenAdapter:

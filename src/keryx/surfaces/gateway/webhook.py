@@ -1,4 +1,4 @@
-"""The adapter for anything that posts and receives JSON signed as Standard Webhooks, and the template for your own: settings, `parse`, `build_body`, `listen` or a hook, `send`. Copy it, add an entry point in pyproject.toml, and pass `AdapterContract` of keryx.testing.contracts."""
+"""The adapter for anything that posts and receives JSON signed as Standard Webhooks, and the template for your own: settings, `parse`, `build_body`, `listen` or a hook, `send`, and a setup. Copy it, add entry points in pyproject.toml, and pass `AdapterContract` of keryx.testing.contracts."""
 
 import asyncio
 import base64
@@ -6,8 +6,9 @@ import binascii
 import hashlib
 import hmac
 import json
+import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -36,6 +37,7 @@ from keryx.core.ports.adapter import (
     WebhookRequest,
     WebhookResponse,
 )
+from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
 from keryx.core.source import ChatType, Source
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
@@ -51,6 +53,7 @@ _DEFAULT_RETRY_AFTER = timedelta(seconds=30)
 _MAX_RETRY_AFTER = timedelta(seconds=99_999)
 _SECRET_PREFIX = "whsec_"
 _MIN_SECRET_BYTES = 24
+_NEW_SECRET_BYTES = 32
 _MAX_ID_LENGTH = 255
 
 
@@ -125,10 +128,11 @@ def make(setup: AdapterSetup) -> "WebhookAdapter | None":
         return None
     if not settings.secret:
         raise Invalid(
-            f'{setup.label}.secret is missing: name a variable or a file, as in secret = "env:HOOK_SECRET"'
+            f"{setup.label}.secret is missing: run `keryx gateway setup {PLATFORM}`, which makes one, or name a variable or a"
+            ' file, as in secret = "env:HOOK_SECRET"'
         )
-    secrets = parse_secrets(settings.secret.reveal(setup.environ))
-    return WebhookAdapter(settings, secrets=secrets, account=setup.name, hook_path=setup.hook_path)
+    keys = parse_secrets(settings.secret.reveal(setup.environ))
+    return WebhookAdapter(settings, secrets=keys, account=setup.name, hook_path=setup.hook_path)
 
 
 def parse_secrets(text: str) -> tuple[bytes, ...]:
@@ -143,6 +147,14 @@ def parse_secrets(text: str) -> tuple[bytes, ...]:
             raise Invalid("webhook.secret: write whsec_ and the base64 of at least 24 random bytes")
         keys.append(key)
     return tuple(keys)
+
+
+def check_receiver(url: str) -> None:
+    """Raise `Invalid` unless answers can be posted to this address."""
+    message = (
+        f"webhook.url {'must be' if url else 'is missing: write'} the web address that answers are posted to"
+    )
+    check_url(url, message, username=True, query=True)
 
 
 def sign(key: bytes, id: str, timestamp: str, body: bytes) -> str:
@@ -235,12 +247,7 @@ class WebhookAdapter:
     ) -> None:
         if not secrets:
             raise Invalid("webhook.secret is missing: nothing is taken in without a signature")
-        check_url(
-            settings.url,
-            "webhook.url is missing: write the web address that answers are posted to",
-            username=True,
-            query=True,
-        )
+        check_receiver(settings.url)
         self.account = account
         self._url = settings.url
         self._secrets = tuple(secrets)
@@ -382,3 +389,56 @@ def _build_error(status: int, detail: str) -> WebhookResponse:
     return WebhookResponse(
         status=status, body=json.dumps({"error": detail}).encode(), mime="application/json"
     )
+
+
+async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
+    """Check the answers. The receiver is not asked, because it may act on whatever is posted to it."""
+    url, secret = answers["url"], answers["secret"]
+    check_receiver(url)
+    if secret:
+        parse_secrets(secret)
+    elif not dialog.configured.get("secret"):
+        secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_NEW_SECRET_BYTES)).decode()
+    path = f"/hooks/{dialog.label.replace('.', '/')}"
+    return SetupOutcome(
+        summary=f"Answers are posted to {url}.",
+        settings={"url": url},
+        secrets={"secret": secret} if secret else {},
+        steps=(
+            "give the secret to the program that posts messages: it signs them, and checks what Keryx posts",
+            "start Keryx, or start it again: keryx serve",
+            f"let the program post messages to {path} at the address of Keryx, as docs/how-to/webhook.md shows",
+        ),
+        details={"url": url, "path": path},
+    )
+
+
+SETUP = PlatformSetup(
+    platform=PLATFORM,
+    title="webhooks",
+    summary="Connect a program of your own by webhooks.",
+    intro="""\
+Your program posts messages to Keryx as signed JSON, and Keryx posts the
+answers to an address of your program. Both sides share one secret, which the
+setup makes. Who may talk is told by the `user` that your program writes into a
+message; * means everybody that it posts for.""",
+    fields=(
+        SetupField(
+            name="url",
+            label="Address of your program",
+            help="Answers are posted there.",
+            example="https://tickets.example.org/keryx",
+            accept=check_receiver,
+        ),
+        SetupField(
+            name="secret",
+            label="Secret",
+            help="whsec_ and the base64 of at least 24 random bytes. Without one the present secret stays, or one is made.",
+            secret=True,
+            optional=True,
+            ask=False,
+        ),
+    ),
+    allow_example="*",
+    check=check,
+)

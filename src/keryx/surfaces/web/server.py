@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 import anyio
 import anyio.to_thread
@@ -91,7 +92,7 @@ class WebApp:
             group.start_soon(self._broadcast.run)
             try:
                 routes = self._build_routes(static)
-                app = _ErrorMiddleware(self._build_app(routes), self._body_memory)
+                app = _ErrorMiddleware(_build_router(routes, static), self._body_memory)
                 secured = SecurityMiddleware(
                     app,
                     self._authenticator,
@@ -122,10 +123,17 @@ class WebApp:
             Route("/", static.serve_index),
         ]
 
-    def _build_app(self, routes: Sequence[BaseRoute]) -> ASGIApp:
-        router = Router(routes=routes, redirect_slashes=False)
-        handlers = {HTTPException: responses.handle_http_error, KeryxError: responses.handle_keryx_error}
-        return ExceptionMiddleware(router, handlers=handlers)
+
+def _build_router(routes: Sequence[BaseRoute], static: StaticFiles) -> ASGIApp:
+    """Build the app of the routes, in which each error becomes a response."""
+
+    async def handle_http_error(request: Request, error: Exception) -> Response:
+        missing = isinstance(error, HTTPException) and error.status_code == HTTPStatus.NOT_FOUND
+        page = static.serve_missing(request) if missing else None
+        return page or await responses.handle_http_error(request, error)
+
+    handlers = {HTTPException: handle_http_error, KeryxError: responses.handle_keryx_error}
+    return ExceptionMiddleware(Router(routes=routes, redirect_slashes=False), handlers=handlers)
 
 
 class _MetricsMiddleware:

@@ -94,7 +94,7 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def read_token(web: WebSettings, environ: Mapping[str, str] | None = None) -> str:
     """Return the API token, or an empty text if none is set. Raise `Invalid` if it cannot be read or is too short."""
-    token = _read_secret(TOKEN_VARIABLE, web.secret, environ, what="the token of the web")
+    token = _read_secret(TOKEN_VARIABLE, web.secret, environ, name="web.secret")
     if token and len(token) < _MIN_TOKEN_CHARS:
         raise Invalid(
             f"the token of the web is too short: use at least {_MIN_TOKEN_CHARS} characters, as `openssl rand -hex 24` makes"
@@ -104,11 +104,11 @@ def read_token(web: WebSettings, environ: Mapping[str, str] | None = None) -> st
 
 def read_password_hash(web: WebSettings, environ: Mapping[str, str] | None = None) -> str:
     """Return the hash of the password, or an empty text if none is set. Raise `Invalid` as `read_token` does."""
-    password = _read_secret(PASSWORD_VARIABLE, web.password_from, environ, what="the password of the web")
+    password = _read_secret(PASSWORD_VARIABLE, web.password_from, environ, name="web.password_from")
     return ensure_hash(password) if password else ""
 
 
-def _read_secret(variable: str, reference: str, environ: Mapping[str, str] | None, *, what: str) -> str:
+def _read_secret(variable: str, reference: str, environ: Mapping[str, str] | None, *, name: str) -> str:
     environ = os.environ if environ is None else environ
     value = environ.get(variable, "").strip()
-    return value or (Secret(reference).reveal(environ, what=what) if reference else "")
+    return value or (Secret(reference, name=name).reveal(environ) if reference else "")

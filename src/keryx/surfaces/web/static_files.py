@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import html
 import re
 from http import HTTPStatus
 from importlib import resources
@@ -31,6 +32,22 @@ _NO_CACHE = "no-cache"
 _INDEX = "index.html"
 _PREFIX = "/static/"
 _LINK = re.compile(r'\b(href|src)="([\w./-]+)"')
+_HTML_ACCEPTED = re.compile(r"\btext/html\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|\Z))", re.IGNORECASE)
+_MISSING_PAGE = """\
+<!doctype html>
+<html lang="{language}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Keryx</title>
+<link rel="stylesheet" href="keryx.css">
+</head>
+<body>
+<main class="empty"><h2>{title}</h2><p><a href="/">{back}</a></p></main>
+</body>
+</html>
+"""
 
 
 class StaticFile(msgspec.Struct, frozen=True):
@@ -53,6 +70,7 @@ class StaticFiles:
         self._texts = texts
         index = self._add_version(files.get(_INDEX, b"")).decode()
         self._indexes = {name: _build_index(index, texts.speak(name)) for name in LANGUAGES}
+        self._missing = {name: self._add_version(_build_missing(texts.speak(name))) for name in LANGUAGES}
 
     async def serve_file(self, request: Request) -> Response:
         """Serve `/static/<version>/<name>`. Under another version it is the current file, and must not be cached."""
@@ -68,6 +86,16 @@ class StaticFiles:
         if not index.body:
             return build_problem(HTTPStatus.NOT_FOUND, "the page is not installed: install keryx again")
         return _build_response(request, index, _NO_CACHE, vary="Accept-Encoding, Accept-Language")
+
+    def serve_missing(self, request: Request) -> Response | None:
+        """Return a page for a person at an unknown address, `None` for a program, which does not ask for HTML."""
+        accepted = request.headers.get("accept", "")
+        if request.method not in ("GET", "HEAD") or not _HTML_ACCEPTED.search(accepted):
+            return None
+        language = choose_language(request.headers.get("accept-language", ""))
+        body = self._missing[self._texts.speak(language).language]
+        headers = {"Cache-Control": "no-store", "Vary": "Accept, Accept-Language"}
+        return Response(body, HTTPStatus.NOT_FOUND, headers, media_type=_TYPES["html"])
 
     def _add_version(self, body: bytes) -> bytes:
         """Add the version to the links of the index page."""
@@ -105,6 +133,15 @@ def _build_index(index: str, texts: Texts) -> StaticFile:
     index = index.replace('lang="en"', f'lang="{texts.language}"', 1)
     body = index.replace("</head>", f'<script type="application/json" id="texts">{data}</script>\n</head>', 1)
     return _build_file(_INDEX, body.encode())
+
+
+def _build_missing(texts: Texts) -> bytes:
+    """Build the page for an unknown address."""
+    return _MISSING_PAGE.format(
+        language=texts.language,
+        title=html.escape(texts.say("page.There is nothing at this address.")),
+        back=html.escape(texts.say("page.Go to your conversations")),
+    ).encode()
 
 
 def _build_response(

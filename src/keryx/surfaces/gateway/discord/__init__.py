@@ -23,6 +23,7 @@ from keryx.core.ports.adapter import (
     RenderedPart,
     Streaming,
 )
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients, websocket
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
@@ -171,7 +172,7 @@ class DiscordAdapter:
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
         most = min(limit, self._settings.download)
         if file.size > most:
-            raise Invalid(f"it is larger than {most:,} bytes")
+            raise Invalid(Phrase("file.too_large", limit=most))
         try:
             found = await self._api.find_file(*parse_file_reference(file.reference))
         except Forbidden as exc:

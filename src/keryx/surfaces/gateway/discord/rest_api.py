@@ -4,14 +4,16 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from importlib.metadata import version
 from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
 
-from keryx.core.errors import Forbidden, Invalid, KeryxError, Unavailable
+from keryx.core.errors import Forbidden, Invalid, KeryxError, Retryable, Unavailable
 from keryx.core.media import UNKNOWN_MIME, Attachment
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.discord.payloads import (
     DiscordApplication,
     DiscordAttachment,
@@ -226,14 +228,17 @@ class DiscordApi:
                 ) as answer,
             ):
                 status = answer.status_code
-                if status != 200:
-                    raise (Unavailable if status == 429 or status >= 500 else Invalid)(
-                        f"Discord does not give it out (status {status})"
+                if status == 429 or status >= 500:
+                    after = _read_seconds(answer.headers.get("retry-after", ""))
+                    raise Retryable(
+                        f"Discord does not give it out (status {status})", after=timedelta(seconds=after)
                     )
+                if status != 200:
+                    raise Invalid(f"Discord does not give it out (status {status})")
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
-                        raise Invalid(f"it is larger than {limit:,} bytes")
+                        raise Invalid(Phrase("file.too_large", limit=limit))
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Unavailable(f"Discord cannot be reached ({type(exc).__name__})") from None
         return bytes(body)

@@ -82,12 +82,12 @@ class MailCredentials:
         return bool(self.token or self.token_command)
 
     async def read_password(self) -> str:
-        return await asyncio.to_thread(self.password.reveal, self.environ, what="the password of the mailbox")
+        return await asyncio.to_thread(self.password.reveal, self.environ)
 
     async def read_token(self) -> str:
         """Return the current token. Raise `Forbidden` if there is none, `Unavailable` if the command takes too long."""
         if not self.token_command:
-            return await asyncio.to_thread(self.token.reveal, self.environ, what="the token of the mailbox")
+            return await asyncio.to_thread(self.token.reveal, self.environ)
         try:
             process = await asyncio.create_subprocess_exec(
                 *shlex.split(self.token_command),

@@ -24,6 +24,7 @@ from keryx.core.ports.adapter import (
     Streaming,
 )
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.markdown import matrix_html
 from keryx.markdown.matrix_html import MatrixText
 from keryx.secrets import Secret
@@ -153,7 +154,7 @@ class MatrixAdapter:
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
         most = min(limit, self._max_download_bytes)
         if file.size > most:
-            raise Invalid(f"it is larger than {most} bytes")
+            raise Invalid(Phrase("file.too_large", limit=most))
         body = await self._server.download(file.reference, limit=most)
         return Attachment(name=file.name, mime=file.mime, body=body)
 

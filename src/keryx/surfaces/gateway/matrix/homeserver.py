@@ -24,6 +24,7 @@ from keryx.core.errors import (
     Unavailable,
     Uncertain,
 )
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
 from keryx.surfaces.gateway.matrix.event_types import CREATE, MESSAGE, HistoryPage, MatrixEvent, SyncResponse
 
@@ -258,14 +259,17 @@ class Homeserver:
             ):
                 if answer.status_code != 200:
                     await answer.aread()
+                    refusal = parse_error_body(answer)
+                    if refusal.throttled:
+                        raise HomeserverThrottled("the homeserver asks for a pause", after=refusal.after)
                     gone = answer.status_code in (400, 403, 404, 410)
                     raise (Invalid if gone else Unavailable)(
-                        f"the homeserver does not give it out ({parse_error_body(answer)})"
+                        f"the homeserver does not give it out ({refusal})"
                     )
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
-                        raise Invalid(f"it is larger than {limit} bytes")
+                        raise Invalid(Phrase("file.too_large", limit=limit))
         except httpx.HTTPError as exc:
             raise Unavailable(f"the homeserver cannot be reached: {_describe_error(exc)}") from exc
         return bytes(body)

@@ -16,7 +16,7 @@ import msgspec
 
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.durations import Backoff
-from keryx.core.errors import Forbidden, Invalid, Unavailable
+from keryx.core.errors import Forbidden, Invalid, Retryable, Unavailable
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     AdapterContext,
@@ -30,6 +30,7 @@ from keryx.core.ports.adapter import (
     WebhookRequest,
     WebhookResponse,
 )
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
@@ -288,11 +289,12 @@ class SlackAdapter:
             if found.problem:
                 raise Invalid(found.problem)
             if found.size > most:
-                raise Invalid(f"it is larger than {most:,} bytes")
+                raise Invalid(Phrase("file.too_large", limit=most))
             body = await self._api.download(found, limit=most)
         except SlackApiError as exc:
-            again = exc.throttled or exc.uncertain or exc.unauthorized
-            raise (Unavailable if again else Invalid)(str(exc)) from None
+            if exc.retry_after is not None:
+                raise Retryable(str(exc), after=exc.retry_after) from None
+            raise (Unavailable if exc.uncertain or exc.unauthorized else Invalid)(str(exc)) from None
         except (SlackUnreachable, SlackNoResponse) as exc:
             raise Unavailable(str(exc)) from None
         return Attachment(name=found.name or file.name, mime=found.mimetype or file.mime, body=body)

@@ -12,6 +12,7 @@ import msgspec
 
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Forbidden, Invalid, KeryxError
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import HttpClientPool
 from keryx.surfaces.gateway.slack.payloads import SlackFile
 
@@ -216,7 +217,7 @@ class SlackApi:
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
-                        raise Invalid(f"it is larger than {limit:,} bytes")
+                        raise Invalid(Phrase("file.too_large", limit=limit))
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise SlackNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
         return bytes(body)

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from keryx.core.deliveries import Target
-from keryx.core.errors import Forbidden, Invalid, Throttled, Unavailable
+from keryx.core.errors import Forbidden, Invalid, Retryable, Throttled, Unavailable
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
     AdapterContext,
@@ -30,6 +30,7 @@ from keryx.core.ports.adapter import (
     WebhookResponse,
 )
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
@@ -201,11 +202,15 @@ class TelegramAdapter:
 
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
         if file.size > MAX_FILE_BYTES:
-            raise Invalid("it is larger than the 20 MB that Telegram gives to a bot")
+            raise Invalid(Phrase("file.too_large", limit=MAX_FILE_BYTES))
         try:
             body = await self._api.fetch_file(file.reference, limit=limit)
         except TelegramApiError as exc:
-            raise (Unavailable if exc.code == 429 or exc.code >= 500 else Invalid)(str(exc)) from None
+            if exc.code == 429 or exc.code >= 500:
+                raise Retryable(str(exc), after=timedelta(seconds=exc.retry_after)) from None
+            if exc.code == 413 or "file is too big" in exc.description.lower():
+                raise Invalid(Phrase("file.too_large", limit=min(limit, MAX_FILE_BYTES))) from None
+            raise Invalid(Phrase("file.platform_says", platform="Telegram", reason=exc.description)) from None
         except (TelegramUnreachable, TelegramNoResponse) as exc:
             raise Unavailable(str(exc)) from None
         return Attachment(name=file.name, mime=file.mime, body=body)

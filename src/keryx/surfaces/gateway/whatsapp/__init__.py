@@ -90,11 +90,14 @@ class WhatsAppMode(StrEnum):
     CLOUD = "cloud"
 
 
+DEFAULT_MODE = WhatsAppMode.AGENT
+
+
 class WhatsAppSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [whatsapp]. A misspelt name is an error."""
 
     # Which platform of Meta.
-    mode: WhatsAppMode = WhatsAppMode.CLOUD
+    mode: WhatsAppMode = DEFAULT_MODE
     # The access token, or the key of the agent.
     token: Secret = Secret()
     # The API; empty for Meta's.
@@ -149,6 +152,8 @@ def make(setup: AdapterSetup) -> "WhatsAppCloudAdapter | WhatsAppAgentAdapter | 
         )
     token = settings.token.reveal(setup.environ)
     if settings.mode is WhatsAppMode.AGENT:
+        if name := _find_cloud_setting(settings):
+            raise Invalid(f'{setup.label}.{name} is for a number of a business: write mode = "cloud" as well')
         return WhatsAppAgentAdapter(token, settings, account=setup.name)
     if not settings.app_secret or not settings.verify_token:
         raise Invalid(
@@ -161,6 +166,18 @@ def make(setup: AdapterSetup) -> "WhatsAppCloudAdapter | WhatsAppAgentAdapter | 
         verify_token=settings.verify_token.reveal(setup.environ),
         hook_path=setup.hook_path,
     )
+
+
+def _find_cloud_setting(settings: WhatsAppSettings) -> str:
+    """Return the name of a setting that only the Cloud API has, empty if none is set."""
+    own = {
+        "phone_number_id": settings.phone_number_id,
+        "app_secret": settings.app_secret,
+        "verify_token": settings.verify_token,
+        "url": settings.url,
+        "template": settings.template,
+    }
+    return next((name for name, value in own.items() if value), "")
 
 
 class _TypingIndicator:
@@ -403,7 +420,7 @@ class WhatsAppAgentAdapter:
     def __init__(
         self,
         token: str,
-        settings: WhatsAppSettings = WhatsAppSettings(mode=WhatsAppMode.AGENT),
+        settings: WhatsAppSettings = WhatsAppSettings(),
         *,
         account: str = "",
         sleep: Sleep = asyncio.sleep,

@@ -7,7 +7,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -15,8 +15,9 @@ import httpx
 import msgspec
 
 from keryx.core.durations import parse_retry_after
-from keryx.core.errors import Invalid, KeryxError, Unavailable
+from keryx.core.errors import Invalid, KeryxError, Retryable, Unavailable
 from keryx.core.media import Attachment
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import HttpClientPool
 
 CLOUD_URL = "https://graph.facebook.com/v24.0"
@@ -127,9 +128,11 @@ class WhatsAppApi:
         except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
             raise Unavailable(str(exc)) from None
         except WhatsAppApiError as exc:
-            raise (Unavailable if exc.temporary else Invalid)(str(exc)) from None
+            if exc.temporary:
+                raise Retryable(str(exc), after=timedelta(seconds=exc.retry_after)) from None
+            raise Invalid(str(exc)) from None
         if found.file_size > limit:
-            raise Invalid(_describe_limit(limit))
+            raise Invalid(Phrase("file.too_large", limit=limit))
         if not self._may_get_token(found.url):
             raise Invalid("it is on a host that does not belong to WhatsApp")
         body = await self._download(found.url, limit)
@@ -151,11 +154,15 @@ class WhatsAppApi:
             ):
                 if response.status_code != 200:
                     # Also an address that no longer holds: the next attempt gets another one.
-                    raise Unavailable(f"WhatsApp does not give it out (status {response.status_code})")
+                    wait = parse_retry_after(response.headers, now=datetime.now(UTC))
+                    raise Retryable(
+                        f"WhatsApp does not give it out (status {response.status_code})",
+                        after=wait or timedelta(0),
+                    )
                 async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
-                        raise Invalid(_describe_limit(limit))
+                        raise Invalid(Phrase("file.too_large", limit=limit))
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Unavailable(f"WhatsApp cannot be reached ({type(exc).__name__})") from None
         return bytes(body)
@@ -238,10 +245,6 @@ def _read_error(answer: httpx.Response) -> WhatsAppApiError:
         error.description,
         retry_after=wait.total_seconds() if wait else 0,
     )
-
-
-def _describe_limit(limit: int) -> str:
-    return f"it is larger than {limit:,} bytes"
 
 
 def _has_checksum(body: bytes, sha256: str) -> bool:

@@ -10,6 +10,7 @@ from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, Setup
 from keryx.surfaces.gateway.whatsapp import (
     BAD_KEY,
     BAD_TOKEN,
+    DEFAULT_MODE,
     WhatsAppMode,
     check_number,
     check_url,
@@ -160,7 +161,7 @@ SETUP = PlatformSetup(
             label="Which way in",
             help="`agent` for an agent of your own, `cloud` for the number of a business.",
             choices=(WhatsAppMode.AGENT.value, WhatsAppMode.CLOUD.value),
-            default=WhatsAppMode.AGENT.value,
+            default=DEFAULT_MODE.value,
         ),
         SetupField(
             name="token",

@@ -1,0 +1,216 @@
+"""A whole conversation in German on Telegram: whatever Keryx itself says there comes from the catalogue."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from string import Formatter
+from typing import Any
+
+import msgspec
+import pytest
+from tests.engine.world import AT_ONCE, SECONDS, Pause, Scenes, World
+from tests.fakes.telegram import TOKEN, FakeTelegram
+
+from keryx.agents.llm import Model, provider_errors
+from keryx.core.access import AccessRule
+from keryx.core.errors import AgentRefused
+from keryx.core.ports.agent import TextDelta, TurnContext
+from keryx.core.questions import Question
+from keryx.core.texts import LANGUAGES, Catalogue, Phrase
+from keryx.store.db import Database, Engine
+from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
+from keryx.testing import FakeClock
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
+GERMAN = msgspec.structs.replace(
+    AT_ONCE,
+    texts=Catalogue(language="de"),
+    access={"telegram": AccessRule(allow=("7",), operators=("7",))},
+    models=("fast", "good"),
+    agents=("echo",),
+)
+MODEL = Model(name="fast", base_url="http://127.0.0.1:1", id="x")
+# What a person types, each followed by what Keryx answers to it.
+COMMANDS = """\
+/start
+/help
+/hlp
+/new
+/title
+/title Reise
+/sessions
+/resume
+/resume nirgends
+/undo-reset
+/undo
+/undo abc
+/redo
+/redo
+/retry
+/stop
+/queue
+/steer
+/busy
+/busy nie
+/allow
+/answer
+/permissions
+/permissions forget x
+/pin
+/pin
+/archive
+/archive
+/project
+/project haus
+/instructions
+/instructions Antworte kurz.
+/handoff
+/handoff matrix
+/mirror
+/mirror vielleicht
+/jobs
+/jobs add irgendwann tu etwas
+/jobs add every 2h tu etwas
+/jobs
+/jobs pause nichts
+/jobs tanze
+/home
+/home off
+/agent
+/agent niemand
+/model
+/model gross
+/mode
+/mode wild
+/effort
+/effort silly
+/personality
+/personality Du bist freundlich.
+/tools
+/tools an
+/status
+/usage
+/search
+/search Mond
+/link
+/link 123456
+/link list
+/whoami
+/zone
+/zone Mars/Olymp
+/fork
+/delete""".splitlines()
+
+
+class German:
+    """A person who speaks German with a bot of Keryx, over the wire."""
+
+    def __init__(self, world: World, telegram: FakeTelegram) -> None:
+        self.world = world
+        self.telegram = telegram
+
+    async def ask(self, text: str | None, *, answers: int = 1, chat: int = 7, **more: Any) -> list[str]:
+        """Say something, and return the next texts of the bot."""
+        known = len(self.telegram.texts(chat))
+        self.telegram.say(text, chat=chat, **more)
+        async with asyncio.timeout(SECONDS):
+            while len(self.telegram.texts(chat)) < known + answers:
+                await asyncio.sleep(0.005)
+                self.world.node.check()
+        return self.telegram.texts(chat)[known:]
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[FakeTelegram]:
+    with FakeTelegram() as fake:
+        yield fake
+
+
+def list_english() -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Return how each sentence of the catalogue looks in English, unless its German form looks like that too."""
+    for key, template in LANGUAGES["en"].items():
+        pattern = re.compile(_build_pattern(template), re.IGNORECASE)
+        words = re.findall(r"[a-z]{2,}", re.sub(r"\{[^}]*\}", "", template))
+        if len(words) > 2 and not key.startswith("page.") and not pattern.search(LANGUAGES["de"][key]):
+            yield key, pattern
+
+
+def _build_pattern(template: str) -> str:
+    pattern = ""
+    for literal, name, spec, _ in Formatter().parse(template):
+        pattern += re.escape(literal)
+        if name is not None:
+            forms = (spec or "").split("|")
+            plural = [re.escape(form).replace(r"\#", r"[\d,]+") for form in forms]
+            pattern += f"(?:{'|'.join(plural)})" if len(forms) > 1 else r"[\s\S]+?"
+    return pattern
+
+
+def check_german(text: str) -> None:
+    assert [key for key, pattern in list_english() if pattern.search(text)] == [], text
+
+
+async def test_a_conversation_in_german_has_no_english_text(
+    database: Database, clock: FakeClock, telegram: FakeTelegram
+) -> None:
+    pause = Pause()
+
+    async def ask(context: TurnContext) -> None:
+        title = Phrase("question.may_use", tool="run_in_terminal")
+        question = Question(
+            key="1",
+            title=str(title),
+            phrase=title.store(),
+            tool="run_in_terminal",
+            detail="rm -r build",
+        )
+        await context.ask(question)
+
+    agent = Scenes(
+        {
+            "räum": [TextDelta("Ich räume auf."), ask, TextDelta("Fertig.")],
+            "arbeite": [pause, TextDelta("Erledigt.")],
+            "scheitere": [provider_errors.build_interrupted_error(MODEL)],
+            "stürze": [RuntimeError("boom")],
+            "verboten": [AgentRefused(Phrase("model.filtered", name="'fast'", reason=""))],
+        }
+    )
+    adapter = TelegramAdapter(TOKEN, TelegramSettings(base_url=telegram.url))
+    world = World(database, clock, agent=agent, adapters=[adapter], policy=GERMAN)
+    await world.start()
+    german = German(world, telegram)
+    try:
+        assert await german.ask("Hallo") == ["Hallo"]
+        for command in COMMANDS:
+            await german.ask(command)
+        # A queue.
+        telegram.say("arbeite bitte")
+        await pause.reached()
+        telegram.say("buche den Flug")
+        await world.until(lambda tx: tx.rows("select 1 from turns where state = 'queued'") != [])
+        for command in ("/queue", "/queue clear", "/stop"):
+            await german.ask(command)
+        # A permission question with its buttons, a wrong answer, and what becomes of it.
+        await german.ask("räum auf", answers=2)
+        await german.ask("/answer 9")
+        await german.ask("/allow", answers=2)
+        # Errors: of the model, of the agent, and a refused question.
+        for text in ("scheitere", "stürze ab", "verboten"):
+            await german.ask(text)
+        # Files that cannot be fetched, or are too large.
+        telegram.files["large"] = bytes(20_000_001)
+        for name in ("none", "large"):
+            photo = [{"file_id": name, "width": 9, "height": 9}]
+            [shown] = await german.ask(None, caption="schau", photo=photo)
+            assert "[photo.jpg konnte nicht abgerufen werden: " in shown
+        # A stranger.
+        await german.ask("Hallo?", chat=8)
+    finally:
+        await world.close()
+        await adapter.close()
+    for text in (*telegram.texts(), *telegram.texts(8)):
+        check_german(text)
+    for label in {label for bubble in telegram.bubbles for label in bubble.buttons}:
+        assert label in {"Erlauben", "Ablehnen"} or "immer erlauben" in label
+    for command in telegram.commands:
+        check_german(str(command))
