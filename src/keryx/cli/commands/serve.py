@@ -27,7 +27,7 @@ from keryx.cli.output import format_count
 from keryx.cli.shutdown import exit_after, exit_now, handle_signals, list_stop_signals
 from keryx.cli.watchdog import LoopWatchdog, watch_loop
 from keryx.config import Settings
-from keryx.core.errors import Invalid, Unavailable
+from keryx.core.errors import DESCRIPTORS_EXHAUSTED, Invalid, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.engine.hub import NODE_KIND, Hub
 from keryx.surfaces.web import schema
@@ -47,6 +47,8 @@ from keryx.surfaces.web.settings import (
 )
 
 _GRACE_SECONDS = 3.0
+# What the store, the watchdog and a few connections need.
+_MIN_DESCRIPTORS = 64
 
 
 def build_web_app(
@@ -150,6 +152,10 @@ async def serve(
         output.warn(f"keryx: {text}")
     check_exposure(settings)
     descriptors = raise_descriptor_limit()
+    if descriptors < _MIN_DESCRIPTORS:
+        raise Unavailable(
+            f"{descriptors} open files are too few for `keryx serve`, which needs {_MIN_DESCRIPTORS}: {DESCRIPTORS_EXHAUSTED}"
+        )
     with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
         if new_store:
             store.put_remains_aside(settings)

@@ -1,18 +1,25 @@
 """A database wrapper that counts and times units of work by label, and knows whether the store takes writes."""
 
+import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
 from keryx.core.clock import Clock
 from keryx.core.errors import Unavailable
 from keryx.core.texts import Catalogue
-from keryx.store.db import Database, Transaction, Work
+from keryx.store.db import Database, Engine, Transaction, Work
 
 T = TypeVar("T")
 _PROBE_LABEL = "ready"
+# A probe that succeeded counts for so long, however often it is asked for.
+_PROBE_SECONDS = 2.0
+# The tables that a message and its answer need.
+_PROBED_TABLES = "inbox, lanes, sessions, epochs, messages, turns, pieces, finals, deliveries, receipts, changes, cursors, workers"
 
 
 class UnitMeter:
@@ -26,14 +33,19 @@ class UnitMeter:
         self.seconds = 0.0
 
 
+class _UndoError(Exception):
+    """Rolls a transaction back."""
+
+
 class MeteredDatabase:
     def __init__(self, inner: Database) -> None:
         self._inner = inner
         self.engine = inner.engine
         self.wake = inner.wake
         self.meters: dict[str, UnitMeter] = defaultdict(UnitMeter)
-        # Whether the last write failed because of the store: a full disk, a lost connection.
-        self._write_failed = False
+        self._probe_lock = asyncio.Lock()
+        # When the last probe that succeeded began, by the monotonic clock.
+        self._probed_at = -math.inf
 
     @property
     def clock(self) -> Clock:
@@ -53,17 +65,28 @@ class MeteredDatabase:
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         try:
-            result = await self._measure(label, lambda: self._inner.write(label, work, key=key))
+            return await self._measure(label, lambda: self._inner.write(label, work, key=key))
         except Unavailable:
-            self._write_failed = True
+            self._probed_at = -math.inf
             raise
-        self._write_failed = False
-        return result
 
     async def check_writable(self) -> None:
-        """Raise `Unavailable` if the last write failed because of the store, and another one that changes nothing does, too."""
-        if self._write_failed:
-            await self.write(_PROBE_LABEL, _write_nothing_new)
+        """Raise `Unavailable` if the store does not take a write that changes nothing. Callers at the same time share one."""
+        async with self._probe_lock:
+            now = time.monotonic()
+            if now - self._probed_at > _PROBE_SECONDS:
+                await self.write(_PROBE_LABEL, probe_write)
+                self._probed_at = now
+
+    async def rehearse_write(self) -> None:
+        """Raise `Unavailable` if the store does not take the write of `check_writable`. It is rolled back."""
+
+        def write_and_undo(tx: Transaction) -> None:
+            probe_write(tx)
+            raise _UndoError
+
+        with suppress(_UndoError):
+            await self.write(_PROBE_LABEL, write_and_undo)
 
     async def read(self, label: str, work: Work[T]) -> T:
         return await self._measure(label, lambda: self._inner.read(label, work))
@@ -90,6 +113,10 @@ class MeteredDatabase:
             meter.seconds += time.monotonic() - started
 
 
-def _write_nothing_new(tx: Transaction) -> None:
-    """Write a row as it is, which needs as much of the disk as any other change."""
-    tx.run("update migrations set name = name where number = 1")
+def probe_write(tx: Transaction) -> None:
+    """Write a row as it is, which needs as much of the disk as any other change. On PostgreSQL, find out too whether the
+    tables that a message needs can be written: another session may have locked them, or the rights may be missing."""
+    if tx.engine is Engine.POSTGRES:
+        tx.run("set local lock_timeout = '3s'")
+        tx.run(f"lock table {_PROBED_TABLES} in row exclusive mode")
+    tx.count("update migrations set name = name where number = 1")

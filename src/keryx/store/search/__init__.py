@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from keryx.core.clock import to_micros
-from keryx.core.errors import StoreBroken
+from keryx.core.errors import StoreBroken, StoreDamaged
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.search import Filters, Not, Query, StateFilter, parse
@@ -130,6 +130,23 @@ class SearchIndex:
             return f"is damaged ({exc})"
         kinds = Counter(kind for _, kind in found)
         return ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
+
+    async def count_pending(self, *, most: int) -> int | None:
+        """Run a query, and return how many changes the index lacks, at most `most`; `None` if it must be filled first.
+        Changes nothing. Raise `StoreDamaged` if the index is damaged, other errors if it cannot be used."""
+
+        def look(tx: Transaction) -> int | None:
+            pending = indexing.count_pending(tx, self._backend.read_state(tx), most=most)
+            newest = tx.row("select id, session from messages order by id desc limit 1")
+            if pending is not None and newest is not None:
+                query = IndexQuery([[documents.build_session_tag(newest[1])]], None)
+                self._backend.find_messages(tx, query, below=newest[0] + 1, limit=1)
+            return pending
+
+        try:
+            return await self._database.read("search.look", look)
+        except IndexDamaged as exc:
+            raise StoreDamaged(f"the search index is damaged ({exc})") from exc
 
     def close(self) -> None:
         self._backend.close()
