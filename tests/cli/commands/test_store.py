@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import io
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -454,6 +455,23 @@ def test_the_doctor_sees_a_store_that_is_kept_locked(
             f for f in doctor_findings(used_shell.json("doctor", code=1), "store") if "written" in f[1]
         ]
     assert level == "problem" and "another process holds it" in text and remedy
+
+
+@pytest.mark.parametrize("store", ["/dev/full", "/dev/null", "folder", "pipe"])
+def test_a_store_that_is_not_a_file_is_refused(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("KERYX_DATABASE", str(tmp_path / store))
+    assert "is not a file" in shell("send", "hello", code=5)
+    assert "is not a file" in shell("doctor", code=1)
+
+
+def test_the_doctor_sees_that_no_store_can_be_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.home.mkdir()
+    monkeypatch.setenv("KERYX_DATABASE", "/proc/keryx/keryx.db")
+    assert "/proc/keryx cannot be written" in shell("doctor", code=1)
 
 
 def test_the_doctor_sees_a_damaged_index(used_shell: Shell) -> None:

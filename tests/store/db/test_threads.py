@@ -43,7 +43,11 @@ async def test_a_call_gives_its_result_and_raises_its_error(pool: ThreadPool) ->
 def no_more_threads() -> Iterator[Callable[[], None]]:
     """What makes the system refuse every further thread: the stack of each would be larger than the memory."""
     before = threading.stack_size()
-    yield lambda: threading.stack_size(1 << 46) and None
+
+    def refuse() -> None:
+        threading.stack_size(1 << 46)
+
+    yield refuse
     threading.stack_size(before)
 
 

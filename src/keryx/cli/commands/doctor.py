@@ -239,17 +239,10 @@ def _check_port(chosen: Settings) -> Iterator[Finding]:
 
 
 def _check_home(home: Path) -> Iterator[Finding]:
-    folder = next(p for p in (home, *home.parents) if p.exists())
-    try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(_PROBE_BYTES))
-            probe.flush()
-            os.fsync(probe.fileno())
-    except OSError as exc:
-        full = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "free some space" if full else f"check the rights of {folder}, or set KERYX_HOME"
-        yield _problem("home", f"{home} cannot be written ({exc.strerror})", remedy)
+    if problem := _try_folder("home", home):
+        yield problem
         return
+    folder = _find_existing(home)
     yield _ok("home", f"{home} can be written")
     if home.exists():
         open_to = stat.S_IMODE(home.stat().st_mode) & 0o077
@@ -268,8 +261,29 @@ def _check_home(home: Path) -> Iterator[Finding]:
         yield _ok("disk", f"{format_size(free)} are free")
 
 
+def _try_folder(name: str, wanted: Path) -> Finding | None:
+    """Report a folder, or the one that it will be made in, that a file cannot be written and synced in."""
+    folder = _find_existing(wanted)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as exc:
+        full = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "free some space" if full else f"check the rights of {folder}, or set KERYX_HOME"
+        return _problem(name, f"{wanted} cannot be written ({exc.strerror})", remedy)
+    return None
+
+
+def _find_existing(folder: Path) -> Path:
+    return next(p for p in (folder, *folder.parents) if p.exists())
+
+
 async def _check_store(chosen: Settings) -> list[Finding]:
     if _store_missing(chosen):
+        if problem := _try_folder("store", Path(chosen.store).parent):
+            return [problem]
         return [_ok("store", f"there is none yet: {chosen.store} is made at the first use")]
     now = datetime.now(UTC)
     try:
@@ -416,7 +430,7 @@ def _check_work(found: StuckWork, now: datetime) -> Iterator[Finding]:
         yield _problem(
             "clock",
             f"the store was used at {found.ahead:%Y-%m-%d %H:%M} UTC, and this clock says {now:%Y-%m-%d %H:%M}",
-            "set the clock of this machine",
+            "set the clock of this machine; if it is right, it was wrong then, and this passes with the time",
         )
     else:
         yield _ok("clock", f"{now:%Y-%m-%d %H:%M} UTC fits what is in the store")

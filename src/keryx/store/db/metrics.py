@@ -1,16 +1,19 @@
 """A database wrapper that counts and times units of work by label, and knows whether the store takes writes."""
 
 import asyncio
+import errno
 import math
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from keryx.core.clock import Clock
-from keryx.core.errors import Unavailable
+from keryx.core.errors import DiskFull, StoreBroken, Unavailable
 from keryx.core.texts import Catalogue
 from keryx.store.db import Database, Engine, Transaction, Work
 
@@ -18,6 +21,8 @@ T = TypeVar("T")
 _PROBE_LABEL = "ready"
 # A probe that succeeded counts for so long, however often it is asked for.
 _PROBE_SECONDS = 2.0
+# The room that a message and its answer need.
+_PROBE_BYTES = 1 << 18
 # The tables that a message and its answer need.
 _PROBED_TABLES = "inbox, lanes, sessions, epochs, messages, turns, pieces, finals, deliveries, receipts, changes, cursors, workers"
 
@@ -114,9 +119,26 @@ class MeteredDatabase:
 
 
 def probe_write(tx: Transaction) -> None:
-    """Write a row as it is, which needs as much of the disk as any other change. On PostgreSQL, find out too whether the
-    tables that a message needs can be written: another session may have locked them, or the rights may be missing."""
-    if tx.engine is Engine.POSTGRES:
+    """Write a row as it is, after a look at what else a message needs: on SQLite, room on the disk for more than one page; on
+    PostgreSQL, its tables, which another session may have locked, and the rights to write to them."""
+    if tx.engine is Engine.SQLITE:
+        row = tx.row("pragma database_list")
+        assert row is not None
+        _check_room(Path(row[2]).parent)
+    else:
         tx.run("set local lock_timeout = '3s'")
         tx.run(f"lock table {_PROBED_TABLES} in row exclusive mode")
     tx.count("update migrations set name = name where number = 1")
+
+
+def _check_room(folder: Path) -> None:
+    """Raise `DiskFull` if a file in the folder cannot grow by what a message needs."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(_PROBE_BYTES))
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise DiskFull("the disk of the store is full: free some space, Keryx goes on by itself") from exc
+        raise StoreBroken(
+            f"{folder} cannot be written ({exc.strerror}): check its rights and the disk"
+        ) from exc

@@ -113,6 +113,10 @@ _STARTING = re.compile(r"starting up|shutting down|recovery mode|not (yet |curre
 class _LostBeforeCommit(Exception):
     """The connection was lost before the end of the transaction was sent, so nothing of it is stored."""
 
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
 
 class PostgresTransaction:
     engine = Engine.POSTGRES
@@ -312,12 +316,12 @@ class PostgresDatabase:
             try:
                 return attempt()
             except _LostBeforeCommit as exc:
-                cause = exc.__cause__
-                assert isinstance(cause, psycopg.Error)
-                if attempts == MAX_LOST or time.monotonic() > until:
-                    raise cause from None
-                log.info("%s is run again, as its connection was lost: %s", label, cause)
-                attempts += 1
+                lost = exc.error
+            # Raised outside of the block above: else each error would be the context of the other.
+            if attempts == MAX_LOST or time.monotonic() > until:
+                raise lost
+            log.info("%s is run again, as its connection was lost: %s", label, lost)
+            attempts += 1
 
     def _transact(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
@@ -329,7 +333,7 @@ class PostgresDatabase:
             except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
                 if connection.statements.commit_sent or exc.sqlstate not in _LOST_STATES:
                     raise
-                raise _LostBeforeCommit from exc
+                raise _LostBeforeCommit(exc) from exc
         if tx.noted:
             self._notifier.notify()
         report_slow(label, started)
@@ -368,7 +372,7 @@ class PostgresDatabase:
             except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
                 if exc.sqlstate not in _LOST_STATES:
                     raise
-                raise _LostBeforeCommit from exc
+                raise _LostBeforeCommit(exc) from exc
 
     def _translate_error(self, exc: psycopg.Error) -> KeryxError:
         """Translate an error. The pool does not tell why it has no connection, but the thread that notifies knows."""

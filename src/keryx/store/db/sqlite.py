@@ -374,7 +374,7 @@ def has_stray_log(path: Path) -> bool:
 
 def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.Connection:
     """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
-    _check_log(path)
+    _check_file(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = connect(path)
@@ -406,7 +406,7 @@ def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.C
 
 def inspect_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.Connection:
     """Open a file that is there as it is, and leave its log alone at the end. Refuse one that would have to be migrated."""
-    _check_log(path)
+    _check_file(path)
     try:
         connection = connect(path, create=False)
         _check_content(connection, path)
@@ -419,7 +419,10 @@ def inspect_store(path: Path, fatal: Callable[[str], None] | None = None) -> aps
     return connection
 
 
-def _check_log(path: Path) -> None:
+def _check_file(path: Path) -> None:
+    """Raise `StoreBroken` for what is not a file, and for a log without its file."""
+    if path.exists() and not path.is_file():
+        raise StoreBroken(f"{path} is not a file: name one in KERYX_DATABASE, or a folder in KERYX_HOME")
     if has_stray_log(path):
         raise StoreBroken(f"{path} is gone or empty, and its log is there: {LOST_REMEDY}")
 

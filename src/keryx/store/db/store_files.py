@@ -28,6 +28,7 @@ _MAX_COUNT = (1 << 31) - 1
 _MAX_STEP = 100_000
 _RESTORE = "bring a backup back with `keryx restore`"
 _ATTEMPTS, _ATTEMPT_SECONDS = 3, 0.01
+_SAVE_ATTEMPTS = 100
 
 
 class StoreHeader(NamedTuple):
@@ -56,17 +57,27 @@ class StoreFiles:
         self._path = path
         self._header = read_header(connection)
         self._states = self._read_states()
+        # What was found wrong with the store, of which nothing may be written from then on.
+        self._overwritten: str | None = None
 
     def find_fault(self) -> str | None:
         """Return a sentence about what was done to the files since the last call, `None` if nothing was that SQLite does not
         do itself. The log of a file that was overwritten is put aside. Must not be called within a transaction."""
+        if self._overwritten:
+            return self._overwritten
         before, found = self._states, self._read_states()
-        if [_identify(state) for state in before] != [_identify(state) for state in found]:
+        ids, old_ids = [_identify(state) for state in found], [_identify(state) for state in before]
+        if ids == [old_ids[0], None, old_ids[2]] and self._save_log():
+            return f"the log of {self._path} was removed while it was in use, and what it had is in the store now: start again"
+        if ids != old_ids:
             return f"{self._path} or its log was removed or replaced while it was in use: put it back, or {_RESTORE}"
         (old_store, old_log, _), (store, log, _) = before, found
         if store and old_store and store != old_store and not self._is_successor(store.size < old_store.size):
-            log = self._put_log_aside()
-            return f"{self._path} was overwritten while it was in use: start again to use it as it is, or {_RESTORE}; its log is {log} now"
+            self._overwritten = (
+                f"{self._path} was overwritten while it was in use: start again to use it as it is, or {_RESTORE};"
+                f" its log is {self._put_log_aside()} now"
+            )
+            return self._overwritten
         if log and old_log and log.size < old_log.size and not self._is_log_whole(log.size):
             return f"the log of {self._path} was cut while it was in use: {_RESTORE}"
         self._states = found
@@ -74,6 +85,19 @@ class StoreFiles:
 
     def _read_states(self) -> list[_FileState | None]:
         return [_read_state(f"{self._path}{suffix}") for suffix in ("", "-wal", "-shm")]
+
+    def _save_log(self) -> bool:
+        """Move all pages of a log that has lost its name to the store. Return whether that was possible."""
+        for _ in range(_SAVE_ATTEMPTS):
+            try:
+                pages, saved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.Error:
+                return False
+            if 0 <= pages == saved:
+                return True
+            # A read of this process needs the pages as they were.
+            time.sleep(_ATTEMPT_SECONDS)
+        return False
 
     def _put_log_aside(self) -> Path:
         """Rename the log, or SQLite would add its pages to the other store at the next opening. Return its name."""
