@@ -84,3 +84,23 @@ def test_a_node_whose_tables_are_kept_locked_is_not_ready_and_answers_otherwise(
             assert browser.get("/").status_code == 200
             assert browser.get("/api/sessions").status_code == 200
         assert browser.get("/readyz").status_code == 200
+
+
+def test_a_table_that_is_away_for_a_while_does_not_end_a_node(keryx_on_postgres: Cli) -> None:
+    keryx = keryx_on_postgres
+    keryx.session("hello")
+    with (
+        keryx.serving() as node,
+        httpx.Client(base_url=node.address, timeout=WAIT) as browser,
+        psycopg.connect(keryx.variables["KERYX_DATABASE"], autocommit=True) as other,
+    ):
+        other.execute("alter table messages rename to messages_away")
+        while (ready := browser.get("/readyz")).status_code == 200:
+            # Whoever follows the changes reads them then.
+            other.execute("notify keryx")
+        assert ready.status_code == 503
+        assert browser.get("/healthz").status_code == 200
+        other.execute("alter table messages_away rename to messages")
+        while browser.get("/readyz").status_code != 200:
+            pass
+        assert browser.post("/api/sessions", json={"text": "again"}).status_code == 201

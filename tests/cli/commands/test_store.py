@@ -474,6 +474,15 @@ def test_the_doctor_sees_that_no_store_can_be_made(shell: Shell, monkeypatch: py
     assert "/proc/keryx cannot be written" in shell("doctor", code=1)
 
 
+def test_the_doctor_and_a_start_see_that_a_table_is_missing(used_shell: Shell) -> None:
+    with closing(apsw.Connection(str(used_shell.store))) as connection:
+        connection.execute("alter table messages rename to away")  # pyright: ignore[reportUnknownMemberType]
+    found = doctor_findings(used_shell.json("doctor", code=1), "store")
+    assert any(level == "problem" and "no such table: messages" in text for level, text, _ in found)
+    ran = subprocess.run(command("serve"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.count("\n")) == (5, 1), ran.stderr
+
+
 def test_the_doctor_sees_a_damaged_index(used_shell: Shell) -> None:
     used_shell("sessions", "search", "hello")
     for file in used_shell.home.glob("keryx-search.db*"):

@@ -36,6 +36,7 @@ from keryx.store.admin.stats import StuckWork
 from keryx.store.db import migrate
 from keryx.store.search import SearchIndex
 from keryx.store.search.fts5 import get_index_path
+from keryx.store.search.indexing import IndexDamaged
 from keryx.surfaces.web.settings import read_password_hash, read_token
 
 _MIN_SQLITE = (3, 51, 3)
@@ -331,8 +332,11 @@ async def _try_index(app: BaseApp) -> Finding:
     index = SearchIndex(app.database)
     try:
         pending = await index.count_pending(most=_FAR_BEHIND)
+    except IndexDamaged as exc:
+        text = f"the search index is damaged ({exc})"
+        return _warning("search", text, "`keryx store reindex` builds it again, as the next search does")
     except StoreDamaged as exc:
-        return _warning("search", str(exc), "`keryx store reindex` builds it again, as the next search does")
+        return _problem("store", str(exc), "`keryx verify` tells more")
     except KeryxError as exc:
         remedy = "nothing can be found until then; it may be deleted, `keryx store reindex` builds it again"
         return _problem("search", str(exc), remedy)

@@ -119,12 +119,13 @@ class MeteredDatabase:
 
 
 def probe_write(tx: Transaction) -> None:
-    """Write a row as it is, after a look at what else a message needs: on SQLite, room on the disk for more than one page; on
-    PostgreSQL, its tables, which another session may have locked, and the rights to write to them."""
+    """Write a row as it is, after a look at what else a message needs: its tables, and on SQLite room on the disk for more
+    than one page. On PostgreSQL another session may have locked the tables, or the rights to write to them may be missing."""
     if tx.engine is Engine.SQLITE:
         row = tx.row("pragma database_list")
         assert row is not None
         _check_room(Path(row[2]).parent)
+        tx.row(f"select 1 from {_PROBED_TABLES} limit 0")
     else:
         tx.run("set local lock_timeout = '3s'")
         tx.run(f"lock table {_PROBED_TABLES} in row exclusive mode")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from keryx.core.clock import to_micros
-from keryx.core.errors import StoreBroken, StoreDamaged
+from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
 from keryx.core.search import Filters, Not, Query, StateFilter, parse
@@ -133,7 +133,7 @@ class SearchIndex:
 
     async def count_pending(self, *, most: int) -> int | None:
         """Run a query, and return how many changes the index lacks, at most `most`; `None` if it must be filled first.
-        Changes nothing. Raise `StoreDamaged` if the index is damaged, other errors if it cannot be used."""
+        Changes nothing. Raise `IndexDamaged` if the index is damaged."""
 
         def look(tx: Transaction) -> int | None:
             pending = indexing.count_pending(tx, self._backend.read_state(tx), most=most)
@@ -143,10 +143,7 @@ class SearchIndex:
                 self._backend.find_messages(tx, query, below=newest[0] + 1, limit=1)
             return pending
 
-        try:
-            return await self._database.read("search.look", look)
-        except IndexDamaged as exc:
-            raise StoreDamaged(f"the search index is damaged ({exc})") from exc
+        return await self._database.read("search.look", look)
 
     def close(self) -> None:
         self._backend.close()
