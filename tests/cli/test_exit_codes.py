@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.driver import Cli, command
+from tests.cli.driver import WAIT, Cli, command, end
 
 from keryx.cli import exit_codes
 from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, LeaseLost, StoreBroken
@@ -309,3 +309,24 @@ def test_a_process_with_too_few_threads_or_files_says_which_limit_to_raise(
     assert done.returncode == 5, done.stderr
     assert words in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_node_that_cannot_print_its_address_works_all_the_same(keryx: Cli) -> None:
+    keryx.variables["KERYX_LOG_LEVEL"] = "info"
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(
+            command("serve"),
+            env=keryx.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    try:
+        assert process.stderr
+        assert any("the address cannot be printed" in line for line in iter(process.stderr.readline, ""))
+        assert len(keryx.json("sessions", "list")["sessions"]) == 0
+        process.terminate()
+        assert process.wait(WAIT) == 0
+    finally:
+        end(process)

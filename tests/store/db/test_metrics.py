@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keryx.core.errors import Unavailable
+from keryx.core.errors import DiskFull, Unavailable
 from keryx.store import inbox
 from keryx.store.db import Transaction
 from keryx.store.db.metrics import MeteredDatabase
@@ -46,3 +46,19 @@ async def test_a_rehearsal_changes_nothing(tmp_path: Path) -> None:
         before = [file.read_bytes() for file in files]
         await database.rehearse_write()
         assert [file.read_bytes() for file in files] == before
+
+
+async def test_a_disk_that_a_write_has_found_full_is_full_until_such_a_write_succeeds(tmp_path: Path) -> None:
+    """A smaller write, as that of the probe, may still find room."""
+
+    def find_full(tx: Transaction) -> None:
+        raise DiskFull("full")
+
+    async with MeteredDatabase(SqliteDatabase(tmp_path / "keryx.db")) as database:
+        with pytest.raises(DiskFull):
+            await database.write("receive", find_full)
+        await database.write("leases.renew", lambda tx: inbox.set_cursor(tx, "name", "value"))
+        with pytest.raises(DiskFull):
+            await database.check_writable()
+        await database.write("receive", lambda tx: inbox.set_cursor(tx, "name", "value"))
+        await database.check_writable()

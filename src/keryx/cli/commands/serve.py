@@ -203,7 +203,12 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
         # Tools that rotate logs send it, and its default ends a process.
         with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
             async with web.lifespan() as site, _serve_http(HttpServer(site, limits, shared=shared), listener):
-                _announce(app.settings, listener, json)
+                try:
+                    _announce(app.settings, listener, json)
+                except (Unavailable, BrokenPipeError) as exc:
+                    # The node works all the same, as after any later line that cannot be written.
+                    output.discard_rest()
+                    output.warn(f"keryx: the address cannot be printed: {exc}")
                 await stopping.wait()
                 web.close()
                 if busy := service.runner.busy:
@@ -263,4 +268,4 @@ def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
         program = "keryx" if shutil.which("keryx") else Path(sys.executable).with_name("keryx")
         hint = f"Open {address}, or try `{program} chat` in another terminal; Ctrl-C stops."
         output.write(output.style_text(hint, "dim"))
-    sys.stdout.flush()
+    output.flush()

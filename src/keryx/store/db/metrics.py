@@ -23,6 +23,14 @@ _PROBE_LABEL = "ready"
 _PROBE_SECONDS = 2.0
 # The room that a message and its answer need.
 _PROBE_BYTES = 1 << 18
+# A write that found the disk full is believed for so long, unless one of the same kind succeeds.
+_FULL_SECONDS = 20.0
+_FULL = "the disk of the store is full: free some space, Keryx goes on by itself"
+# Rows that do not fit into the pages that a table has.
+_NEED_ROOM = """
+insert into cursors (name, value, moved_at)
+select 'probe ' || n, repeat(md5(cast(random() as text)), 60), 0 from generate_series(1, 100) n
+"""
 # The tables that a message and its answer need.
 _PROBED_TABLES = "inbox, lanes, sessions, epochs, messages, turns, pieces, finals, deliveries, receipts, changes, cursors, workers"
 
@@ -51,6 +59,8 @@ class MeteredDatabase:
         self._probe_lock = asyncio.Lock()
         # When the last probe that succeeded began, by the monotonic clock.
         self._probed_at = -math.inf
+        # The writes that found the disk full, by label, and when. A smaller one may still find room.
+        self._full_at: dict[str, float] = {}
 
     @property
     def clock(self) -> Clock:
@@ -70,15 +80,23 @@ class MeteredDatabase:
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         try:
-            return await self._measure(label, lambda: self._inner.write(label, work, key=key))
-        except Unavailable:
+            result = await self._measure(label, lambda: self._inner.write(label, work, key=key))
+        except Unavailable as exc:
             self._probed_at = -math.inf
+            if isinstance(exc, DiskFull):
+                self._full_at[label] = time.monotonic()
             raise
+        if self._full_at:
+            self._full_at.pop(label, None)
+        return result
 
     async def check_writable(self) -> None:
-        """Raise `Unavailable` if the store does not take a write that changes nothing. Callers at the same time share one."""
+        """Raise `Unavailable` if the store does not take a write that changes nothing, or has found its disk full just now.
+        Callers at the same time share one."""
         async with self._probe_lock:
             now = time.monotonic()
+            if any(now - at < _FULL_SECONDS for at in self._full_at.values()):
+                raise DiskFull(_FULL)
             if now - self._probed_at > _PROBE_SECONDS:
                 await self.write(_PROBE_LABEL, probe_write)
                 self._probed_at = now
@@ -88,6 +106,8 @@ class MeteredDatabase:
 
         def write_and_undo(tx: Transaction) -> None:
             probe_write(tx)
+            if tx.engine is Engine.POSTGRES:
+                tx.count(_NEED_ROOM)
             raise _UndoError
 
         with suppress(_UndoError):
@@ -139,7 +159,7 @@ def _check_room(folder: Path) -> None:
             file.write(bytes(_PROBE_BYTES))
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise DiskFull("the disk of the store is full: free some space, Keryx goes on by itself") from exc
+            raise DiskFull(_FULL) from exc
         raise StoreBroken(
             f"{folder} cannot be written ({exc.strerror}): check its rights and the disk"
         ) from exc
