@@ -72,6 +72,8 @@ async def test_units_that_block_each_other_are_run_again(postgres: str, schema: 
 
 # What a client sends when it closes a connection.
 _GOODBYE = b"X\0\0\0\4"
+# What a server sends when it waits for a statement.
+_READY = b"Z\0\0\0\5"
 
 
 class SilentProxy:
@@ -83,6 +85,8 @@ class SilentProxy:
         self._forwarding: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
         self._silent = 0
+        # Those that were opened to their end: a pool may be opening others.
+        self._open: set[int] = set()
         # How many there were, and the numbers of the silent ones that were sent a statement.
         self.connections = 0
         self.unheard: set[int] = set()
@@ -121,7 +125,9 @@ class SilentProxy:
         while data := await source.read(65_536):
             if number > self._silent:
                 target.write(data)
-            elif asks and data != _GOODBYE:
+                if not asks and _READY in data:
+                    self._open.add(number)
+            elif asks and data != _GOODBYE and number in self._open:
                 self.unheard.add(number)
         target.close()
 
