@@ -36,3 +36,19 @@ def test_a_lack_of_descriptors_or_memory_is_told_once_wherever_it_is_met(code: i
 def test_other_lines_are_told_each_time() -> None:
     repeats = RepeatFilter()
     assert all(repeats.filter(build_record("keryx.engine", "a turn failed")) for _ in range(10))
+
+
+def test_errors_that_are_each_the_cause_of_the_other_hold_up_no_log_line() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__ = first.__context__ = second
+    second.__cause__ = second.__context__ = first
+    assert RepeatFilter().filter(build_record("keryx", "it failed: %s", first))
+
+
+def test_a_long_chain_of_errors_holds_up_no_log_line() -> None:
+    error: BaseException = ValueError("the first")
+    for n in range(200):
+        following = ValueError(str(n))
+        following.__cause__ = following.__context__ = error
+        error = following
+    assert RepeatFilter().filter(build_record("keryx", "it failed: %s", error))

@@ -143,10 +143,13 @@ def _finds_exhaustion(record: logging.LogRecord) -> bool:
     """Whether a log record is about a lack of descriptors, memory or threads."""
     args = record.args if isinstance(record.args, tuple) else ()
     causes: list[object] = [*args, record.exc_info[1] if record.exc_info else None]
+    # The cause of an error is often its context too, and a chain may end where it began.
+    seen: set[int] = set()
     while causes:
         cause = causes.pop()
         if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
             return True
-        if isinstance(cause, BaseException):
+        if isinstance(cause, BaseException) and id(cause) not in seen:
+            seen.add(id(cause))
             causes += (cause.__cause__, cause.__context__)
     return False

@@ -1,12 +1,15 @@
 """Whatever is wrong: one sentence on stderr, the right exit code, and never a traceback."""
 
+import errno
+import resource
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.driver import Cli, command
+from tests.cli.driver import WAIT, Cli, command, end
 
 from keryx.cli import exit_codes
 from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, LeaseLost, StoreBroken
@@ -207,9 +210,28 @@ def run_in_shell(keryx: Cli, rest: str, *arguments: str) -> subprocess.Completed
     )
 
 
-def test_an_answer_that_nobody_reads_to_its_end_is_no_error(keryx: Cli) -> None:
+def find_kept(keryx: Cli, told: str) -> str:
+    """Follow what a command says about the message that it has sent."""
+    assert told.startswith("keryx: ") and told.count("\n") == 1
+    _, _, rest = told.partition("; the message is kept: `keryx ")
+    return keryx.ok(*rest.partition("`")[0].split()).out
+
+
+def test_an_answer_that_nobody_reads_to_its_end_is_kept(keryx: Cli) -> None:
     done = run_in_shell(keryx, "| head -c 10", "send", "--wait", "!words 200000")
-    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.BROKEN_PIPE, "word1 word", "")
+    assert (done.returncode, done.stdout) == (exit_codes.BROKEN_PIPE, "word1 word")
+    assert "word1 word2 word3" in find_kept(keryx, done.stderr)
+
+
+@pytest.mark.parametrize("options", [[], ["--wait"], ["--json"], ["--wait", "--json"]])
+@pytest.mark.parametrize(("stdout", "code"), [("/dev/full", 5), ("&-", 0)])
+def test_a_sender_whose_output_is_full_or_closed_says_that_the_message_is_kept(
+    keryx: Cli, options: list[str], stdout: str, code: int
+) -> None:
+    with keryx.serving():
+        done = run_in_shell(keryx, f">{stdout}", "send", *options, "hello")
+        assert done.returncode == code
+        assert "hello" in find_kept(keryx, done.stderr)
 
 
 def test_a_chat_whose_reader_went_away_ends(keryx: Cli) -> None:
@@ -217,9 +239,7 @@ def test_a_chat_whose_reader_went_away_ends(keryx: Cli) -> None:
     assert (done.returncode, done.stderr) == (exit_codes.BROKEN_PIPE, "")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["version"], ["--help"], ["send", "--wait", "hello"], ["chat", "hello"]]
-)
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["chat", "hello"]])
 def test_output_to_a_full_disk_is_told(keryx: Cli, arguments: list[str]) -> None:
     done = run_in_shell(keryx, "> /dev/full", *arguments)
     words = "keryx: the output cannot be written (No space left on device): free some space, or send it elsewhere\n"
@@ -231,3 +251,82 @@ def test_a_closed_output_is_never_mistaken_for_the_store(keryx: Cli) -> None:
         done = run_in_shell(keryx, ">&- 2>&- <&-", *arguments)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert keryx("verify").code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "no memory left"),
+        (RuntimeError("can't start new thread"), "ulimit -u"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "ulimit -u"),
+        (OSError(errno.EMFILE, "Too many open files", "/proc"), "ulimit -n"),
+        (OSError(errno.ENFILE, "Too many open files in system"), "fs.file-max"),
+        (OSError(errno.ENOSPC, "No space left on device", "/x/y"), "/x/y: the disk is full"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x/y"),
+            "/x/y: Permission denied: check its rights",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_explained(
+    capsys: pytest.CaptureFixture[str], error: Exception, words: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    assert exit_codes.run_guarded(fail) == 5
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1 and "unexpected" not in told
+
+
+def forbid_threads() -> None:
+    """The stack of a thread is as large as this limit, so that no memory has room for one."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 46, hard))
+
+
+def allow_few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["send", "hello"], ["send", "--wait", "hello"], ["serve"], ["sessions", "list"]]
+)
+@pytest.mark.parametrize(("limit", "words"), [(forbid_threads, "ulimit -u"), (allow_few_files, "ulimit -n")])
+def test_a_process_with_too_few_threads_or_files_says_which_limit_to_raise(
+    keryx: Cli, arguments: list[str], limit: Callable[[], None], words: str
+) -> None:
+    done = subprocess.run(
+        command(*arguments),
+        env=keryx.environment(),
+        preexec_fn=limit,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 5, done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_node_that_cannot_print_its_address_works_all_the_same(keryx: Cli) -> None:
+    keryx.variables["KERYX_LOG_LEVEL"] = "info"
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(
+            command("serve"),
+            env=keryx.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    try:
+        assert process.stderr
+        assert any("the address cannot be printed" in line for line in iter(process.stderr.readline, ""))
+        assert len(keryx.json("sessions", "list")["sessions"]) == 0
+        process.terminate()
+        assert process.wait(WAIT) == 0
+    finally:
+        end(process)

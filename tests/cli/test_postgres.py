@@ -2,6 +2,7 @@
 
 import signal
 
+import httpx
 import psycopg
 from tests.cli.driver import WAIT, Cli, end
 
@@ -64,3 +65,42 @@ def test_a_server_that_is_not_there_is_named_without_its_password(keryx: Cli) ->
     assert result.code == 5
     assert "geheim" not in result.err
     assert result.err.count("\n") == 1
+
+
+def test_a_node_whose_tables_are_kept_locked_is_not_ready_and_answers_otherwise(
+    keryx_on_postgres: Cli,
+) -> None:
+    keryx = keryx_on_postgres
+    keryx.session("hello")
+    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT) as browser:
+        assert browser.get("/readyz").status_code == 200
+        with psycopg.connect(keryx.variables["KERYX_DATABASE"]) as other:
+            other.execute("lock table messages in access exclusive mode")
+            # The last probe still counts for a moment.
+            while (ready := browser.get("/readyz")).status_code == 200:
+                pass
+            assert (ready.status_code, "pg_terminate_backend" in ready.text) == (503, True)
+            assert browser.get("/healthz").status_code == 200
+            assert browser.get("/").status_code == 200
+            assert browser.get("/api/sessions").status_code == 200
+        assert browser.get("/readyz").status_code == 200
+
+
+def test_a_table_that_is_away_for_a_while_does_not_end_a_node(keryx_on_postgres: Cli) -> None:
+    keryx = keryx_on_postgres
+    keryx.session("hello")
+    with (
+        keryx.serving() as node,
+        httpx.Client(base_url=node.address, timeout=WAIT) as browser,
+        psycopg.connect(keryx.variables["KERYX_DATABASE"], autocommit=True) as other,
+    ):
+        other.execute("alter table messages rename to messages_away")
+        while (ready := browser.get("/readyz")).status_code == 200:
+            # Whoever follows the changes reads them then.
+            other.execute("notify keryx")
+        assert ready.status_code == 503
+        assert browser.get("/healthz").status_code == 200
+        other.execute("alter table messages_away rename to messages")
+        while browser.get("/readyz").status_code != 200:
+            pass
+        assert browser.post("/api/sessions", json={"text": "again"}).status_code == 201

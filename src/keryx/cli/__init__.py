@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 GC_THRESHOLDS = (20_000, 20, 20)
 
 _saved_stdout: list[int] = []
+_missing_streams: set[int] = set()
 
 
 def redirect_stdout() -> int:
@@ -32,10 +33,16 @@ def open_streams() -> None:
         except OSError:
             # The system takes the lowest free number, which is this one.
             os.open(os.devnull, os.O_RDWR)
+            _missing_streams.add(number)
     sys.stdin = sys.stdin or _open_stream(0, "r")
     if sys.stdout is None or isinstance(sys.stdout.buffer, io.FileIO):
         sys.stdout = _open_stream(1, "w")
     sys.stderr = sys.stderr or _open_stream(2, "w")
+
+
+def is_stdout_missing() -> bool:
+    """Return whether the program was started with a closed stdout, so that its output goes nowhere."""
+    return 1 in _missing_streams
 
 
 def _open_stream(number: int, mode: Literal["r", "w"]) -> TextIO:

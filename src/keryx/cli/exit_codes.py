@@ -1,6 +1,7 @@
 """Errors of a command as one sentence on stderr and an exit code, by one table."""
 
 import asyncio
+import errno
 import logging
 import os
 import traceback
@@ -10,7 +11,15 @@ from typing import cast
 from cyclopts import CycloptsError, UnusedCliTokensError
 
 from keryx.cli import output
-from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound, Unavailable
+from keryx.core.errors import (
+    DESCRIPTORS_EXHAUSTED,
+    THREADS_EXHAUSTED,
+    Conflict,
+    Invalid,
+    KeryxError,
+    NotFound,
+    Unavailable,
+)
 
 CODES: tuple[tuple[type[KeryxError], int, str], ...] = (
     (Invalid, 2, "the command line, a setting or a value is wrong"),
@@ -20,6 +29,8 @@ CODES: tuple[tuple[type[KeryxError], int, str], ...] = (
     (KeryxError, 1, "the turn failed, or any other refusal"),
 )
 UNEXPECTED = 70
+# What Python says when the system refuses a thread. The error has no code.
+_NO_THREAD = "can't start new thread"
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 OTHER_CODES = (
@@ -65,11 +76,45 @@ def _report_any(exc: BaseException) -> int:
         case BrokenPipeError():
             output.discard_rest()
             return BROKEN_PIPE
+        case _ if shortage := _explain_shortage(exc):
+            _print_traceback(exc)
+            return report(shortage)
         case _:
             _print_traceback(exc)
             hint = "" if _debug_enabled() else "; KERYX_LOG_LEVEL=debug shows the details"
             output.warn(f"keryx: an unexpected error: {type(exc).__name__}: {exc}{hint}")
             return UNEXPECTED
+
+
+def _explain_shortage(exc: BaseException) -> Unavailable | None:
+    """Return the sentence for an error of the system that no part of Keryx has explained; `None` for other errors."""
+    match exc:
+        case MemoryError() | OSError(errno=errno.ENOMEM):
+            return Unavailable(
+                "there is no memory left: end other programs, or allow more (`ulimit -v`, MemoryMax of the service)"
+            )
+        case RuntimeError() if _NO_THREAD in str(exc):
+            return Unavailable(THREADS_EXHAUSTED)
+        case OSError(errno=errno.EAGAIN):
+            return Unavailable(THREADS_EXHAUSTED)
+        case OSError(errno=errno.EMFILE):
+            return Unavailable(DESCRIPTORS_EXHAUSTED)
+        case OSError(errno=errno.ENFILE):
+            return Unavailable(
+                "no more files can be opened on this machine: raise fs.file-max, or end programs"
+            )
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return Unavailable(f"{_name_file(exc)}the disk is full: free some space")
+        case OSError(errno=errno.EACCES | errno.EPERM | errno.EROFS) if exc.filename:
+            return Unavailable(
+                f"{_name_file(exc)}{exc.strerror}: check its rights, and that it belongs to the user of Keryx"
+            )
+        case _:
+            return None
+
+
+def _name_file(exc: OSError) -> str:
+    return f"{exc.filename}: " if exc.filename else ""
 
 
 def _print_traceback(exc: BaseException) -> None:

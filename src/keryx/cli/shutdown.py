@@ -15,6 +15,7 @@ from keryx.cli import output
 from keryx.engine import plugins
 from keryx.engine.service import Service
 
+log = logging.getLogger(__name__)
 _GRACE_SECONDS = 2.0
 _AGENT_STUCK = "the agent did not stop when it was asked to; everything is recorded"
 _PROC = Path("/proc")
@@ -64,7 +65,11 @@ def exit_after(seconds: float, reason: str, *, code: int) -> threading.Timer:
     """Exit the process after a delay, unless the timer is cancelled."""
     timer = threading.Timer(seconds, exit_now, [reason], {"code": code})
     timer.daemon = True
-    timer.start()
+    try:
+        timer.start()
+    except RuntimeError as exc:
+        # No more threads are allowed. The process that watches a node has a deadline too.
+        log.warning("the end has no deadline: %s", exc)
     return timer
 
 

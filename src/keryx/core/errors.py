@@ -3,6 +3,14 @@
 import sys
 from datetime import timedelta
 
+THREADS_EXHAUSTED = (
+    "the system allows no more threads or processes: end some, or raise the limit (`ulimit -u`, TasksMax of the service;"
+    " `ulimit -v` and `ulimit -s` bound threads too)"
+)
+DESCRIPTORS_EXHAUSTED = (
+    "no more files can be opened: raise the limit (`ulimit -n`, LimitNOFILE of the service; 1024 are enough)"
+)
+
 
 class KeryxError(Exception):
     """The root of the tree. `str(error)` is for operators and programs, in English. `text` is for people; if it is a

@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import io
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from tests.cli.driver import Cli, command
 
 from keryx.cli.commands import run
 from keryx.store.admin import backup
+from keryx.store.db import sqlite
 
 _FUTURE = "insert into migrations (number, name, checksum, applied_at) values (9999, 'future', 'x', 0)"
 _OLD = "delete from migrations where number = (select max(number) from migrations)"
@@ -441,6 +443,143 @@ def test_the_doctor_sees_work_that_nobody_does(used_shell: Shell) -> None:
     out = used_shell("doctor", code=1)
     assert "nobody answers, and something waits" in out
     assert "1 turn waits" in out
+
+
+def doctor_findings(found: Any, name: str) -> list[tuple[str, str, str]]:
+    return [(f["level"], f["text"], f["remedy"]) for f in found["findings"] if f["name"] == name]
+
+
+def test_the_doctor_tries_a_write_the_index_and_the_secrets(used_shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("geheim")
+    (used_shell.home / "keryx.toml").write_text(
+        f'models = [{{ name = "m", base_url = "http://127.0.0.1:1/v1", id = "x", key = "file:{tmp_path}/key" }}]'
+    )
+    found = used_shell.json("doctor")
+    assert ("ok", "it takes writes", "") in doctor_findings(found, "store")
+    assert "there is no index yet" in doctor_findings(found, "search")[0][1]
+    assert doctor_findings(found, "keys") == [("ok", "1 secret can be read", "")]
+    used_shell("sessions", "search", "hello")
+    assert "up to date" in doctor_findings(used_shell.json("doctor"), "search")[0][1]
+    used_shell("send", "and more", "--wait")
+    assert "lacks" in doctor_findings(used_shell.json("doctor"), "search")[0][1]
+
+
+def test_the_doctor_sees_a_store_that_is_kept_locked(
+    used_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_MILLISECONDS", 50)
+    with closing(apsw.Connection(str(used_shell.store))) as connection:
+        connection.execute("begin immediate")  # pyright: ignore[reportUnknownMemberType]
+        ((level, text, remedy),) = [
+            f for f in doctor_findings(used_shell.json("doctor", code=1), "store") if "written" in f[1]
+        ]
+    assert level == "problem" and "another process holds it" in text and remedy
+
+
+@pytest.mark.parametrize("store", ["/dev/full", "/dev/null", "folder", "pipe"])
+def test_a_store_that_is_not_a_file_is_refused(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("KERYX_DATABASE", str(tmp_path / store))
+    assert "is not a file" in shell("send", "hello", code=5)
+    assert "is not a file" in shell("doctor", code=1)
+
+
+def test_the_doctor_sees_that_no_store_can_be_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.home.mkdir()
+    monkeypatch.setenv("KERYX_DATABASE", "/proc/keryx/keryx.db")
+    assert "/proc/keryx cannot be written" in shell("doctor", code=1)
+
+
+def test_the_doctor_and_a_start_see_that_a_table_is_missing(used_shell: Shell) -> None:
+    with closing(apsw.Connection(str(used_shell.store))) as connection:
+        connection.execute("alter table messages rename to away")  # pyright: ignore[reportUnknownMemberType]
+    found = doctor_findings(used_shell.json("doctor", code=1), "store")
+    assert any(level == "problem" and "no such table: messages" in text for level, text, _ in found)
+    ran = subprocess.run(command("serve"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.count("\n")) == (5, 1), ran.stderr
+
+
+def test_the_doctor_sees_a_damaged_index(used_shell: Shell) -> None:
+    used_shell("sessions", "search", "hello")
+    for file in used_shell.home.glob("keryx-search.db*"):
+        file.write_text("no index")
+    ((level, text, remedy),) = doctor_findings(used_shell.json("doctor"), "search")
+    assert level == "warning" and "damaged" in text and "keryx store reindex" in remedy
+
+
+def test_the_doctor_sees_files_that_it_may_not_read_or_write(used_shell: Shell) -> None:
+    used_shell("sessions", "search", "hello")
+    secrets = used_shell.home / "secrets"
+    secrets.mkdir(exist_ok=True)
+    (secrets / "web.key").write_bytes(bytes(32))
+    paths = [used_shell.home / "keryx-search.db", secrets / "web.key", used_shell.store]
+    modes = [path.stat().st_mode for path in paths]
+    paths[0].chmod(0)
+    paths[1].chmod(0)
+    paths[2].chmod(0o400)
+    try:
+        ran = subprocess.run(
+            command("doctor", "--json"),
+            preexec_fn=drop_rights,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        for path, mode in zip(paths, modes, strict=True):
+            path.chmod(mode)
+    assert ran.returncode == 1, ran.stderr
+    found = json.loads(ran.stdout)
+    assert "not written" in doctor_findings(found, "store")[1][1]
+    assert doctor_findings(found, "search")[0][0] == "problem"
+    assert "web.key cannot be read" in doctor_findings(found, "keys")[0][1]
+
+
+def test_the_doctor_sees_a_full_disk(used_shell: Shell) -> None:
+    ran = subprocess.run(
+        command("doctor"), preexec_fn=forbid_growth, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert "cannot be written" in ran.stdout and "free some space" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ('[web]\nsecret = "env:NOT_SET_HERE"', "the token of the web is missing"),
+        ('[web]\npassword_from = "file:/nowhere/at/all"', "the password of the web cannot be read"),
+        (
+            '[email]\naddress = "a@b.example"\npassword = "file:/nowhere/at/all"',
+            "password of [email] cannot be read",
+        ),
+    ],
+)
+def test_the_doctor_names_a_secret_that_cannot_be_read(used_shell: Shell, settings: str, text: str) -> None:
+    (used_shell.home / "keryx.toml").write_text(settings)
+    assert text in used_shell("doctor", code=1)
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "words"),
+    [
+        ("lock table {schema}.messages in access exclusive mode", "pg_terminate_backend"),
+        ("lock table {schema}.turns in share mode", "pg_terminate_backend"),
+        ("alter database {database} set default_transaction_read_only = on; commit", "name the primary"),
+    ],
+)
+def test_the_doctor_sees_a_postgresql_that_takes_no_writes(
+    shell: Shell, own_postgres: str, monkeypatch: pytest.MonkeyPatch, obstacle: str, words: str
+) -> None:
+    monkeypatch.setenv("KERYX_DATABASE", own_postgres)
+    shell("send", "hello", "--wait")
+    assert "it takes writes" in shell("doctor")
+    with psycopg.connect(own_postgres) as other:
+        database = own_postgres.rpartition("/")[2]
+        other.execute(cast(LiteralString, obstacle.format(schema="public", database=database)))
+        assert words in shell("doctor", code=1)
 
 
 def test_the_doctor_sees_that_postgresql_is_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ async def test_a_damaged_store_is_an_error_with_advice(tmp_path: Path) -> None:
 async def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "keryx.db", tmp_path):
-        with pytest.raises(StoreBroken, match=r"check its rights.*KERYX_HOME") as raised:
+        with pytest.raises(StoreBroken, match=r"(check its rights|is not a file).*KERYX_HOME") as raised:
             await opening(path)
         assert str(path.parent) in str(raised.value)
 
@@ -196,12 +196,133 @@ async def test_a_store_that_is_removed_while_it_is_open_ends_the_process(
         file.rename(tmp_path / "moved")
         if replaced:
             file.touch()
-        with pytest.raises(StoreBroken, match="removed or replaced"):
+        with pytest.raises(StoreBroken, match="was removed"):
             await database.write("after", lambda tx: move(tx, "two"))
         assert len(reasons) == 1
         assert str(path) in reasons[0]
         (tmp_path / "moved").rename(file)
         await database.write("put back", lambda tx: move(tx, "three"))
+
+
+async def test_what_was_in_a_log_that_is_removed_is_saved(tmp_path: Path) -> None:
+    reasons: list[str] = []
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path, fatal=reasons.append) as database:
+        for n in range(5):
+            await database.write("before", lambda tx, n=n: move(tx, str(n)))
+        (tmp_path / "keryx.db-wal").unlink()
+        with pytest.raises(StoreBroken, match="is in the store now"):
+            await database.write("after", lambda tx: move(tx, "after"))
+        assert len(reasons) == 1
+    (tmp_path / "keryx.db-shm").unlink()
+    assert visible(path) == 5
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    """Write other content into a file, as `cp` does."""
+    with path.open("wb") as file:
+        file.write(content)
+
+
+async def make_store(path: Path) -> bytes:
+    async with SqliteDatabase(path) as database:
+        await database.write("first", lambda tx: move(tx, path.name))
+    return read(path)
+
+
+def read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def list_logs_aside(folder: Path) -> list[Path]:
+    return list(folder.glob("keryx.db.before-*-wal"))
+
+
+@pytest.mark.parametrize(
+    "other", ["another store", "an older copy", "the first half", "nothing", "another program's"]
+)
+async def test_a_store_that_is_overwritten_while_it_is_open_ends_the_process(
+    tmp_path: Path, other: str
+) -> None:
+    reasons: list[str] = []
+    path = tmp_path / "keryx.db"
+    older = await make_store(path)
+    with closing(apsw.Connection(str(tmp_path / "foreign.db"))) as connection:
+        connection.execute("create table notes (text)")  # pyright: ignore[reportUnknownMemberType]
+    contents = {
+        "another store": await make_store(tmp_path / "other.db"),
+        "an older copy": older,
+        "the first half": older[: len(older) // 2],
+        "nothing": b"",
+        "another program's": (tmp_path / "foreign.db").read_bytes(),
+    }
+    async with SqliteDatabase(path, fatal=reasons.append) as database:
+        await database.write("before", lambda tx: move(tx, "one"))
+        overwrite(path, contents[other])
+        with pytest.raises(StoreBroken, match="was overwritten while it was in use"):
+            await database.write("after", lambda tx: move(tx, "two"))
+        assert str(path) in reasons[0] and "keryx restore" in reasons[0]
+    # Nothing of the log was added to it, and the log is not there to be added later.
+    assert path.read_bytes() == contents[other]
+    assert not (tmp_path / "keryx.db-wal").exists()
+    assert len(list_logs_aside(tmp_path)) == 1
+
+
+async def test_a_log_that_is_cut_while_it_is_in_use_ends_the_process(tmp_path: Path) -> None:
+    reasons: list[str] = []
+    path = tmp_path / "keryx.db"
+    async with SqliteDatabase(path, fatal=reasons.append) as database:
+        await database.write("before", lambda tx: move(tx, "one"))
+        (tmp_path / "keryx.db-wal").write_bytes(b"")
+        with pytest.raises(StoreBroken, match="was cut while it was in use"):
+            await database.write("after", lambda tx: move(tx, "two"))
+    assert "keryx restore" in reasons[0]
+
+
+async def test_what_other_programs_do_to_an_open_store_by_sqlite_is_no_fault(tmp_path: Path) -> None:
+    reasons: list[str] = []
+    path = tmp_path / "keryx.db"
+
+    async def write_long(database: SqliteDatabase, name: str) -> None:
+        await database.write(
+            "long", lambda tx: [move(tx, f"{name} {n} {'x' * 1000}") for n in range(500)] and None
+        )
+
+    async with SqliteDatabase(path, fatal=reasons.append) as here:
+        await write_long(here, "here")
+        async with SqliteDatabase(path, fatal=reasons.append) as there:
+            await write_long(there, "there")
+            await write_long(here, "here again")
+        for statement in (
+            "pragma wal_checkpoint(passive)",
+            "delete from cursors where name like 'there%'",
+            "vacuum",
+            "pragma wal_checkpoint(truncate)",
+            "create table more (text)",
+            "pragma wal_checkpoint(restart)",
+        ):
+            with closing(apsw.Connection(str(path))) as other:
+                other.set_busy_timeout(10_000)
+                other.execute(statement)  # pyright: ignore[reportUnknownMemberType]
+            await here.write("next", lambda tx, name=statement: move(tx, name))
+    assert reasons == []
+    assert visible(path) == 1006
+
+
+async def test_a_file_without_its_own_log_is_not_opened(tmp_path: Path) -> None:
+    path, log = tmp_path / "keryx.db", tmp_path / "keryx.db-wal"
+    other = await make_store(tmp_path / "other.db")
+    await make_store(path)
+    with closing(open_store(path)) as connection:
+        # A new table changes the first page, which tells whose the log is.
+        connection.execute("create table more (text)")  # pyright: ignore[reportUnknownMemberType]
+        kept = log.read_bytes()
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    path.write_bytes(other)
+    for _ in range(2):
+        with pytest.raises(StoreBroken, match="not of the same store"):
+            await opening(path)
+    assert (path.read_bytes(), log.read_bytes()) == (other, kept)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), apsw.NoMemError("out of memory")])

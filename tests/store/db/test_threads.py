@@ -4,10 +4,11 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from keryx.core.errors import Unavailable
 from keryx.store.db.threads import ThreadPool
 
 
@@ -36,6 +37,42 @@ async def test_a_call_gives_its_result_and_raises_its_error(pool: ThreadPool) ->
     with pytest.raises(ValueError, match="no number"):
         await pool.run(lambda: int("no number"))
     assert await pool.run(lambda: 8) == 8
+
+
+@pytest.fixture
+def no_more_threads() -> Iterator[Callable[[], None]]:
+    """What makes the system refuse every further thread: the stack of each would be larger than the memory."""
+    before = threading.stack_size()
+
+    def refuse() -> None:
+        threading.stack_size(1 << 46)
+
+    yield refuse
+    threading.stack_size(before)
+
+
+async def test_without_any_thread_a_call_fails_with_advice_and_the_pool_can_be_closed(
+    no_more_threads: Callable[[], None],
+) -> None:
+    pool = ThreadPool(2, "pool", asyncio.get_running_loop())
+    no_more_threads()
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="ulimit -u"):
+            await pool.run(lambda: 7)
+    pool.close()
+
+
+async def test_without_another_thread_a_call_waits_for_those_that_run(
+    pool: ThreadPool, no_more_threads: Callable[[], None]
+) -> None:
+    gate = Gate()
+    first = asyncio.ensure_future(pool.run(gate))
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    no_more_threads()
+    second = asyncio.ensure_future(pool.run(lambda: 8))
+    await asyncio.sleep(0)
+    gate.open.set()
+    assert (await first, await second) == ("pool-0", 8)
 
 
 async def test_calls_in_turn_share_one_thread(pool: ThreadPool) -> None:

@@ -1,6 +1,7 @@
 """`keryx version` and `keryx doctor`: what is installed, what is wrong with it, and how to mend it."""
 
 import difflib
+import errno
 import os
 import platform
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version as installed
 from pathlib import Path
 
@@ -32,12 +34,20 @@ from keryx.engine.hub.people import PairingOverview
 from keryx.store.admin import stats
 from keryx.store.admin.stats import StuckWork
 from keryx.store.db import migrate
+from keryx.store.search import SearchIndex
+from keryx.store.search.fts5 import get_index_path
+from keryx.store.search.indexing import IndexDamaged
+from keryx.surfaces.web.settings import read_password_hash, read_token
 
 _MIN_SQLITE = (3, 51, 3)
 _LOW_DISK_BYTES = 1 << 30
 _MIN_DISK_BYTES = 100 << 20
 _WAIT_LIMIT = timedelta(minutes=5)
 _CLOCK_TOLERANCE = timedelta(minutes=5)
+# An index that lacks fewer changes is brought up to date by the next search within a moment.
+_FAR_BEHIND = 1000
+_PROBE_BYTES = 1 << 16
+_REFERENCES = ("env:", "file:")
 
 
 class Level(StrEnum):
@@ -129,6 +139,7 @@ async def examine() -> list[Finding]:
         remedy = "mend keryx.toml or the variables; `keryx serve` does not start until then"
         found.append(_problem("platforms", str(exc), remedy))
     found += _check_names(chosen)
+    found += _check_secrets(chosen, {f.text for f in found})
     home = list(_check_home(chosen.folder))
     if not any(f.level is Level.PROBLEM for f in home) and not _store_missing(chosen):
         home += _check_port(chosen)
@@ -163,11 +174,6 @@ def _check_names(chosen: Settings) -> Iterator[Finding]:
     if chosen.model and chosen.named_models and chosen.model not in chosen.model_names:
         available = ", ".join(chosen.model_names)
         yield _problem("model", f"There is no model {chosen.model!r}.", f"choose {available}")
-    for what, reference in _list_references(chosen):
-        try:
-            secrets.read(reference, what)
-        except Invalid as exc:
-            yield _problem("keys", str(exc), "without it requests are refused")
     platforms = keryx_config.list_platforms()
     named = {
         **{f"access.{name}": name for name in chosen.access},
@@ -182,6 +188,28 @@ def _check_names(chosen: Settings) -> Iterator[Finding]:
             yield _warning("platforms", f"{where}: there is no platform {name!r}.", remedy)
 
 
+def _check_secrets(chosen: Settings, known: set[str]) -> Iterator[Finding]:
+    """Report secrets that the settings name, or that Keryx has made, and that cannot be read. `known` was told already."""
+    references = list(_list_references(chosen))
+    reads = [partial(secrets.read, reference, what) for what, reference in references]
+    troubles: dict[str, str] = {}
+    for read in (*reads, partial(read_token, chosen.web), partial(read_password_hash, chosen.web)):
+        try:
+            read()
+        except Invalid as exc:
+            troubles[str(exc)] = "without it requests are refused"
+    folder = chosen.folder / "secrets"
+    try:
+        for file in sorted(folder.iterdir()) if folder.exists() else ():
+            file.open("rb").close()
+    except OSError as exc:
+        text = f"{exc.filename} cannot be read ({exc.strerror})"
+        troubles[text] = "give it to the user of Keryx with chown, and chmod 700 the folder, 600 its files"
+    yield from (_problem("keys", text, remedy) for text, remedy in troubles.items() if text not in known)
+    if references and not troubles:
+        yield _ok("keys", format_count(len(references), "secret can be read", "secrets can be read"))
+
+
 def _list_references(chosen: Settings) -> Iterator[tuple[str, str]]:
     models = [*chosen.named_models, *([chosen.transcription_model] if chosen.transcription_model else [])]
     yield from ((f"the key of the model {model.name}", model.key) for model in models if model.key)
@@ -190,6 +218,10 @@ def _list_references(chosen: Settings) -> Iterator[tuple[str, str]]:
             yield f"{key} of the tools {server.name}", reference
     for name, agent in chosen.agents.items():
         yield from ((f"{key} of the agent {name}", reference) for key, reference in agent.env.items())
+    for account in keryx_config.list_setups(chosen):
+        for key, value in account.table.items():
+            if isinstance(value, str) and value.startswith(_REFERENCES):
+                yield f"{key} of [{account.label}]", value
 
 
 def _check_port(chosen: Settings) -> Iterator[Finding]:
@@ -209,14 +241,10 @@ def _check_port(chosen: Settings) -> Iterator[Finding]:
 
 
 def _check_home(home: Path) -> Iterator[Finding]:
-    folder = next(p for p in (home, *home.parents) if p.exists())
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        yield _problem(
-            "home", f"{home} cannot be written", f"check the rights of {folder}, or set KERYX_HOME"
-        )
+    if problem := _try_folder("home", home):
+        yield problem
         return
+    folder = _find_existing(home)
     yield _ok("home", f"{home} can be written")
     if home.exists():
         open_to = stat.S_IMODE(home.stat().st_mode) & 0o077
@@ -235,8 +263,29 @@ def _check_home(home: Path) -> Iterator[Finding]:
         yield _ok("disk", f"{format_size(free)} are free")
 
 
+def _try_folder(name: str, wanted: Path) -> Finding | None:
+    """Report a folder, or the one that it will be made in, that a file cannot be written and synced in."""
+    folder = _find_existing(wanted)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as exc:
+        full = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "free some space" if full else f"check the rights of {folder}, or set KERYX_HOME"
+        return _problem(name, f"{wanted} cannot be written ({exc.strerror})", remedy)
+    return None
+
+
+def _find_existing(folder: Path) -> Path:
+    return next(p for p in (folder, *folder.parents) if p.exists())
+
+
 async def _check_store(chosen: Settings) -> list[Finding]:
     if _store_missing(chosen):
+        if problem := _try_folder("store", Path(chosen.store).parent):
+            return [problem]
         return [_ok("store", f"there is none yet: {chosen.store} is made at the first use")]
     now = datetime.now(UTC)
     try:
@@ -248,6 +297,7 @@ async def _check_store(chosen: Settings) -> list[Finding]:
             )
             nodes = await hub.list_nodes()
             pairings = await hub.people.list_pairings(app.viewer)
+            tried = [await _try_write(app), await _try_index(app)]
     except NotFound as exc:
         return [_ok("store", str(exc))]
     except StoreDamaged as exc:
@@ -262,7 +312,46 @@ async def _check_store(chosen: Settings) -> list[Finding]:
     else:
         text = "no `keryx serve` runs: chat platforms get no answer"
         node = _warning("node", text, "start `keryx serve`")
-    return [opens, node, *_check_access(chosen, pairings), *_check_work(found, now)]
+    return [opens, *tried, node, *_check_access(chosen, pairings), *_check_work(found, now)]
+
+
+async def _try_write(app: BaseApp) -> Finding:
+    """Report whether the store takes writes. What is written is rolled back."""
+    try:
+        await app.database.rehearse_write()
+    except KeryxError as exc:
+        text = f"it can be read, but not written: {exc}"
+        return _problem("store", text, "until then nothing can be taken in or answered")
+    return _ok("store", "it takes writes")
+
+
+async def _try_index(app: BaseApp) -> Finding:
+    """Report whether the search index answers, and how far behind it is."""
+    store = app.settings
+    if not store.on_postgres and not get_index_path(Path(store.store)).exists():
+        return _ok("search", "there is no index yet: the first search makes it")
+    index = SearchIndex(app.database)
+    try:
+        pending = await index.count_pending(most=_FAR_BEHIND)
+    except IndexDamaged as exc:
+        text = f"the search index is damaged ({exc})"
+        return _warning("search", text, "`keryx store reindex` builds it again, as the next search does")
+    except StoreDamaged as exc:
+        return _problem("store", str(exc), "`keryx verify` tells more")
+    except KeryxError as exc:
+        remedy = "nothing can be found until then; it may be deleted, `keryx store reindex` builds it again"
+        return _problem("search", str(exc), remedy)
+    finally:
+        index.close()
+    if pending is None:
+        return _ok("search", "the index is not filled yet: the next search does it")
+    if pending >= _FAR_BEHIND:
+        text = f"the index lacks {pending} changes or more"
+        return _warning("search", text, "the next search takes long; `keryx store reindex` does it now")
+    lacks = (
+        f"lacks {format_count(pending, 'change')}, which the next search adds" if pending else "is up to date"
+    )
+    return _ok("search", f"the index answers and {lacks}")
 
 
 def _store_missing(chosen: Settings) -> bool:
@@ -346,7 +435,7 @@ def _check_work(found: StuckWork, now: datetime) -> Iterator[Finding]:
         yield _problem(
             "clock",
             f"the store was used at {found.ahead:%Y-%m-%d %H:%M} UTC, and this clock says {now:%Y-%m-%d %H:%M}",
-            "set the clock of this machine",
+            "set the clock of this machine; if it is right, it was wrong then, and this passes with the time",
         )
     else:
         yield _ok("clock", f"{now:%Y-%m-%d %H:%M} UTC fits what is in the store")

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated
 
 import anyio
@@ -10,7 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 from keryx.app import App
-from keryx.cli import output, shutdown
+from keryx.cli import is_stdout_missing, output, shutdown
 from keryx.cli.options import (
     FLAG,
     Attach,
@@ -134,19 +136,37 @@ async def _send(app: App, inbound: InboundMessage, outgoing: _Outgoing, json: bo
         access = HubAccess(hub, app.viewer)
         receipt = await hub.receive(await outgoing.complete(app, access, inbound))
         sent = _build_report(receipt)
-        if json:
-            output.write_json(sent)
-        else:
-            output.write_fields(
-                [
-                    ("session", sent.session or ""),
-                    ("turn", sent.turn or ""),
-                    ("message", sent.message or ""),
-                    ("repeated", "yes: it was taken in before" if sent.duplicate else ""),
-                ]
-            )
+        with _tell_where_it_is_kept(sent.session):
+            if json:
+                output.write_json(sent)
+            else:
+                output.write_fields(
+                    [
+                        ("session", sent.session or ""),
+                        ("turn", sent.turn or ""),
+                        ("message", sent.message or ""),
+                        ("repeated", "yes: it was taken in before" if sent.duplicate else ""),
+                    ]
+                )
         warn_without_node(await hub.list_nodes())
     return 0
+
+
+@contextmanager
+def _tell_where_it_is_kept(session: SessionId | None) -> Generator[None]:
+    """Say on stderr how to see the message and its answer if the block cannot print them."""
+    kept = f"the message is kept: `keryx sessions show {session}` shows it and its answer"
+    if is_stdout_missing():
+        output.warn(f"keryx: the output is closed; {kept}")
+    try:
+        yield
+        output.flush()
+    except BrokenPipeError:
+        output.discard_rest()
+        output.warn(f"keryx: nobody reads the output; {kept}")
+        raise
+    except Unavailable as exc:
+        raise Unavailable(f"{exc}; {kept}") from exc
 
 
 async def _send_and_wait(
@@ -171,13 +191,14 @@ async def _send_and_wait(
         sent = msgspec.structs.replace(
             _build_report(receipt), state=turn.state, answer=answer, error=turn.error
         )
-        if json:
-            output.write_json(sent)
-        elif turn.state is TurnState.DONE:
-            output.write(output.sanitize(answer))
-        else:
-            why = f": {output.adapt_hints(turn.error, turn.session)}" if turn.error else ""
-            output.warn(f"keryx: the turn ended as {turn.state}{why}")
+        with _tell_where_it_is_kept(sent.session):
+            if json:
+                output.write_json(sent)
+            elif turn.state is TurnState.DONE:
+                output.write(output.sanitize(answer))
+            else:
+                why = f": {output.adapt_hints(turn.error, turn.session)}" if turn.error else ""
+                output.warn(f"keryx: the turn ended as {turn.state}{why}")
     return 0 if turn.state is TurnState.DONE else 1
 
 

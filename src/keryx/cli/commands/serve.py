@@ -27,7 +27,7 @@ from keryx.cli.output import format_count
 from keryx.cli.shutdown import exit_after, exit_now, handle_signals, list_stop_signals
 from keryx.cli.watchdog import LoopWatchdog, watch_loop
 from keryx.config import Settings
-from keryx.core.errors import Invalid, Unavailable
+from keryx.core.errors import DESCRIPTORS_EXHAUSTED, Invalid, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.engine.hub import NODE_KIND, Hub
 from keryx.surfaces.web import schema
@@ -47,6 +47,8 @@ from keryx.surfaces.web.settings import (
 )
 
 _GRACE_SECONDS = 3.0
+# What the store, the watchdog and a few connections need.
+_MIN_DESCRIPTORS = 64
 
 
 def build_web_app(
@@ -151,6 +153,10 @@ async def serve(
         output.warn(f"keryx: {text}")
     check_exposure(settings)
     descriptors = raise_descriptor_limit()
+    if descriptors < _MIN_DESCRIPTORS:
+        raise Unavailable(
+            f"{descriptors} open files are too few for `keryx serve`, which needs {_MIN_DESCRIPTORS}: {DESCRIPTORS_EXHAUSTED}"
+        )
     with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
         if new_store:
             store.put_remains_aside(settings)
@@ -198,7 +204,12 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
         # Tools that rotate logs send it, and its default ends a process.
         with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
             async with web.lifespan() as site, _serve_http(HttpServer(site, limits, shared=shared), listener):
-                _announce(app.settings, listener, json)
+                try:
+                    _announce(app.settings, listener, json)
+                except (Unavailable, BrokenPipeError) as exc:
+                    # The node works all the same, as after any later line that cannot be written.
+                    output.discard_rest()
+                    output.warn(f"keryx: the address cannot be printed: {exc}")
                 await stopping.wait()
                 web.close()
                 if busy := service.runner.busy:
@@ -258,4 +269,4 @@ def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:
         program = "keryx" if shutil.which("keryx") else Path(sys.executable).with_name("keryx")
         hint = f"Open {address}, or try `{program} chat` in another terminal; Ctrl-C stops."
         output.write(output.style_text(hint, "dim"))
-    sys.stdout.flush()
+    output.flush()

@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -12,13 +13,14 @@ from anyio.abc import TaskStatus
 from keryx.core.changes import Change
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
-from keryx.core.errors import CursorExpired, Retryable
+from keryx.core.errors import CursorExpired, Retryable, Unavailable
 from keryx.core.ids import Cursor, SessionId
 from keryx.core.sessions import Viewer
 from keryx.store import change_feed, changes
-from keryx.store.db import Database
+from keryx.store.db import Database, Work
 from keryx.timing import WakeSignal
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _BATCH_SIZE = 500
@@ -45,22 +47,23 @@ class Feed:
         self._cursor: Cursor | None = None
         self._start: Cursor | None = None
         self.reading = False
+        self._started = False
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Read until cancelled. Report that it has started when it has caught up. All followers depend on it."""
-        started, attempts = False, 0
+        attempts = 0
         seen = self._database.wake.count
-        await self._begin()
+        self._begin_at(await self._database.read("feed.head", changes.get_head))
         while True:
             before, blocked = self._read, False
             try:
                 blocked = await self._catch_up()
             except CursorExpired as exc:
                 log.warning("the feed was trimmed while this process slept; continuing at its end: %s", exc)
-                await self._begin()
+                self._begin_at(await self._read_store("feed.head", changes.get_head))
             self.reading = True
-            if not started:
-                started = True
+            if not self._started:
+                self._started = True
                 task_status.started()
             if blocked:
                 attempts = 1 if self._read > before else attempts + 1
@@ -84,7 +87,7 @@ class Feed:
                         cursor = change.cursor
                         yield change
             except CursorExpired:
-                cursor = await self._database.read("feed.head", changes.get_head)
+                cursor = await self._read_store("feed.head", changes.get_head)
                 missed()
 
     async def follow(
@@ -115,10 +118,10 @@ class Feed:
             else:
                 await self._wake.wait(seen)
 
-    async def _begin(self) -> None:
-        """Start at the current end of the feed. Followers query the changes before it themselves."""
+    def _begin_at(self, end: Cursor) -> None:
+        """Start at the end of the feed. Followers query the changes before it themselves."""
         self._recent.clear()
-        self._cursor = self._start = await self._database.read("feed.head", changes.get_head)
+        self._cursor = self._start = end
         self._offsets = {self._start: self._read - 1}
         self._wake.signal()
 
@@ -146,13 +149,19 @@ class Feed:
         await anyio.sleep(pause)
 
     async def _read_after(self, cursor: Cursor) -> change_feed.FeedPage:
-        """Read the next batch, and retry for as long as the store is unavailable."""
+        return await self._read_store(
+            "feed.after", lambda tx: change_feed.read_page(tx, cursor, limit=_BATCH_SIZE)
+        )
+
+    async def _read_store(self, label: str, work: Work[T]) -> T:
+        """Read, and retry for as long as the store is unavailable. Once it has been read, any other fault may be mended too,
+        and must not end the process."""
         while True:
             try:
-                return await self._database.read(
-                    "feed.after", lambda tx: change_feed.read_page(tx, cursor, limit=_BATCH_SIZE)
-                )
-            except Retryable as exc:
+                return await self._database.read(label, work)
+            except Unavailable as exc:
+                if not self._started and not isinstance(exc, Retryable):
+                    raise
                 self.reading = False
                 log.warning("cannot read the feed now: %s", exc)
                 await self._clock.sleep(_RETRY_SECONDS)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from keryx.core.errors import THREADS_EXHAUSTED, Unavailable
 from keryx.store.db import Work
 from keryx.store.db.threads import PendingResult
 
@@ -62,8 +63,14 @@ class KeyedBatcher:
     def _pick_worker(self) -> "_BatchWorker":
         idle = next((worker for worker in self._workers if not worker.waiting), None)
         if idle is None and len(self._workers) < self._size:
-            idle = _BatchWorker(f"{self._name}-{len(self._workers)}", self._work)
-            self._workers.append(idle)
+            try:
+                idle = _BatchWorker(f"{self._name}-{len(self._workers)}", self._work)
+            except RuntimeError as exc:
+                # The system allows no more threads. Those that run do the work, only later.
+                if not self._workers:
+                    raise Unavailable(THREADS_EXHAUSTED) from exc
+            else:
+                self._workers.append(idle)
         return idle or min(self._workers, key=lambda worker: sum(worker.waiting.values()))
 
     def _work(self, worker: "_BatchWorker") -> None:

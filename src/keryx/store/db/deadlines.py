@@ -37,6 +37,7 @@ class StatementDeadline:
 
     def __enter__(self) -> None:
         with self.lock:
+            self.check()
             self.began = time.monotonic()
 
     def __exit__(
@@ -46,28 +47,37 @@ class StatementDeadline:
             self.began = None
             self.answered = time.monotonic()
 
+    def check(self) -> None:
+        """Raise an error as of a lost connection if this one was given up."""
+        if self.suspect:
+            raise psycopg.OperationalError("the connection is given up, as it was silent for long")
+
     def is_over(self) -> bool:
         began, seconds = self.began, self.seconds
         return began is not None and seconds is not None and time.monotonic() - began > seconds
 
-    def cut_if_silent(self, since: float) -> bool:
-        """Shut the connection down if nothing has come from its server since, so that a statement fails as if the server
-        had closed it. One that nobody uses is only marked, and one with a statement that may take longer is left alone. Return whether either was done."""
+    def give_up_if_silent(self, since: float) -> bool:
+        """Refuse further statements if nothing has come from the server since, except if one runs that may take longer.
+        Return whether it was done."""
         with self.lock:
             if self.answered > since or self._server.status != ConnStatus.OK:
                 return False
             if self.began is not None and not self.is_over():
                 return False
             self.suspect = True
+            return True
+
+    def cut(self) -> None:
+        """Shut the connection down, so that its statement fails as if the server had closed it. One that runs none is left
+        to the next user."""
+        with self.lock:
             if self.began is None and not self.listens:
-                return True
+                return
             try:
                 with socket.socket(fileno=socket.dup(self._server.socket)) as connection:
                     connection.shutdown(socket.SHUT_RDWR)
             except (OSError, psycopg.OperationalError) as exc:
                 log.debug("a silent connection was closed meanwhile: %s", exc)
-                return False
-            return True
 
 
 class DeadlineMonitor:
@@ -99,9 +109,12 @@ class DeadlineMonitor:
             since = max((began for began in started if began is not None), default=None)
             if since is None:
                 continue
-            count = sum(d.cut_if_silent(since) for d in deadlines)
+            # All are given up before the first is cut: whoever fails then and tries again gets none of the others.
+            silent = [d for d in deadlines if d.give_up_if_silent(since)]
+            for deadline in silent:
+                deadline.cut()
             log.warning(
                 "PostgreSQL has not answered a statement for %g s: %d silent connections are given up",
                 time.monotonic() - since,
-                count,
+                len(silent),
             )

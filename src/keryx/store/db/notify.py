@@ -44,6 +44,8 @@ class Notifier:
         self._loop = loop
         self._closing = threading.Event()
         self._notify_pending = self._signal_pending = False
+        # Why the last attempt to connect failed, `None` while there is a connection.
+        self.trouble: psycopg.Error | None = None
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_writer.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="keryx-notify", daemon=True)
@@ -89,8 +91,10 @@ class Notifier:
                     self._send_notify(connection)
                     self._signal()
                     failures = 0
+                    self.trouble = None
                     self._listen(connection)
             except psycopg.Error as exc:
+                self.trouble = exc
                 if self._closing.is_set():
                     return
                 log.warning("lost the wake-up connection, trying again: %s", exc)

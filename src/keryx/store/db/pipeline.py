@@ -1,6 +1,7 @@
 """Statements over one PostgreSQL connection: prepared when they repeat, and queued so that several share one round trip."""
 
 import re
+import select
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache, cached_property
@@ -22,6 +23,8 @@ from keryx.store.db.deadlines import StatementDeadline
 # A plan is worth its while from here on, and so many are kept by each connection.
 PREPARE_THRESHOLD, MAX_PREPARED = 5, 500
 MAX_QUEUED = 50
+# A server says a word or two to a connection without a statement, and closes it after its last.
+_MAX_UNREAD = 4
 _FLUSH_BYTES = 64_000
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _NEVER_PREPARE_MARK = NEVER_PREPARE.encode()
@@ -71,14 +74,19 @@ class StatementPipeline:
         self._prepared: dict[_StatementKey, bytes] = {}
         self._queued: list[BoundStatement] = []
         self.deadline = StatementDeadline(self._server)
+        # Whether the end of the transaction was sent: from then on it may be committed, whatever comes back.
+        self.commit_sent = False
 
     def begin(self, text: bytes) -> None:
         """Begin a transaction with the next statement, if there is none. What an earlier one left unsent is forgotten."""
         self._queued = [] if self._in_transaction else [_bind_text(text)]
+        self.commit_sent = False
 
     def commit(self) -> None:
         """End the transaction, unless it has not even begun."""
         if self._in_transaction or len(self._queued) > 1:
+            self.deadline.check()
+            self.commit_sent = True
             self.command(b"commit")
 
     @property
@@ -132,14 +140,14 @@ class StatementPipeline:
         """Send the queued statements and this one in one round trip; return the result of this one."""
         sent, self._queued = [*self._queued, last], []
         server = self._server
-        server.enter_pipeline_mode()
-        for name, text, values, types, formats in sent:
-            if name:
-                server.send_query_prepared(name, values, formats)
-            else:
-                server.send_query_params(text, values, types, formats)
-        server.pipeline_sync()
         with self.deadline:
+            server.enter_pipeline_mode()
+            for name, text, values, types, formats in sent:
+                if name:
+                    server.send_query_prepared(name, values, formats)
+                else:
+                    server.send_query_params(text, values, types, formats)
+            server.pipeline_sync()
             answers = self._connection.wait(_fetch_results(server, len(sent)))
         server.exit_pipeline_mode()
         for found in answers:
@@ -163,8 +171,8 @@ class StatementPipeline:
             self._uses.clear()
         name = b"keryx_%d" % next(_statement_numbers)
         # It may have to wait for a lock, and only this way others run meanwhile.
-        self._server.send_prepare(name, *key)
         with self.deadline:
+            self._server.send_prepare(name, *key)
             answers = self._connection.wait(generators.execute(self._server))
         for found in answers:
             _raise_on_error(found)
@@ -180,8 +188,24 @@ class PipelineConnection(psycopg.Connection[Any]):
         return StatementPipeline(self)
 
     def rollback(self) -> None:
+        if self.statements.deadline.suspect:
+            self.close()
+            return
         with self.statements.deadline:
             super().rollback()
+
+    def has_ended(self) -> bool:
+        """Return whether the server has closed the connection, or it was given up. For one that no statement runs on."""
+        if self.statements.deadline.suspect or self.closed:
+            return True
+        try:
+            for _ in range(_MAX_UNREAD):
+                if not _is_readable(self.pgconn.socket):
+                    return False
+                self.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+        return True
 
     def close(self) -> None:
         with self.statements.deadline.lock:
@@ -192,6 +216,12 @@ def get_pipeline(connection: psycopg.Connection[Any]) -> StatementPipeline:
     return (
         connection.statements if isinstance(connection, PipelineConnection) else StatementPipeline(connection)
     )
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _bind_text(text: bytes) -> BoundStatement:

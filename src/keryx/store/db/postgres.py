@@ -1,11 +1,13 @@
 """The PostgreSQL database: pooled connections in threads, row locks, and retries of lost races."""
 
 import asyncio
+import errno
 import logging
+import os
 import re
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
 from keryx.core.errors import (
+    DESCRIPTORS_EXHAUSTED,
     Conflict,
     DiskFull,
     Invalid,
@@ -57,10 +60,15 @@ CONNECTIONS = 10
 # Threads for units that may be done together, and how many of them are at once.
 BATCH_THREADS, BATCH_SIZE = 4, 16
 MAX_RACES = 12
+# How often a unit is begun whose connection is lost.
+MAX_LOST = 3
 _RACE_BACKOFF = Backoff(first=timedelta(milliseconds=1), longest=timedelta(milliseconds=128), jitter=1)
 CHANNEL = "keryx"
 # The server lets go of what a node holds that it no longer hears from, so that another one can take over.
 _IDLE_TIMEOUT_OPTION = "-c idle_in_transaction_session_timeout=5s"
+# Shorter than the deadline of a statement: a session that waits for a lock does not notice that nobody waits for it, and
+# each new attempt would leave one more behind.
+_LOCK_TIMEOUT_OPTION = "-c lock_timeout=10s"
 # A statement that takes longer has met a silent connection, or a lock that somebody keeps. Work that a person knows to be
 # long may take much longer.
 STATEMENT_SECONDS, LONG_STATEMENT_SECONDS = 20.0, 3600.0
@@ -75,8 +83,39 @@ _BEGIN_READ = b"begin isolation level repeatable read read only"
 _MIGRATION_LOCK = 0x6B65727978
 _RACE_ERRORS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 _CONNECTION_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
-# A connection that fails carries no code, only the words of the server.
-_REFUSAL_PATTERN = re.compile(r"does not exist|authentication failed|pg_hba\.conf|no password supplied")
+# A connection that is lost, or cannot be made, carries no code, or one of a server that is ending.
+_LOST_STATES = (None, "57P01", "57P02", "57P03")
+# What the server says to a connection that it does not take, and what to do. There are only its words to go by.
+_REFUSALS = (
+    (re.compile(r'role "[^"]*" does not exist'), "make the role, or name another one in KERYX_DATABASE"),
+    (
+        re.compile(r"does not exist"),
+        "make the database (`createdb`), or name another one in KERYX_DATABASE",
+    ),
+    (
+        re.compile(r"not permitted to log in"),
+        "allow it with `alter role … login`, or name another role in KERYX_DATABASE",
+    ),
+    (
+        re.compile(r"permission denied for database"),
+        "allow it with `grant connect on database … to …`, or name another role in KERYX_DATABASE",
+    ),
+    (re.compile(r"pg_hba\.conf"), "add a line for this machine, role and database to its pg_hba.conf"),
+    (
+        re.compile(r"authentication failed|no password supplied"),
+        "check the role and the password in KERYX_DATABASE",
+    ),
+)
+_CROWDED = re.compile(r"too many clients|too many connections|connection slots are reserved")
+_STARTING = re.compile(r"starting up|shutting down|recovery mode|not (yet |currently )?accepting connections")
+
+
+class _LostBeforeCommit(Exception):
+    """The connection was lost before the end of the transaction was sent, so nothing of it is stored."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class PostgresTransaction:
@@ -195,12 +234,15 @@ class PostgresDatabase:
             kwargs=self._options(),
             min_size=min(2, self._connections),
             max_size=self._connections,
-            timeout=20,
+            timeout=self._deadline,
             open=True,
         )
 
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        # Another node may migrate for long.
+        connection.execute("set local lock_timeout = 0")
         connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        connection.execute("set local lock_timeout to default")
         if self._schema:
             connection.execute(cast(LiteralString, f'create schema if not exists "{self._schema}"'))
         tx = PostgresTransaction(connection, datetime.now(UTC))
@@ -215,7 +257,7 @@ class PostgresDatabase:
         name = str(said.get("application_name", ""))
         return {
             "application_name": name if name.startswith(SESSION_NAME) else f"{SESSION_NAME} {name}".strip(),
-            "options": f"{_IDLE_TIMEOUT_OPTION} {said.get('options', '')} {path}".strip(),
+            "options": f"{_IDLE_TIMEOUT_OPTION} {_LOCK_TIMEOUT_OPTION} {said.get('options', '')} {path}".strip(),
             **ours,
         }
 
@@ -237,12 +279,12 @@ class PostgresDatabase:
         """Run the units in one transaction. Return False if it was rolled back and each must be run alone."""
         try:
             results = self._transact(units[0].label, lambda tx: [unit.work(tx) for unit in units])
-        except _RACE_ERRORS:
+        except (*_RACE_ERRORS, _LostBeforeCommit):
             return False
         except _CONNECTION_ERRORS as exc:
             # It may have been committed, so only the caller can decide to run it again.
             for unit in units:
-                unit.error = translate_error(exc)
+                unit.error = self._translate_error(exc)
             return True
         except Exception as exc:  # noqa: BLE001 the unit that failed does so again, by itself
             log.debug("%d units are run one by one: %s", len(units), exc)
@@ -255,22 +297,43 @@ class PostgresDatabase:
         """Run the unit in a transaction of its own; a race lost to another one is run again."""
         for race in range(MAX_RACES):
             try:
-                return self._transact(label, work)
+                return self._run_until_sent(label, partial(self._transact, label, work))
             except _RACE_ERRORS as exc:
                 log.debug("lost a race in %s: %s", label, exc)
                 time.sleep(_RACE_BACKOFF.seconds(race + 1))
-            except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
-                raise translate_error(exc) from exc
+            except psycopg.Error as exc:
+                raise self._translate_error(exc) from exc
         raise Conflict(
             f"{label} lost {MAX_RACES} races in a row: too many writers want the same rows; try again"
         )
 
+    def _run_until_sent(self, label: str, attempt: Callable[[], T]) -> T:
+        """Return what the attempt does. It is repeated if its connection is lost before the commit, but not once it has taken
+        the time of a statement. A commit without an answer may have happened, so only the caller can decide."""
+        until = time.monotonic() + self._deadline
+        attempts = 1
+        while True:
+            try:
+                return attempt()
+            except _LostBeforeCommit as exc:
+                lost = exc.error
+            # Raised outside of the block above: else each error would be the context of the other.
+            if attempts == MAX_LOST or time.monotonic() > until:
+                raise lost
+            log.info("%s is run again, as its connection was lost: %s", label, lost)
+            attempts += 1
+
     def _transact(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
         with self._lend_connection(label) as connection:
-            tx = PostgresTransaction(connection, self.clock.now(), self.texts)
-            result = work(tx)
-            tx.commit()
+            try:
+                tx = PostgresTransaction(connection, self.clock.now(), self.texts)
+                result = work(tx)
+                tx.commit()
+            except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
+                if connection.statements.commit_sent or exc.sqlstate not in _LOST_STATES:
+                    raise
+                raise _LostBeforeCommit(exc) from exc
         if tx.noted:
             self._notifier.notify()
         report_slow(label, started)
@@ -278,8 +341,8 @@ class PostgresDatabase:
 
     @contextmanager
     def _lend_connection(self, label: str) -> Generator[pipeline.PipelineConnection]:
-        """Lend a connection of the pool. Those that may be silent are closed first, and the pool makes others."""
-        while (connection := self._pool.getconn()).statements.deadline.suspect:
+        """Lend a connection of the pool. Those that have ended or may be silent are closed first, and the pool makes others."""
+        while (connection := self._pool.getconn()).has_ended():
             connection.close()
             self._pool.putconn(connection)
         seconds = LONG_STATEMENT_SECONDS if label in SLOW_LABELS else self._deadline
@@ -293,15 +356,28 @@ class PostgresDatabase:
     def _read(self, label: str, work: Work[T]) -> T:
         started = time.monotonic()
         try:
-            with self._lend_connection(label) as connection:
+            return self._run_until_sent(label, partial(self._read_once, label, work))
+        except psycopg.Error as exc:
+            raise self._translate_error(exc) from exc
+        finally:
+            report_slow(label, started)
+
+    def _read_once(self, label: str, work: Work[T]) -> T:
+        with self._lend_connection(label) as connection:
+            try:
                 tx = PostgresTransaction(connection, self.clock.now(), self.texts, begin=_BEGIN_READ)
                 result = work(tx)
                 tx.commit()
                 return result
-        except (psycopg.Error, psycopg_pool.PoolTimeout) as exc:
-            raise translate_error(exc) from exc
-        finally:
-            report_slow(label, started)
+            except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
+                if exc.sqlstate not in _LOST_STATES:
+                    raise
+                raise _LostBeforeCommit(exc) from exc
+
+    def _translate_error(self, exc: psycopg.Error) -> KeryxError:
+        """Translate an error. The pool does not tell why it has no connection, but the thread that notifies knows."""
+        pooled = isinstance(exc, psycopg_pool.PoolTimeout)
+        return translate_error(self._notifier.trouble or exc if pooled else exc)
 
 
 def _check_session_name(connection: psycopg.Connection[Any]) -> None:
@@ -318,15 +394,31 @@ def translate_error(exc: Exception) -> KeryxError:
     """Translate every error of PostgreSQL that leaves the store."""
     match exc:
         case psycopg_pool.PoolTimeout():
-            return Retryable("PostgreSQL does not answer: check that it runs; Keryx goes on by itself")
+            return Retryable(
+                "no connection to PostgreSQL came free in time: check that it runs, and what its sessions wait for"
+                " (pg_stat_activity); Keryx goes on by itself"
+            )
         case pg.ProgramLimitExceeded():
             return Invalid(f"PostgreSQL cannot hold this ({_first_line(exc)}): shorten it")
         case pg.DiskFull():
             return DiskFull("the disk of PostgreSQL is full: free some space, Keryx goes on by itself")
-        case psycopg.OperationalError() if exc.sqlstate is None and _REFUSAL_PATTERN.search(str(exc)):
-            return StoreBroken(
-                f"PostgreSQL refused the connection ({_first_line(exc)}): check KERYX_DATABASE"
+        case pg.LockNotAvailable():
+            return Retryable(
+                "another session of PostgreSQL keeps what Keryx needs locked: find it in pg_locks and pg_stat_activity, and"
+                " end it (pg_terminate_backend); Keryx goes on by itself"
             )
+        case pg.InsufficientPrivilege() | pg.InvalidSchemaName():
+            return StoreBroken(
+                f"PostgreSQL denies it to the role of Keryx ({_first_line(exc)}): make the role the owner of the tables and"
+                " their schema, or grant it all rights on them"
+            )
+        case pg.ReadOnlySqlTransaction():
+            return StoreBroken(
+                f"PostgreSQL takes no writes ({_first_line(exc)}), as a standby does: name the primary in KERYX_DATABASE, or"
+                " all servers with target_session_attrs=read-write"
+            )
+        case psycopg.OperationalError() if exc.sqlstate in _LOST_STATES:
+            return _translate_lost_connection(exc)
         case psycopg.ProgrammingError() if 'missing "="' in str(exc):
             return Invalid(
                 "KERYX_DATABASE is not a PostgreSQL address: it looks like postgresql://user@host/name"
@@ -347,6 +439,32 @@ def translate_error(exc: Exception) -> KeryxError:
             return StoreBroken(f"PostgreSQL refused a statement: {_first_line(exc)}")
         case _:
             return Unavailable(f"PostgreSQL failed: {_first_line(exc)}")
+
+
+def _translate_lost_connection(exc: psycopg.OperationalError) -> KeryxError:
+    """Translate the error of a connection that is lost or cannot be made."""
+    text = str(exc)
+    if os.strerror(errno.EMFILE) in text:
+        return Retryable(f"PostgreSQL cannot be reached, as {DESCRIPTORS_EXHAUSTED}")
+    if _CROWDED.search(text):
+        return Retryable(
+            f"PostgreSQL has no connection left ({_last_line(exc)}): end other clients, or raise max_connections there;"
+            " Keryx goes on by itself"
+        )
+    if _STARTING.search(text):
+        return Retryable(
+            f"PostgreSQL is not ready ({_last_line(exc)}): wait, or see its log; Keryx goes on by itself"
+        )
+    for pattern, remedy in _REFUSALS:
+        if pattern.search(text):
+            return StoreBroken(f"PostgreSQL refused the connection ({_last_line(exc)}): {remedy}")
+    return Retryable(f"the connection to PostgreSQL failed ({_first_line(exc)}): check that it runs")
+
+
+def _last_line(exc: Exception) -> str:
+    """Return what the server said last, after the addresses that were tried."""
+    lines = [line for line in str(exc).strip().splitlines() if "FATAL" in line] or [_first_line(exc)]
+    return lines[-1].rpartition("FATAL:")[2].strip()
 
 
 def _first_line(exc: Exception) -> str:

@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -20,7 +20,15 @@ from typing import Any, Self, TypeVar, cast
 import apsw
 
 from keryx.core.clock import Clock
-from keryx.core.errors import DiskFull, Invalid, KeryxError, Retryable, StoreBroken, StoreDamaged
+from keryx.core.errors import (
+    DESCRIPTORS_EXHAUSTED,
+    DiskFull,
+    Invalid,
+    KeryxError,
+    Retryable,
+    StoreBroken,
+    StoreDamaged,
+)
 from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.store.db import (
     NO_PARAMS,
@@ -35,6 +43,7 @@ from keryx.store.db import (
     report_slow,
 )
 from keryx.store.db.batching import UnitOfWork
+from keryx.store.db.store_files import StoreFiles, check_log, count_opening
 from keryx.store.db.threads import ThreadPool
 from keryx.timing import SystemClock, WakeSignal
 
@@ -128,8 +137,7 @@ class SqliteDatabase:
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
         opening = inspect_store if self._inspect else open_store
         self._writer = await asyncio.to_thread(opening, self.path, self._fatal)
-        self._file_paths = _list_files(self.path)
-        self._file_ids = _identify_files(self._file_paths)
+        self._files = StoreFiles(self._writer, self.path)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()
         return self
@@ -158,7 +166,11 @@ class SqliteDatabase:
             connection.close()
         try:
             if not self._inspect:
+                self._check_files()
                 checkpoint(self._writer)
+        except StoreBroken:
+            # The pages of the log belong to another file.
+            self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         except apsw.Error as exc:
             _exit_on_failed_sync(exc, self.path, self._fatal)
         self._writer.close()
@@ -225,6 +237,8 @@ class SqliteDatabase:
         started = time.monotonic()
         noted = False
         try:
+            # Before the commit too, which may write to the file, and hides that the log was cut.
+            self._check_files()
             self._writer.execute("begin immediate")
             for unit in batch:
                 noted = self._run_unit(unit, alone=len(batch) == 1) or noted
@@ -270,13 +284,13 @@ class SqliteDatabase:
         return tx.noted
 
     def _check_files(self) -> None:
-        """End the process if the store was removed or replaced: what was committed would be lost with the open files."""
-        if _identify_files(self._file_paths) == self._file_ids:
+        """End the process if the store is not the one that was opened: what was committed would be lost, or mixed with
+        something else."""
+        fault = self._files.find_fault()
+        if fault is None:
             return
-        reason = f"{self.path} or its log was removed or replaced while it was in use"
-        remedy = "put it back, or bring a backup back with `keryx restore`"
-        self._fatal(f"{reason}. Keryx ends, so that nothing is acknowledged that would be lost: {remedy}")
-        raise StoreBroken(f"{reason}: {remedy}")
+        self._fatal(f"{fault}. Keryx ends, so that nothing is acknowledged that would be lost")
+        raise StoreBroken(fault)
 
     def _resolve_batch(self, batch: list[UnitOfWork[Any]], noted: bool) -> None:
         for unit in batch:
@@ -297,19 +311,6 @@ def connect(path: Path, *, create: bool = True) -> apsw.Connection:
     connection.execute("pragma cache_size = -4000")
     connection.execute("pragma temp_store = memory")
     return connection
-
-
-def _list_files(path: Path) -> list[str]:
-    """Return the paths of the files of a store that are there."""
-    return [found for suffix in ("", "-wal", "-shm") if os.path.exists(found := f"{path}{suffix}")]
-
-
-def _identify_files(paths: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Return the device and the number of each file, `None` if one of them is not there."""
-    try:
-        return [(status.st_dev, status.st_ino) for status in map(os.stat, paths)]
-    except OSError:
-        return None
 
 
 def enable_wal(connection: apsw.Connection) -> None:
@@ -373,22 +374,25 @@ def has_stray_log(path: Path) -> bool:
 
 def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.Connection:
     """Open the file for writing, creating and migrating it as needed; refuse what is not ours."""
-    _check_log(path)
+    _check_file(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = connect(path)
         checkpoint_after_commits(connection, _CHECKPOINT_PAGES)
-        _check_owner(connection, path)
+        _check_content(connection, path)
         enable_wal(connection)
         connection.execute("begin immediate")
         _sync_folder(path, fatal or _exit_process)
         try:
             migrate.apply(SqliteTransaction(connection, datetime.now(UTC)))
             connection.pragma("application_id", APPLICATION_ID)
+            count_opening(connection)
         except BaseException:
             connection.execute("rollback")
             raise
         connection.execute("commit")
+        # The file itself has the number of this opening from now on.
+        checkpoint(connection)
     except apsw.Error as exc:
         _exit_on_failed_sync(exc, path, fatal or _exit_process)
         raise translate_error(exc, path) from exc
@@ -402,12 +406,12 @@ def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.C
 
 def inspect_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.Connection:
     """Open a file that is there as it is, and leave its log alone at the end. Refuse one that would have to be migrated."""
-    _check_log(path)
+    _check_file(path)
     try:
         connection = connect(path, create=False)
+        _check_content(connection, path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.wal_autocheckpoint(0)
-        _check_owner(connection, path)
         migrate.check(SqliteTransaction(connection, datetime.now(UTC)))
     except apsw.Error as exc:
         _exit_on_failed_sync(exc, path, fatal or _exit_process)
@@ -415,18 +419,25 @@ def inspect_store(path: Path, fatal: Callable[[str], None] | None = None) -> aps
     return connection
 
 
-def _check_log(path: Path) -> None:
+def _check_file(path: Path) -> None:
+    """Raise `StoreBroken` for what is not a file, and for a log without its file."""
+    if path.exists() and not path.is_file():
+        raise StoreBroken(f"{path} is not a file: name one in KERYX_DATABASE, or a folder in KERYX_HOME")
     if has_stray_log(path):
         raise StoreBroken(f"{path} is gone or empty, and its log is there: {LOST_REMEDY}")
 
 
-def _check_owner(connection: apsw.Connection, path: Path) -> None:
+def _check_content(connection: apsw.Connection, path: Path) -> None:
+    """Raise `StoreBroken` for the file of another program, or with the log of another store, and leave both as they are."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    check_log(connection, path)
     objects = next(connection.execute("select count(*) from sqlite_schema"))[0]
     if objects and connection.pragma("application_id") != APPLICATION_ID:
         connection.close()
         raise StoreBroken(
             f"{path} belongs to another program: move the file away, or set KERYX_HOME elsewhere"
         )
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
 
 def translate_error(exc: apsw.Error | MemoryError, path: Path | None = None) -> KeryxError:
@@ -445,6 +456,8 @@ def translate_error(exc: apsw.Error | MemoryError, path: Path | None = None) -> 
             )
         case apsw.CorruptError():
             return StoreDamaged(f"{where} is damaged ({exc}): run `keryx verify`, then restore a backup")
+        case apsw.CantOpenError() if not _has_free_descriptor():
+            return Retryable(f"{where} cannot be opened, as {DESCRIPTORS_EXHAUSTED}")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             return StoreBroken(
                 f"{where} cannot be opened for writing: check its rights, or set KERYX_HOME elsewhere"
@@ -457,6 +470,15 @@ def translate_error(exc: apsw.Error | MemoryError, path: Path | None = None) -> 
             return StoreDamaged(f"{where} refused a statement: {exc}")
         case _:
             return StoreBroken(f"{where} refused a statement: {exc}")
+
+
+def _has_free_descriptor() -> bool:
+    """Return whether this process can open another file. SQLite does not tell why it could not."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as exc:
+        return exc.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
 
 
 def _sync_folder(path: Path, fatal: Callable[[str], None]) -> None:

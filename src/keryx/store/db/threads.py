@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from keryx.core.errors import THREADS_EXHAUSTED, Unavailable
+
 T = TypeVar("T")
 
 
@@ -57,9 +59,9 @@ class ThreadPool:
     async def run(self, call: Callable[[], T]) -> T:
         """Return or raise what the call does. The call is made even if the task is cancelled."""
         job = _ThreadCall(call, self._loop)
-        self._pending += 1
-        if len(self._threads) < min(self._pending, self._size):
+        if len(self._threads) < min(self._pending + 1, self._size):
             self._start()
+        self._pending += 1
         self._jobs.put(job)
         return await job.future
 
@@ -72,8 +74,15 @@ class ThreadPool:
 
     def _start(self) -> None:
         name = f"{self._name}-{len(self._threads)}"
-        self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
-        self._threads[-1].start()
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            # The system allows no more. Those that run make the calls, only later.
+            if not self._threads:
+                raise Unavailable(THREADS_EXHAUSTED) from exc
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -131,6 +131,20 @@ class SearchIndex:
         kinds = Counter(kind for _, kind in found)
         return ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
 
+    async def count_pending(self, *, most: int) -> int | None:
+        """Run a query, and return how many changes the index lacks, at most `most`; `None` if it must be filled first.
+        Changes nothing. Raise `IndexDamaged` if the index is damaged."""
+
+        def look(tx: Transaction) -> int | None:
+            pending = indexing.count_pending(tx, self._backend.read_state(tx), most=most)
+            newest = tx.row("select id, session from messages order by id desc limit 1")
+            if pending is not None and newest is not None:
+                query = IndexQuery([[documents.build_session_tag(newest[1])]], None)
+                self._backend.find_messages(tx, query, below=newest[0] + 1, limit=1)
+            return pending
+
+        return await self._database.read("search.look", look)
+
     def close(self) -> None:
         self._backend.close()
 

@@ -167,6 +167,17 @@ def is_current(tx: Transaction, seen: str | None) -> bool:
     return not page.changes and not page.held_back
 
 
+def count_pending(tx: Transaction, seen: str | None, *, most: int) -> int | None:
+    """Return how many changes an index in the state `seen` lacks, at most `most`; `None` if it must be filled first."""
+    state = _load_state(tx, seen)
+    if state is None or state.filled is not None or state.titled is not None:
+        return None
+    try:
+        return len(change_feed.list_after(tx, state.cursor, limit=most))
+    except (CursorExpired, Invalid):
+        return None
+
+
 def begin_rebuild(tx: Transaction, seen: str | None) -> IndexBatch:
     """Return the batch that empties the index, to fill it from the stored messages. Later ones are in the feed."""
     cursor = changes.get_head(tx)
