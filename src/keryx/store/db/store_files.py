@@ -55,6 +55,7 @@ class StoreFiles:
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._paths = [f"{path}{suffix}" for suffix in ("", "-wal", "-shm")]
         self._header = read_header(connection)
         self._states = self._read_states()
         # What was found wrong with the store, of which nothing may be written from then on.
@@ -66,6 +67,10 @@ class StoreFiles:
         if self._overwritten:
             return self._overwritten
         before, found = self._states, self._read_states()
+        # The log alone grows from commit to commit. This is by far the most frequent case.
+        if found[0] == before[0] and _is_continued(before[1], found[1]) and found[2] == before[2]:
+            self._states = found
+            return None
         ids, old_ids = [_identify(state) for state in found], [_identify(state) for state in before]
         if ids == [old_ids[0], None, old_ids[2]] and self._save_log():
             return f"the log of {self._path} was removed while it was in use, and what it had is in the store now: start again"
@@ -84,7 +89,7 @@ class StoreFiles:
         return None
 
     def _read_states(self) -> list[_FileState | None]:
-        return [_read_state(f"{self._path}{suffix}") for suffix in ("", "-wal", "-shm")]
+        return [_read_state(path) for path in self._paths]
 
     def _save_log(self) -> bool:
         """Move all pages of a log that has lost its name to the store. Return whether that was possible."""
@@ -205,6 +210,11 @@ def _read_state(path: str) -> _FileState | None:
     except OSError:
         return None
     return _FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _is_continued(before: _FileState | None, found: _FileState | None) -> bool:
+    """Whether a log is the same one and not shorter."""
+    return bool(before and found and found.size >= before.size) and _identify(before) == _identify(found)
 
 
 def _identify(state: _FileState | None) -> tuple[int, int] | None:
