@@ -1,17 +1,21 @@
 """The adapter against the fake homeserver: what a real one does too rarely."""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import pytest
 from tests.builders import until
 from tests.fakes.matrix import FakeMatrix
 
 from keryx.core.deliveries import Target
-from keryx.core.errors import SendError
+from keryx.core.errors import NotSent, SendError
 from keryx.core.ids import DeliveryId
 from keryx.core.ports.adapter import LinkState, OutgoingPart
-from keryx.surfaces.gateway.matrix import MatrixAdapter
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.matrix import MatrixAdapter, encryption, make
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
@@ -109,3 +113,23 @@ async def test_an_invitation_that_cannot_be_followed_blocks_nothing() -> None:
         async with around(matrix) as adapter, listening(adapter, RecordingAdapterContext("s0")) as context:
             matrix.say(ROOM, "hello")
             await context.wait_for(1)
+
+
+async def test_without_the_extra_nothing_is_sent_to_an_encrypted_room_and_the_reason_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"{encryption.__name__}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "vodozemac", None)
+    with FakeMatrix() as matrix:
+        matrix.push(ROOM, {"algorithm": "m.megolm.v1.aes-sha2"}, kind="m.room.encryption", state_key="")
+        table = {"homeserver": matrix.url, "user": matrix.user}
+        environ = {"KERYX_MATRIX_TOKEN": matrix.token}
+        adapter = make(AdapterSetup(platform="matrix", home=tmp_path, table=table, environ=environ))
+        assert isinstance(adapter, MatrixAdapter)
+        try:
+            with pytest.raises(NotSent, match=r"an extra is missing \(vodozemac\): run .*matrix-encryption"):
+                await adapter.send(build_part(adapter, "a secret"))
+        finally:
+            await adapter.close()
+    assert matrix.texts(ROOM) == []

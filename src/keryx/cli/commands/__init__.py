@@ -40,6 +40,7 @@ for path in (
     "lanes:app",
     "deliveries:app",
     "gateway:app",
+    "matrix_keys:matrix_app",
     "questions:app",
     "questions:permissions_app",
     "usage:usage",

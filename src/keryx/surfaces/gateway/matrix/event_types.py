@@ -1,5 +1,7 @@
 """The wire types of Matrix events and sync responses with the fields that Keryx reads. Nothing in them is trusted."""
 
+from typing import Any
+
 import msgspec
 
 MESSAGE = "m.room.message"
@@ -7,6 +9,13 @@ STICKER = "m.sticker"
 REACTION = "m.reaction"
 REDACTION = "m.room.redaction"
 ENCRYPTED = "m.room.encrypted"
+ENCRYPTION = "m.room.encryption"
+ROOM_KEY = "m.room_key"
+FORWARDED_ROOM_KEY = "m.forwarded_room_key"
+ROOM_KEY_REQUEST = "m.room_key_request"
+DUMMY = "m.dummy"
+# The beginning of the types of all verification events, and of the kind of the message that asks for one.
+VERIFICATION = "m.key.verification."
 MEMBER = "m.room.member"
 NAME = "m.room.name"
 TOPIC = "m.room.topic"
@@ -52,6 +61,20 @@ class FileInfo(msgspec.Struct, frozen=True):
     size: int = 0
 
 
+class FileKey(msgspec.Struct, frozen=True, kw_only=True):
+    alg: str = ""
+    k: str = ""
+
+
+class EncryptedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that lies encrypted on the homeserver, and its key."""
+
+    url: str = ""
+    iv: str = ""
+    key: FileKey = FileKey()
+    hashes: dict[str, str] = {}
+
+
 class MatrixContent(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a message."""
 
@@ -60,6 +83,8 @@ class MatrixContent(msgspec.Struct, frozen=True, kw_only=True):
     formatted_body: str = ""
     filename: str = ""
     url: str = ""
+    # Instead of `url` in encrypted rooms.
+    file: EncryptedFile | None = None
     geo_uri: str = ""
     redacts: str = ""
     info: FileInfo = FileInfo()
@@ -77,6 +102,15 @@ class RoomState(msgspec.Struct, frozen=True, kw_only=True):
     is_direct: bool = False
     name: str = ""
     topic: str = ""
+
+
+class EncryptionState(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `m.room.encryption`."""
+
+    algorithm: str = ""
+    # How long the key of a device encrypts at most, in time and in messages.
+    rotation_period_ms: int = 7 * 24 * 3600 * 1000
+    rotation_period_msgs: int = 100
 
 
 class RoomCreation(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,10 +158,61 @@ class SyncRooms(msgspec.Struct, frozen=True, kw_only=True):
     leave: dict[str, msgspec.Raw] = {}
 
 
+class DeviceEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event for this device alone."""
+
+    type: str
+    sender: str
+    content: dict[str, Any] = {}
+
+
+class DeviceEvents(msgspec.Struct, frozen=True):
+    events: tuple[msgspec.Raw, ...] = ()
+
+
+class DeviceChanges(msgspec.Struct, frozen=True, kw_only=True):
+    # The users whose devices have changed, and those who share no encrypted room with the account any more.
+    changed: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
 class SyncResponse(msgspec.Struct, frozen=True, kw_only=True):
     # The position after this sync.
     next_batch: str
     rooms: SyncRooms = SyncRooms()
+    to_device: DeviceEvents = DeviceEvents()
+    device_lists: DeviceChanges = DeviceChanges()
+    # How many one-time keys of this device are left, by algorithm.
+    one_time_keys: dict[str, int] | None = msgspec.field(name="device_one_time_keys_count", default=None)
+    # The algorithms whose fallback key was not used yet.
+    fallback_keys: tuple[str, ...] | None = msgspec.field(
+        name="device_unused_fallback_key_types", default=None
+    )
+
+
+class KeyQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices and cross-signing keys of users."""
+
+    # The innermost values come from other homeservers and may be anything.
+    device_keys: dict[str, dict[str, Any]] = {}
+    master_keys: dict[str, Any] = {}
+    self_signing_keys: dict[str, Any] = {}
+    # The homeservers that did not answer.
+    failures: dict[str, Any] = {}
+
+
+class KeyClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """One-time keys by user, device and key id."""
+
+    one_time_keys: dict[str, dict[str, Any]] = {}
+
+
+class BackupVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """The key backup of the account."""
+
+    version: str
+    algorithm: str = ""
+    auth_data: dict[str, Any] = {}
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +225,14 @@ def parse_event(raw: msgspec.Raw) -> MatrixEvent | None:
     """Return the event, or `None` if it is malformed."""
     try:
         return msgspec.json.decode(raw, type=MatrixEvent)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def parse_device_event(raw: msgspec.Raw) -> DeviceEvent | None:
+    """Return the event for this device, or `None` if it is malformed."""
+    try:
+        return msgspec.json.decode(raw, type=DeviceEvent)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 

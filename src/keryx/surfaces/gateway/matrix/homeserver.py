@@ -1,6 +1,6 @@
 """A client for the parts of the Matrix client-server API that Keryx uses. Translates the errors of a homeserver to Keryx errors."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -26,7 +26,18 @@ from keryx.core.errors import (
 )
 from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
-from keryx.surfaces.gateway.matrix.event_types import CREATE, MESSAGE, HistoryPage, MatrixEvent, SyncResponse
+from keryx.surfaces.gateway.matrix.event_types import (
+    CREATE,
+    MEMBER,
+    MESSAGE,
+    BackupVersion,
+    HistoryPage,
+    KeyClaim,
+    KeyQuery,
+    MatrixEvent,
+    SyncResponse,
+    parse_state,
+)
 
 TOKEN_REFUSED = "the homeserver refuses the access token: log in again with `keryx gateway setup matrix`, then restart Keryx"
 _DEFAULT_PAUSE = timedelta(seconds=5)
@@ -36,6 +47,8 @@ _UNKNOWN_PARENT = "unknown event"
 CLIENT_PATH = "/_matrix/client/v3"
 _TIMEOUT_SECONDS = 15.0
 _MEDIA_TIMEOUT_SECONDS = 60.0
+# How long a homeserver asks others for the keys of their people.
+_KEYS_TIMEOUT_MS = 8000
 T = TypeVar("T")
 _JSON_HEADERS = {"content-type": "application/json"}
 
@@ -117,6 +130,7 @@ def parse_error_body(answer: httpx.Response) -> MatrixErrorBody:
 
 class WhoamiResponse(msgspec.Struct, frozen=True):
     user_id: str
+    device_id: str = ""
 
 
 class MatrixLogin(msgspec.Struct, frozen=True):
@@ -138,6 +152,22 @@ class _SendResponse(msgspec.Struct, frozen=True):
 
 class _UploadResponse(msgspec.Struct, frozen=True):
     content_uri: str
+
+
+class _MemberEvents(msgspec.Struct, frozen=True):
+    chunk: tuple[MatrixEvent, ...]
+
+
+class _BackupCreated(msgspec.Struct, frozen=True):
+    version: str
+
+
+class _BackupRoom(msgspec.Struct, frozen=True):
+    sessions: dict[str, dict[str, Any]]
+
+
+class _BackupKeys(msgspec.Struct, frozen=True):
+    rooms: dict[str, _BackupRoom]
 
 
 class _HomeserverAddress(msgspec.Struct, frozen=True):
@@ -168,6 +198,10 @@ class Homeserver:
     async def whoami(self) -> str:
         """Return the user of the token."""
         return (await self._get(f"{CLIENT_PATH}/account/whoami", WhoamiResponse)).user_id
+
+    async def find_device(self) -> str:
+        """Return the id of the device that the token belongs to, or an empty text."""
+        return (await self._get(f"{CLIENT_PATH}/account/whoami", WhoamiResponse)).device_id
 
     async def login(self, user: str, password: str, *, device: str) -> MatrixLogin:
         """Return a new access token for a password."""
@@ -228,7 +262,9 @@ class Homeserver:
         """Return the data that the account stores on its server under a name; empty if there is none."""
         return await self._find(_build_account_data_path(user, kind, room), dict[str, Any]) or {}
 
-    async def set_account_data(self, user: str, kind: str, value: Mapping[str, Any], *, room: str) -> None:
+    async def set_account_data(
+        self, user: str, kind: str, value: Mapping[str, Any], *, room: str = ""
+    ) -> None:
         await self._request("PUT", _build_account_data_path(user, kind, room), body=value)
 
     async def join(self, room: str) -> None:
@@ -280,7 +316,7 @@ class Homeserver:
             async with self._clients.acquire() as client:
                 answer = await client.post(
                     "/_matrix/media/v3/upload",
-                    params={"filename": name},
+                    params={"filename": name} if name else None,
                     headers={"content-type": mime or "application/octet-stream"},
                     content=body,
                     timeout=_MEDIA_TIMEOUT_SECONDS,
@@ -296,16 +332,83 @@ class Homeserver:
         except (msgspec.DecodeError, RecursionError) as exc:
             raise NotSent("the homeserver's answer to an upload cannot be read") from exc
 
-    async def send(self, room: str, transaction: str, content: Mapping[str, Any]) -> str:
+    async def send(
+        self, room: str, transaction: str, content: Mapping[str, Any], *, kind: str = MESSAGE
+    ) -> str:
         """Send a message once per transaction id and return the event id. Raise a `SendError` on failure."""
         return await self._put_event(
-            f"{_build_room_path(room)}/send/{MESSAGE}/{_quote_segment(transaction)}", content
+            f"{_build_room_path(room)}/send/{_quote_segment(kind)}/{_quote_segment(transaction)}", content
         )
 
     async def redact(self, room: str, event: str, transaction: str) -> None:
         """Remove the content of an event. Raise a `SendError` on failure."""
         path = f"{_build_room_path(room)}/redact/{_quote_segment(event)}/{_quote_segment(transaction)}"
         await self._put_event(path, {})
+
+    async def list_recipients(self, room: str) -> list[str]:
+        """Return the users who are in a room or invited to it. Raise `NotFound` if this account is not."""
+        found = await self._get(f"{_build_room_path(room)}/members", _MemberEvents)
+        return [
+            event.state_key
+            for event in found.chunk
+            if event.type == MEMBER
+            and event.state_key
+            and parse_state(event).membership in ("join", "invite")
+        ]
+
+    async def upload_keys(self, body: Mapping[str, Any]) -> None:
+        """Publish keys of this device."""
+        await self._request("POST", f"{CLIENT_PATH}/keys/upload", body=body)
+
+    async def query_keys(self, users: Sequence[str]) -> KeyQuery:
+        body = {"device_keys": {user: list[str]() for user in users}, "timeout": _KEYS_TIMEOUT_MS}
+        return await self._post(f"{CLIENT_PATH}/keys/query", body, KeyQuery)
+
+    async def claim_keys(self, devices: Mapping[str, Sequence[str]]) -> KeyClaim:
+        """Take one one-time key of each device."""
+        wanted = {user: dict.fromkeys(names, "signed_curve25519") for user, names in devices.items()}
+        body = {"one_time_keys": wanted, "timeout": _KEYS_TIMEOUT_MS}
+        return await self._post(f"{CLIENT_PATH}/keys/claim", body, KeyClaim)
+
+    async def send_to_devices(
+        self, kind: str, transaction: str, messages: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    ) -> None:
+        """Send a message to each device, by user and device, once per transaction id."""
+        path = f"{CLIENT_PATH}/sendToDevice/{_quote_segment(kind)}/{_quote_segment(transaction)}"
+        await self._request("PUT", path, body={"messages": messages})
+
+    async def upload_identity(self, body: Mapping[str, Any]) -> None:
+        """Publish the cross-signing keys of the account."""
+        await self._request("POST", f"{CLIENT_PATH}/keys/device_signing/upload", body=body)
+
+    async def upload_signatures(self, body: Mapping[str, Any]) -> None:
+        await self._request("POST", f"{CLIENT_PATH}/keys/signatures/upload", body=body)
+
+    async def find_backup(self) -> BackupVersion | None:
+        return await self._find(f"{CLIENT_PATH}/room_keys/version", BackupVersion)
+
+    async def create_backup(self, algorithm: str, auth_data: Mapping[str, Any]) -> str:
+        """Create a key backup and return its version."""
+        body = {"algorithm": algorithm, "auth_data": auth_data}
+        return (await self._post(f"{CLIENT_PATH}/room_keys/version", body, _BackupCreated)).version
+
+    async def upload_backup(self, version: str, rooms: Mapping[str, Any]) -> None:
+        await self._request(
+            "PUT", f"{CLIENT_PATH}/room_keys/keys", params={"version": version}, body={"rooms": rooms}
+        )
+
+    async def download_backup(self, version: str) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return the keys of a backup by room and session."""
+        found = await self._get(
+            f"{CLIENT_PATH}/room_keys/keys",
+            _BackupKeys,
+            params={"version": version},
+            seconds=_MEDIA_TIMEOUT_SECONDS,
+        )
+        return {room: value.sessions for room, value in found.rooms.items()}
+
+    async def _post(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
+        return _decode_response(await self._request("POST", path, body=body), kind)
 
     async def _put_event(self, path: str, content: Mapping[str, Any]) -> str:
         try:

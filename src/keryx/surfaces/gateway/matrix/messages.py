@@ -51,6 +51,7 @@ _MAX_QUOTE_LENGTH = 2000
 _COMMAND_PATTERN = re.compile(r"[!/]([A-Za-z][\w-]*)(?=\s|\Z)")
 HTML_FORMAT = "org.matrix.custom.html"
 _MAX_FALLBACK_LENGTH = 1000
+_ENCRYPTED_REFERENCE = "encrypted "
 _FILE_TYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
@@ -134,7 +135,7 @@ def build_inbound(
     thread = relation.event_id or None if relation.rel_type == THREAD else None
     parts: list[Part] = [Text(text)] if text else []
     message = edited or event.id
-    files = () if edited else _find_files(current)
+    files = () if edited else _find_files(current, room.id, event.id)
     return InboundMessage(
         event=event.id,
         source=_build_source(event, room, me, thread=thread, message=message, bot=current.msgtype == NOTICE),
@@ -156,15 +157,25 @@ def build_inbound(
     )
 
 
-def _find_files(content: MatrixContent) -> tuple[RemoteFile, ...]:
+def _find_files(content: MatrixContent, room: str, event: str) -> tuple[RemoteFile, ...]:
     if content.msgtype not in MEDIA_TYPES:
         return ()
     name = content.filename or content.body or "file"
+    # The reference is stored in the database, so it holds no key: the event is decrypted again when the file is fetched.
+    reference = f"{_ENCRYPTED_REFERENCE}{room} {event}" if content.file else content.url
     return (
         RemoteFile(
-            reference=content.url, name=name, mime=content.info.mimetype, size=max(0, content.info.size)
+            reference=reference, name=name, mime=content.info.mimetype, size=max(0, content.info.size)
         ),
     )
+
+
+def parse_encrypted_reference(reference: str) -> tuple[str, str] | None:
+    """Return the room and the event with the key of an encrypted file, or `None` if the file is not encrypted."""
+    if not reference.startswith(_ENCRYPTED_REFERENCE):
+        return None
+    room, _, event = reference.removeprefix(_ENCRYPTED_REFERENCE).partition(" ")
+    return room, event
 
 
 def _parse_timestamp(millis: int) -> datetime | None:
@@ -175,7 +186,12 @@ def _parse_timestamp(millis: int) -> datetime | None:
 
 
 def build_event(
-    event: MatrixEvent, content: MatrixContent, *, room: MatrixRoom, me: MatrixAccount, cursor: str
+    event: MatrixEvent,
+    content: MatrixContent,
+    *,
+    room: MatrixRoom,
+    me: MatrixAccount,
+    cursor: str | None = None,
 ) -> InboundDeletion | InboundReaction | None:
     """Return a redaction or a reaction for the hub, or `None` for one that names no event."""
     message = content.relation.event_id if event.type == REACTION else event.redacts or content.redacts
@@ -338,13 +354,15 @@ def build_notice(text: str) -> dict[str, Any]:
     return {"msgtype": NOTICE, "body": text, "m.mentions": {}}
 
 
-def build_file(attachment: Attachment, mxc: str, *, mark: str = "") -> dict[str, Any]:
-    """Build the message of an uploaded file."""
+def build_file(
+    attachment: Attachment, mxc: str, *, encrypted: Mapping[str, Any] | None = None, mark: str = ""
+) -> dict[str, Any]:
+    """Build the message of an uploaded file, with its key if it was encrypted."""
     return {
         "msgtype": _FILE_TYPES.get(attachment.mime.partition("/")[0], "m.file"),
         "body": mark + attachment.name,
         "filename": attachment.name,
-        "url": mxc,
+        **({"url": mxc} if encrypted is None else {"file": {**encrypted, "url": mxc}}),
         "info": {"mimetype": attachment.mime, "size": len(attachment.body)},
         "m.mentions": {},
     }

@@ -3,12 +3,48 @@
 import msgspec
 
 from keryx.core.cache import LruCache
-from keryx.surfaces.gateway.matrix.event_types import NAME, TOPIC, MatrixEvent, RoomState, parse_state
+from keryx.surfaces.gateway.matrix.event_types import (
+    ENCRYPTION,
+    NAME,
+    TOPIC,
+    EncryptionState,
+    MatrixEvent,
+    RoomState,
+    parse_state,
+)
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.matrix.messages import MatrixAccount, MatrixRoom
 
 _DIRECT_ROOMS_KEY = "m.direct"
 _MAX_ROOMS = 1000
+
+
+class EncryptedRooms:
+    """Which rooms are encrypted. Encryption cannot be turned off, so what was encrypted once stays so."""
+
+    def __init__(self, server: Homeserver) -> None:
+        # The sync loop calls `forget` when a room is encrypted; otherwise a room is asked for each time.
+        self.live = False
+        self._server = server
+        self._encrypted: dict[str, EncryptionState] = {}
+        self._plain: LruCache[str, bool] = LruCache(_MAX_ROOMS)
+
+    async def find(self, room: str) -> EncryptionState | None:
+        """Return how a room is encrypted, or `None`. Raise what the homeserver raises."""
+        known = self._encrypted.get(room)
+        if known is not None or (self.live and room in self._plain):
+            return known
+        found = await self._server.find_state(room, ENCRYPTION, EncryptionState)
+        if found is None:
+            self._plain.put(room, True)
+        else:
+            self._encrypted[room] = found
+        return found
+
+    def forget(self, room: str) -> None:
+        """Ask for the state of a room again."""
+        self._plain.remove(room)
+        self._encrypted.pop(room, None)
 
 
 class RoomCache:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from keryx.core.errors import Forbidden, Invalid
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+from keryx.surfaces.gateway.matrix import encryption
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
 from keryx.surfaces.gateway.matrix.messages import PLATFORM
 
@@ -23,7 +24,8 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         secrets={"token": token},
         steps=(
             "start Keryx, or start it again: keryx serve",
-            f"in your Matrix client, begin a chat with {account}, without encryption, and write to it",
+            f"in your Matrix client, begin a chat with {account}"
+            f"{' and' if encryption.is_installed() else ', without encryption, and'} write to it",
         ),
         note="Who may talk to it may also invite it into rooms.",
         details={"user": account, "homeserver": address},

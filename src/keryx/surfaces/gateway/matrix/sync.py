@@ -1,9 +1,10 @@
 """The sync loop of one account. The stored position moves only with a stored event, so a crash repeats events and never skips one."""
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -12,8 +13,15 @@ from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailable
 from keryx.core.ports.adapter import AdapterContext, LinkState
 from keryx.surfaces.gateway.matrix import messages
+from keryx.surfaces.gateway.matrix.encryption import (
+    EncryptionUnavailable,
+    RoomKeyMissing,
+    UndecryptableMessage,
+    UntrustedDevice,
+)
 from keryx.surfaces.gateway.matrix.event_types import (
     ENCRYPTED,
+    ENCRYPTION,
     MEMBER,
     MESSAGE,
     NAME,
@@ -21,6 +29,7 @@ from keryx.surfaces.gateway.matrix.event_types import (
     REDACTION,
     STICKER,
     TOPIC,
+    VERIFICATION,
     InvitedRoom,
     JoinedRoom,
     MatrixContent,
@@ -29,10 +38,15 @@ from keryx.surfaces.gateway.matrix.event_types import (
     parse_content,
     parse_event,
     parse_state,
+    parse_unsigned,
 )
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, HomeserverThrottled, HomeserverUnavailable
 from keryx.surfaces.gateway.matrix.messages import MatrixAccount, RelatedEvents
-from keryx.surfaces.gateway.matrix.rooms import RoomCache
+from keryx.surfaces.gateway.matrix.rooms import EncryptedRooms, RoomCache
+
+if TYPE_CHECKING:
+    # It needs an optional extra.
+    from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +56,35 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 MAX_GAP_EVENTS = 10_000
 
 ENCRYPTED_NOTICE = "I cannot read encrypted messages. Please write to me in a room without encryption."
+UNREAD_NOTICE = (
+    "I cannot read a message here, because its key has not reached me. I answer it when the key arrives. If that takes "
+    "long, please send the message again."
+)
+UNTRUSTED_NOTICE = "I did not take a message here: {reason}."
+PLAIN_REASON = "it was not encrypted, so it may not be from its sender"
+UNREADABLE_NOTICE = "I cannot read a message here: {reason}. Please send it again."
+ENCRYPTION_STATUS = "encrypted rooms are not served: {reason}"
 _ENCRYPTED_NOTICE_KEY = "org.keryx.told_encrypted"
 _SYNC_TIMEOUT = timedelta(seconds=30)
+# While a key is overdue or a verification goes on.
+_SHORT_SYNC_TIMEOUT = timedelta(seconds=2)
 _PAGE_SIZE = 100
 _MAX_STORED_IDS = 50
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
-_TIMELINE_FILTER = {"types": [MESSAGE, STICKER, REACTION, REDACTION, ENCRYPTED, MEMBER, NAME, TOPIC]}
+_TIMELINE_FILTER = {
+    "types": [
+        MESSAGE,
+        STICKER,
+        REACTION,
+        REDACTION,
+        ENCRYPTED,
+        MEMBER,
+        NAME,
+        TOPIC,
+        ENCRYPTION,
+        f"{VERIFICATION}*",
+    ]
+}
 _EMPTY_FILTER = {"types": list[str]()}
 
 
@@ -74,7 +111,18 @@ _GAP_FILTER = msgspec.json.encode(_TIMELINE_FILTER).decode()
 class SyncLoop:
     """Receives the events of one account."""
 
-    def __init__(self, server: Homeserver, user: str, context: AdapterContext, *, sleep: Sleep) -> None:
+    def __init__(
+        self,
+        server: Homeserver,
+        user: str,
+        context: AdapterContext,
+        *,
+        sleep: Sleep,
+        encrypted_rooms: EncryptedRooms,
+        machine: "OlmMachine | None" = None,
+        no_encryption: str = "",
+    ) -> None:
+        """`no_encryption` says why there is no machine."""
         self._server = server
         self._context = context
         self._sleep = sleep
@@ -82,7 +130,12 @@ class SyncLoop:
         self._rooms = RoomCache(server, self._account)
         self._commands = frozenset(item.name for item in context.menu)
         self._notified_rooms: set[str] = set()
-        self._link: LinkState | None = None
+        self._encrypted_rooms = encrypted_rooms
+        self._configured_machine = machine
+        # `None` if encryption cannot be used.
+        self._machine: OlmMachine | None = None
+        self._no_encryption = no_encryption
+        self._reported: tuple[LinkState, str] | None = None
         self._status_detail = ""
         self._stored_ids: tuple[str, ...] = ()
 
@@ -101,13 +154,24 @@ class SyncLoop:
                 failures += 1
                 await self._sleep(_BACKOFF.seconds(failures))
             else:
-                self._report(LinkState.CONNECTED, self._status_detail)
+                self._report(LinkState.CONNECTED, self._describe_state())
                 failures = 0
 
     def _report(self, link: LinkState, detail: str) -> None:
-        if link is not self._link:
-            self._link = link
+        new = (link, detail)
+        # Only the state of a live connection may change in its details; the reasons of a failure vary from try to try.
+        if self._reported != new and (
+            link is LinkState.CONNECTED or not self._reported or self._reported[0] is not link
+        ):
+            self._reported = new
             self._context.report(link, detail)
+
+    def _describe_state(self) -> str:
+        """Return what the operator should know, as sentences without a last full stop."""
+        problems = [problem.removesuffix(".") for problem in self._machine.problems] if self._machine else []
+        if self._no_encryption and self._notified_rooms:
+            problems.append(ENCRYPTION_STATUS.format(reason=self._no_encryption))
+        return ". ".join(filter(None, (self._status_detail, *problems)))
 
     async def _start(self) -> str:
         """Return the position to sync from: the stored one, or for a new account the current one, which is stored.
@@ -118,7 +182,11 @@ class SyncLoop:
                 f"the access token belongs to {found}, not to {self._account.user}: set `user` in [matrix] to the right one"
             )
         self._account = MatrixAccount(found, await self._server.get_display_name(found))
+        await self._open_machine()
         present = await self._server.sync(None, filter=_START_FILTER, wait=timedelta(0))
+        if self._machine is not None:
+            await self._machine.receive_sync(present)
+            await self._machine.finish_sync()
         await self._answer_invitations(present)
         if self._context.cursor is not None:
             since, *stored = self._context.cursor.split(" ")
@@ -127,14 +195,36 @@ class SyncLoop:
         await self._context.init_cursor(present.next_batch)
         return present.next_batch
 
+    async def _open_machine(self) -> None:
+        if self._configured_machine is None:
+            return
+        try:
+            await self._configured_machine.open()
+        except EncryptionUnavailable as exc:
+            if str(exc) != self._no_encryption:
+                log.warning("encrypted rooms of Matrix are not served: %s", exc)
+            self._machine, self._no_encryption = None, str(exc)
+        else:
+            self._machine, self._no_encryption = self._configured_machine, ""
+
     async def _sync_once(self, since: str) -> str:
         """Receive one batch and return the next position. The last event of the batch moves the stored position; each one
         before it adds its id to the old position, so that it is skipped when the batch is repeated after a crash."""
-        batch = await self._server.sync(since, filter=_LIVE_FILTER, wait=_SYNC_TIMEOUT)
+        if self._machine is None:
+            await self._open_machine()
+        short = self._machine is not None and self._machine.busy
+        batch = await self._server.sync(
+            since, filter=_LIVE_FILTER, wait=_SHORT_SYNC_TIMEOUT if short else _SYNC_TIMEOUT
+        )
+        self._set_live(True)
+        if self._machine is not None:
+            # Before the position moves, because the next sync acknowledges the keys.
+            await self._machine.receive_sync(batch)
+            await self._handle_readable(self._machine)
         # Before the position moves, because a sync reports an invitation only once.
         await self._answer_invitations(batch)
         for room in batch.rooms.leave:
-            self._rooms.forget(room)
+            self._forget_room(room)
         events: list[tuple[str, MatrixEvent]] = []
         for room, joined in batch.rooms.join.items():
             events += [(room, event) for event in await self._read_timeline(room, joined, since)]
@@ -149,14 +239,32 @@ class SyncLoop:
         self._stored_ids = ()
         for room, event in {room: event for room, event in events if event.type != MEMBER}.items():
             await self._mark_read(room, event)
+        if self._machine is not None:
+            await self._report_overdue(self._machine)
+            await self._machine.finish_sync()
         return batch.next_batch
+
+    def stop(self) -> None:
+        """Nothing is learnt about rooms any more."""
+        self._set_live(False)
+
+    def _set_live(self, live: bool) -> None:
+        self._encrypted_rooms.live = live
+        if self._configured_machine is not None:
+            self._configured_machine.live = live
+
+    def _forget_room(self, room: str) -> None:
+        self._rooms.forget(room)
+        self._encrypted_rooms.forget(room)
+        if self._machine is not None:
+            self._machine.forget_members(room)
 
     async def _read_timeline(self, room: str, joined: JoinedRoom, since: str) -> list[MatrixEvent]:
         """Return the events of a room since the last sync, in order, without those before Keryx joined."""
         timeline = joined.timeline
         raws: list[msgspec.Raw] = []
         if timeline.limited and timeline.prev_batch:
-            self._rooms.forget(room)
+            self._forget_room(room)
             try:
                 raws = await self._fetch_gap(room, since, timeline.prev_batch)
             except (NotFound, Invalid) as exc:
@@ -184,12 +292,43 @@ class SyncLoop:
         )
         return found
 
-    async def _handle_event(self, room: str, event: MatrixEvent, position: str) -> None:
+    async def _handle_event(self, room: str, event: MatrixEvent, position: str | None) -> None:
         if event.type in (MEMBER, NAME, TOPIC):
             self._rooms.apply_event(room, event)
+            if event.type == MEMBER and self._machine is not None:
+                self._machine.forget_members(room)
+        elif event.type == ENCRYPTION:
+            self._encrypted_rooms.forget(room)
         elif event.type == ENCRYPTED:
-            await self._report_encrypted(room, event)
-        elif event.type in (MESSAGE, STICKER, REACTION, REDACTION):
+            await self._receive_encrypted(room, event, position)
+        elif event.type in (MESSAGE, STICKER) and await self._is_suspicious(room, event):
+            await self._tell(
+                room,
+                f"{room} {event.sender} {PLAIN_REASON}",
+                UNTRUSTED_NOTICE.format(reason=PLAIN_REASON),
+                encrypt=False,
+            )
+        else:
+            await self._handle_message(room, event, position)
+
+    async def _is_suspicious(self, room: str, event: MatrixEvent) -> bool:
+        """Whether a message of another user in an encrypted room is not encrypted. The homeserver could have written it."""
+        if self._machine is None or event.sender == self._account.user:
+            return False
+        content = parse_content(event)
+        if (
+            content is None
+            or content.msgtype.startswith(VERIFICATION)
+            or not messages.is_relevant(event, content, self._account)
+        ):
+            return False
+        return (await self._encrypted_rooms.find(room) or self._machine.find_state(room)) is not None
+
+    async def _handle_message(self, room: str, event: MatrixEvent, position: str | None) -> None:
+        """Handle an event that may have been encrypted."""
+        if await self._receive_verification(room, event):
+            return
+        if event.type in (MESSAGE, STICKER, REACTION, REDACTION):
             content = parse_content(event)
             if content is None:
                 log.warning("ignored the malformed event %s of Matrix", event.id)
@@ -198,7 +337,78 @@ class SyncLoop:
             elif messages.is_relevant(event, content, self._account):
                 await self._receive(room, event, content, position)
 
-    async def _receive(self, room: str, event: MatrixEvent, content: MatrixContent, position: str) -> None:
+    async def _receive_verification(self, room: str, event: MatrixEvent) -> bool:
+        """Handle an event of a verification. Return whether it is one. The device need not be trusted."""
+        content = parse_content(event) if event.type == MESSAGE else None
+        kind = content.msgtype if content is not None else event.type
+        if not kind.startswith(VERIFICATION):
+            return False
+        if self._machine is not None:
+            await self._machine.receive_verification(room, event, kind)
+        return True
+
+    async def _receive_encrypted(self, room: str, event: MatrixEvent, position: str | None) -> bool:
+        """Handle what is in an encrypted event. If that cannot be read, say so in the room. Return whether it was handled;
+        if not, it is kept until its key arrives."""
+        machine = self._machine
+        if event.sender == self._account.user or parse_unsigned(event).redacted:
+            return True
+        if machine is None:
+            await self._report_encrypted(room, event)
+            return True
+        try:
+            plain = await machine.decrypt(room, event)
+        except RoomKeyMissing:
+            await machine.add_unread(room, event)
+            return False
+        except UntrustedDevice as exc:
+            if exc.event is not None and await self._receive_verification(room, exc.event):
+                return True
+            subject = f"{room} {event.sender} {exc}"
+            await self._tell(room, subject, UNTRUSTED_NOTICE.format(reason=exc), encrypt=False)
+        except UndecryptableMessage as exc:
+            log.warning("the message %s of Matrix is not readable: %s", event.id, exc)
+            await self._tell(room, f"{room} {event.sender} {exc}", UNREADABLE_NOTICE.format(reason=exc))
+        else:
+            if plain.type in (MESSAGE, STICKER, REACTION) or plain.type.startswith(VERIFICATION):
+                await self._handle_message(room, plain, position)
+        return True
+
+    async def _handle_readable(self, machine: "OlmMachine") -> None:
+        """Handle messages whose key has arrived since."""
+        for room, event in machine.list_readable():
+            current = await self._server.find_event(room, event.id)
+            deleted = current is None or parse_unsigned(current).redacted
+            if deleted or await self._receive_encrypted(room, event, None):
+                await machine.remove_unread(event.id)
+
+    async def _report_overdue(self, machine: "OlmMachine") -> None:
+        """Say in the rooms that messages cannot be read yet, once for each key."""
+        for unread in machine.list_overdue():
+            await self._tell(unread.room, f"{unread.room} {unread.session}", UNREAD_NOTICE)
+
+    async def _tell(self, room: str, subject: str, text: str, *, encrypt: bool = True) -> None:
+        """Say something once in an encrypted room. A notice that untrusted devices shall read is not encrypted."""
+        machine = self._machine
+        if machine is None or machine.has_notice(subject):
+            return
+        transaction = f"keryx.notice.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
+        notice = messages.build_notice(text)
+        try:
+            state = await self._encrypted_rooms.find(room) or machine.find_state(room)
+            if encrypt and state is not None:
+                encrypted = await machine.encrypt(room, state, MESSAGE, notice)
+                await self._server.send(room, transaction, encrypted, kind=ENCRYPTED)
+            else:
+                await self._server.send(room, transaction, notice)
+        except (SendError, NotFound, Invalid, EncryptionUnavailable) as exc:
+            log.warning("cannot say in %s what is not readable: %s", logs.hash_chat(room), exc)
+            return
+        await machine.record_notice(subject)
+
+    async def _receive(
+        self, room: str, event: MatrixEvent, content: MatrixContent, position: str | None
+    ) -> None:
         related = await self._fetch_related(room, event, content)
         if related is None:
             return
@@ -217,7 +427,7 @@ class SyncLoop:
             log.warning("ignored the message %s of Matrix: %s", event.id, exc)
 
     async def _receive_event(
-        self, room: str, event: MatrixEvent, content: MatrixContent, position: str
+        self, room: str, event: MatrixEvent, content: MatrixContent, position: str | None
     ) -> None:
         """Receive a reaction or a redaction of another user."""
         if event.sender == self._account.user or not event.id:
@@ -238,10 +448,21 @@ class SyncLoop:
         """Return what the event refers to, or `None` for an edit of a message that does not exist or has another author."""
         edited = messages.find_edited_id(content)
         if edited:
-            first = await self._server.find_event(room, edited)
+            first = await self._find_event(room, edited)
             return RelatedEvents(edited=first) if first and first.sender == event.sender else None
         replied = messages.find_replied_id(content)
-        return RelatedEvents(replied=await self._server.find_event(room, replied) if replied else None)
+        return RelatedEvents(replied=await self._find_event(room, replied) if replied else None)
+
+    async def _find_event(self, room: str, event: str) -> MatrixEvent | None:
+        """Return an event, decrypted if that is possible."""
+        found = await self._server.find_event(room, event)
+        if found is None or found.type != ENCRYPTED or self._machine is None:
+            return found
+        try:
+            return await self._machine.decrypt(room, found, replay_check=False)
+        except (RoomKeyMissing, UntrustedDevice, UndecryptableMessage) as exc:
+            log.info("the event %s of Matrix is not readable: %s", event, exc)
+            return found
 
     async def _report_encrypted(self, room: str, event: MatrixEvent) -> None:
         """Say once in a room that encrypted messages are not read. The data of the account records that it was said."""
@@ -286,8 +507,7 @@ class SyncLoop:
         else:
             log.warning("an invitation to %s is not followed: its sender may not talk", logs.hash_chat(room))
             self._status_detail = f"an invitation by {invitation.sender} waits: they may not talk to Keryx"
-            self._link = LinkState.CONNECTED
-            self._context.report(LinkState.CONNECTED, self._status_detail)
+            self._report(LinkState.CONNECTED, self._describe_state())
 
     def _is_own_membership(self, event: MatrixEvent) -> bool:
         return event.type == MEMBER and event.state_key == self._account.user
