@@ -134,7 +134,7 @@ def _limit_depth(rule: _BlockRule) -> _BlockRule:
 
 def _rest_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Count the blocks and lines of a text. After too many, end what is open, and take the other lines as one paragraph."""
-    counts = state.env.setdefault("counts", _BlockCounts())
+    counts: _BlockCounts = state.env.setdefault("counts", _BlockCounts())
     if not silent:
         counts.blocks += 1
     elif state.parentType == "list":
@@ -160,8 +160,8 @@ class _BlockCounts:
     quote, of which the rules look at some several times."""
 
     def __init__(self) -> None:
-        self.blocks = 0
-        self._blocks_before_item = 0
+        self.blocks: int = 0
+        self._blocks_before_item: int = 0
         self._lines = 0
         self._last_line = -1
         # The first line after too many.

@@ -30,6 +30,7 @@ from keryx.config import Settings
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.engine.hub import NODE_KIND, Hub
+from keryx.interpreter import limit_heaps, return_memory, shorten_switch_interval
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
 from keryx.surfaces.web.client_address import TrustedProxies, is_loopback
@@ -150,7 +151,9 @@ async def serve(
         output.warn(f"keryx: {text}")
     check_exposure(settings)
     descriptors = raise_descriptor_limit()
-    with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
+    limit_heaps()
+    shorten_switch_interval()
+    with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener, return_memory():
         if new_store:
             store.put_remains_aside(settings)
         await _run(App(settings), listener, json, descriptors=descriptors)
