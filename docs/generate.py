@@ -163,7 +163,7 @@ holds the same as an OpenAPI 3.1 document.
 Where a token is set, a program sends it as `Authorization: Bearer ...`; a browser exchanges it, or the password, for a cookie at
 `POST /api/sign-in`.
 The operator puts `/p/<profile>` before any path to see and change another [profile](../how-to/several-accounts.md#choose-a-profile).
-A message that is sent again with the same `Idempotency-Key` takes effect once. Lists and snapshots have an `ETag`. An error is a
+A message that is sent again with the same `Idempotency-Key` takes effect once; another message under that key is refused with 409. Lists and snapshots have an `ETag`. An error is a
 problem document (`application/problem+json`) whose `detail` says what to do next:
 
 | status | when |

@@ -15,13 +15,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import anyio.to_thread
 
+from keryx.interpreter import shorten_switch_interval
+
 log = logging.getLogger(__name__)
 
 STALL_SECONDS = 5.0
 _STOP_SECONDS = 0.5
-# How long a thread keeps the interpreter while another one waits for it. The default, 5 ms, would let a busy plug-in
-# delay every step of the hub by as much.
-_SWITCH_SECONDS = 0.0005
 
 _CANCELLED = asyncio.CancelledError.__name__
 
@@ -166,7 +165,7 @@ class PluginThread:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._log_error)
         self._thread = threading.Thread(target=self._main, name=f"plug-in {name}", daemon=True)
-        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
+        shorten_switch_interval()
         self._thread.start()
 
     def call(self, work: Callable[[], T], *, seconds: float) -> T:

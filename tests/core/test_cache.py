@@ -22,3 +22,25 @@ def test_a_value_that_is_put_again_is_replaced_and_counts_as_used() -> None:
     cache.remove("a")
     cache.remove("nothing")
     assert "a" not in cache
+
+
+def test_values_can_be_limited_by_their_sizes() -> None:
+    cache = LruCache[str, str](10, measure=len)
+    cache.put("a", "1234")
+    cache.put("b", "12345")
+    cache.put("a", "12")
+    assert (cache.get("a"), cache.get("b")) == ("12", "12345")
+    cache.put("c", "1234")
+    assert "a" not in cache
+    assert cache.get("b") == "12345"
+    cache.remove("b")
+    cache.put("d", "123456")
+    assert (cache.get("c"), cache.get("d")) == ("1234", "123456")
+
+
+def test_a_value_that_is_larger_than_the_cache_is_not_kept() -> None:
+    cache = LruCache[str, str](10, measure=len)
+    cache.put("a", "x" * 11)
+    assert len(cache) == 0
+    cache.put("b", "x" * 10)
+    assert "b" in cache

@@ -131,3 +131,9 @@ def test_the_elements_of_the_page() -> None:
 
 def test_an_address_that_the_page_does_not_follow_is_shown() -> None:
     assert html.render("[a](magnet:?x) <ftp://b.example>") == "<p>a (magnet:?x) ftp://b.example</p>\n"
+
+
+def test_the_html_of_a_long_text_is_kept() -> None:
+    text = "- a\n\n" * 15_000
+    assert html.render(text) is html.render(text)
+    assert html.render(text) == "".join(html.render_blocks(text))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keryx.markdown import MAX_MARKS, MAX_TABLE_CELLS, MAX_URL_LENGTH, parse
+from keryx.markdown import MAX_BLOCKS, MAX_CHARS, MAX_LINES, MAX_MARKS, MAX_TABLE_CELLS, MAX_URL_LENGTH, parse
 from keryx.markdown.html import render_blocks
 from keryx.markdown.tree import (
     Block,
@@ -107,6 +107,52 @@ def test_a_text_with_too_many_marks_is_shown_as_it_is(unit: str) -> None:
     assert len(parse(f"*a*\n\n{many}\n\n*b*").blocks) == 3
     assert [visible_text(block) for block in parse(f"*a*\n\n{many}\n\n*b*").blocks] == ["a", many, "*b*"]
     assert visible_text(parse(f"~~~\n{many}\n~~~\n*b*").blocks[1]) == "b"
+
+
+BLOCKS = [
+    "- a\n",
+    "1. a\n",
+    "- a\n\n",
+    "-\n",
+    "a\n\n",
+    "# a\n",
+    "a\n=\n",
+    "---\n",
+    "```\na\n```\n",
+    "> a\n\n",
+    "- - a\n",
+]
+
+
+def count_blocks(node: Node) -> int:
+    return isinstance(node, Block | ListItemNode) + sum(map(count_blocks, child_nodes(node)))
+
+
+@pytest.mark.parametrize("unit", BLOCKS)
+def test_a_text_with_too_many_blocks_goes_on_as_plain_text(unit: str) -> None:
+    many = unit * (MAX_CHARS // len(unit))
+    tree = parse(many)
+    # An item of a list may have a paragraph and a list in it.
+    assert MAX_BLOCKS / 2 < count_blocks(tree) < 4 * MAX_BLOCKS
+    assert visible_text(tree).count("a") == many.count("a")
+    few = parse(unit * (MAX_BLOCKS // 4) + "\n\n*b*")
+    assert few.blocks[-1] == ParagraphNode((ItalicNode((TextNode("b"),)),))
+
+
+def test_the_rest_of_a_list_with_too_many_items_is_one_paragraph() -> None:
+    tree = parse("- *a*\n" * (MAX_BLOCKS * 2))
+    assert len(tree.blocks) == 2
+    items, rest = tree.blocks
+    assert isinstance(items, ListNode) and len(items.items) >= MAX_BLOCKS // 2
+    assert isinstance(rest, ParagraphNode)
+    assert rest.children[:3] == (TextNode("- *a*"), BreakNode(), TextNode("- *a*"))
+    assert len(items.items) + (len(rest.children) + 1) // 2 == MAX_BLOCKS * 2
+
+
+def test_a_paragraph_with_too_many_lines_goes_on_as_plain_text() -> None:
+    beginning, rest = parse("\n".join(["&lt;"] * (MAX_LINES * 2))).blocks
+    assert visible_text(beginning) == "\n".join(["<"] * (MAX_LINES + 1))
+    assert visible_text(rest) == "\n".join(["&lt;"] * (MAX_LINES - 1))
 
 
 def test_inline_styles() -> None:

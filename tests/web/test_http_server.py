@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import socket
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -17,7 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from keryx import config
 from keryx.core.errors import Invalid
 from keryx.surfaces.web.client_address import TrustedProxies, group_address, is_loopback
-from keryx.surfaces.web.http_server import ConnectionLimits, HttpServer, build_limits, raise_descriptor_limit
+from keryx.surfaces.web.http_server import (
+    MAX_REQUESTS_PER_PASS,
+    ConnectionLimits,
+    HttpServer,
+    build_limits,
+    raise_descriptor_limit,
+)
 from keryx.surfaces.web.settings import WebSettings
 
 SECONDS = 30
@@ -404,3 +411,92 @@ async def test_noise_after_an_answer_has_begun_ends_the_connection_only() -> Non
         assert await is_closed(clients[1])
         clients[0][1].close()
         assert b"200" in await ask(port)
+
+
+class PassCounter:
+    """An app that counts the passes of the event loop, and the requests that begin in each."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.requests: Counter[int] = Counter()
+        self._number = 0
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._number += 1
+        self._handle = self._loop.call_soon(self._tick)
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.requests[self._number] += 1
+        self.begun.set()
+        await app(scope, receive, send)
+
+
+async def test_a_burst_of_requests_leaves_time_for_the_rest_in_each_pass_of_the_event_loop() -> None:
+    limits = msgspec.structs.replace(LIMITS, total=100)
+    passes = PassCounter()
+    async with serving(limits, served=passes) as port:
+        burst = [await connect(port, GET * 200) for _ in range(30)]
+        for reader, writer in burst:
+            for _ in range(200):
+                await reader.readuntil(b"fine")
+            writer.close()
+    passes.stop()
+    assert passes.requests.total() == 30 * 200
+    assert max(passes.requests.values()) <= MAX_REQUESTS_PER_PASS
+
+
+async def test_a_request_does_not_wait_for_the_bursts_of_others() -> None:
+    limits = msgspec.structs.replace(LIMITS, total=100)
+    passes = PassCounter()
+    async with serving(limits, served=passes) as port:
+        burst = [await connect(port, GET * 2_000) for _ in range(30)]
+        await passes.begun.wait()
+        before = passes.requests.total()
+        assert b"200" in await ask(port)
+        between = passes.requests.total() - before
+        for _, writer in burst:
+            writer.transport.abort()
+    passes.stop()
+    # The passes for a new connection, with as many requests as each of them may have.
+    assert between < 30 * MAX_REQUESTS_PER_PASS
+
+
+async def test_requests_that_follow_each_other_at_once_are_answered_in_order() -> None:
+    sent, bodies = b"", list[bytes]()
+    for number in range(1, 300):
+        body = b"x" * (number * 97 % 20_000)
+        bodies.append(str(len(body)).encode())
+        sent += b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    async with serving() as port:
+        reader, writer = await connect(port, sent)
+        for body in bodies:
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"200" in head.split(b"\r\n")[0]
+            assert await reader.readexactly(len(body)) == body
+        writer.close()
+
+
+async def test_no_request_begins_while_the_answers_before_it_are_unread() -> None:
+    begun = 0
+    first = asyncio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal begun
+        begun += 1
+        first.set()
+        await Response(b"x" * (4 << 20))(scope, receive, send)
+
+    async with serving(served=answer) as port:
+        with socket.create_connection(("127.0.0.1", port)) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.sendall(GET * 100)
+            await first.wait()
+            # Others are answered as often as its requests could have begun.
+            for _ in range(20):
+                assert b"200" in await ask(port)
+            assert begun == 21

@@ -23,6 +23,7 @@ from keryx.core.sessions import EndReason
 from keryx.core.turns import TurnLimits
 from keryx.engine.policy import Policy
 from keryx.store.db import Engine
+from keryx.testing import ScriptedAgent
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 
@@ -69,6 +70,26 @@ async def test_a_send_that_is_repeated_takes_effect_once(site: Site) -> None:
     found = await site.get(f"/api/sessions/{first['session']}")
     assert [m["client"] for m in found["messages"] if m["role"] == "user"] == ["one-1"]
     assert len((await site.get("/api/sessions"))["sessions"]) == 1
+
+
+async def test_a_key_is_for_one_message(site: Site) -> None:
+    key = {"Idempotency-Key": "one-1"}
+    first = await site.post("/api/sessions", {"text": "once"}, headers=key)
+    detail = await site.problem(409, "POST", "/api/sessions", json={"text": "another"}, headers=key)
+    assert "key" in detail
+    place = f"/api/sessions/{first['session']}/messages"
+    await site.problem(409, "POST", place, json={"text": "once"}, headers=key)
+    assert (await site.post("/api/sessions", {"text": "once"}, headers=key))["duplicate"]
+    found = await site.get(f"/api/sessions/{first['session']}")
+    assert [m["parts"][0]["text"] for m in found["messages"] if m["role"] == "user"] == ["once"]
+
+
+async def test_a_key_is_for_one_command(site: Site, world: World) -> None:
+    place, key = f"/api/sessions/{await begun(site, world)}/messages", {"Idempotency-Key": "one-1"}
+    first = await site.post(place, {"text": "/model large"}, headers=key)
+    await site.problem(409, "POST", place, json={"text": "/model small"}, headers=key)
+    again = await site.post(place, {"text": "/model large"}, headers=key)
+    assert (again["duplicate"], again["reply"]) == (True, first["reply"])
 
 
 async def test_a_setting_begins_a_conversation(site: Site, world: World) -> None:
@@ -215,6 +236,17 @@ async def test_the_first_question_is_edited_in_a_new_conversation(site: Site, wo
     assert forked["session"]["settings"] == {"model": "small"}
     found = await site.get(f"/api/sessions/{forked['session']['id']}")
     assert found["messages"][0]["parts"][0]["text"] == "better"
+
+
+async def test_long_reasoning_is_shown_in_part(begin: Begin) -> None:
+    world = await begin(agent=ScriptedAgent([ReasoningDelta("*h* " * 40_000), TextDelta("Done.")]))
+    async with open_site(world.hub, world.clock) as site:
+        found = await site.get(f"/api/sessions/{await begun(site, world)}")
+        answer = found["messages"][1]
+        assert (answer["parts"][0]["cut"], len(answer["parts"][0]["text"])) == (True, 100_000)
+        assert answer["parts"][1]["text"] == "Done."
+        whole = await site.get(f"/api/messages/{answer['id']}")
+        assert whole["parts"][0]["text"] == "*h* " * 40_000
 
 
 @pytest.mark.engines(*Engine)

@@ -342,8 +342,14 @@ async def test_a_failure_cuts_streams_and_skips_nothing(begin: Begin, database: 
     assert len(ids) == len(set(ids)) == 4
 
 
-def marked_up(listener: Listener) -> bool:
-    return any("<ul>" in event["message"]["parts"][0]["html"] for event in listener.of_type("message"))
+def list_sent(listener: Listener, session: str | None) -> list[Any]:
+    """Return the text of the first message of a session as often as it was sent. The answer repeats it."""
+    messages = [event["message"] for event in listener.of_type("message")]
+    return [m["parts"][0] for m in messages if (m["session"], m["seq"]) == (session, 1)]
+
+
+def marked_up(listener: Listener, session: str | None) -> bool:
+    return any("<ul>" in part["html"] for part in list_sent(listener, session))
 
 
 async def test_a_long_message_is_sent_at_once_and_again_with_its_markup(world: World, site: Site) -> None:
@@ -354,12 +360,8 @@ async def test_a_long_message_is_sent_at_once_and_again_with_its_markup(world: W
         receipt = await world.say(text, chat="1")
         await listener.wait_for("message", message__seq=1, message__session=receipt.session)
         await world.ask("hello", chat="2")
-        await listener.wait_until(lambda: marked_up(listener))
-    sent = [
-        event["message"]["parts"][0]
-        for event in listener.of_type("message")
-        if event["message"]["session"] == receipt.session and event["message"]["seq"] == 1
-    ]
+        await listener.wait_until(lambda: marked_up(listener, receipt.session))
+    sent = list_sent(listener, receipt.session)
     # A fast machine may have rendered it in time.
     assert [part["html"][:5] for part in sent] in (["<pre ", "<ul><"], ["<ul><", "<ul><"], ["<ul><"])
     assert {part["text"] for part in sent} == {text}
@@ -372,6 +374,6 @@ async def test_a_reader_that_comes_back_gets_the_markup_that_it_missed(world: Wo
         async with listener.connect():
             receipt = await world.say("- a **b**\n" * 9_000, chat="1")
             await listener.wait_for("message", message__session=receipt.session, message__seq=1)
-        await watcher.wait_until(lambda: marked_up(watcher))
+        await watcher.wait_until(lambda: marked_up(watcher, receipt.session))
         async with listener.connect():
-            await listener.wait_until(lambda: marked_up(listener))
+            await listener.wait_until(lambda: marked_up(listener, receipt.session))

@@ -1,6 +1,7 @@
 """A cache of bounded size that drops what was not used for the longest time."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -8,8 +9,13 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    def __init__(self, size: int) -> None:
+    """Not safe for several threads at once."""
+
+    def __init__(self, size: int, *, measure: Callable[[V], int] = lambda _: 1) -> None:
+        """`size` limits the sum of what `measure` returns for each value: without it, how many values there are."""
         self._size = size
+        self._measure = measure
+        self._taken = 0
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def __contains__(self, key: K) -> bool:
@@ -25,11 +31,15 @@ class LruCache(Generic[K, V]):
         return self._values.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Store the value as the one used last. Drops the value that was used least recently if the cache is full."""
+        """Store the value as the one used last. Drops the values that were used least recently while the cache is too
+        large, so a value that is larger than the cache is not kept."""
+        self.remove(key)
         self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._size:
-            self._values.popitem(last=False)
+        self._taken += self._measure(value)
+        while self._taken > self._size:
+            _, dropped = self._values.popitem(last=False)
+            self._taken -= self._measure(dropped)
 
     def remove(self, key: K) -> None:
-        self._values.pop(key, None)
+        if key in self._values:
+            self._taken -= self._measure(self._values.pop(key))

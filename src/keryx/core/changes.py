@@ -59,3 +59,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     # Loaded with the change; `None` if the row no longer exists.
     message: Message | None = None
     piece: DraftChunk | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many characters it has."""
+        return (self.message.size if self.message else 0) + (len(self.piece.text) if self.piece else 0)

@@ -141,6 +141,27 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def calls(self) -> list[ToolCall]:
         return [p for p in self.parts if isinstance(p, ToolCall)]
 
+    @property
+    def size(self) -> int:
+        """How many characters the texts in it have, those of tools and reasoning too."""
+        return len(self.exact or "") + sum(map(_measure_part, self.parts))
+
+
+def _measure_part(part: Part) -> int:
+    match part:
+        case Text(text) | Notice(text):
+            return len(text)
+        case Reasoning(text, opaque):
+            return len(text) + len(opaque)
+        case ToolCall():
+            return len(part.input)
+        case ToolResult():
+            return len(part.output)
+        case Audio():
+            return len(part.transcript)
+        case Image() | File():
+            return 0
+
 
 def is_active(message: Message) -> bool:
     """Whether a message belongs to the conversation with the model: not undone, overheard or withdrawn."""

@@ -134,7 +134,7 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)
     # The longest text of an answer, and everything that a turn says, with reasoning, calls and results of tools; in
-    # characters. Then the turn ends, and what came is kept.
+    # characters. Then the turn ends, and what came is kept. Of longer reasoning than an answer may be, the rest is not kept.
     answer: Count = 1_000_000
     output: Count = 10_000_000
     # How many tool calls, files and notices a turn may have.

@@ -22,10 +22,16 @@ MAX_CHARS = 100_000
 # Levels of quotes and lists (a list counts as two). Deeper nesting stays as text.
 MAX_BLOCK_DEPTH = 16
 MAX_IMAGE_DEPTH = 3
+# Paragraphs, headings, items of lists and other blocks of a text, and lines within them. What follows is one paragraph,
+# shown as it is.
+MAX_BLOCKS = 3_000
+MAX_LINES = 10_000
 # Of a text outside code blocks, each character that may begin or end a style, a link or a code span. The paragraph or
 # cell that exceeds it is shown as it is, and so are those after it.
 MAX_MARKS = 10_000
 _MARKS = "[]*_~`<"
+# The type of a token whose content is shown as it is.
+_PLAIN = "plain"
 # A table with more columns stays as text.
 MAX_TABLE_COLUMNS = 100
 # Of all tables of a text, with those that a row leaves out: most renderers fill them in. The table that exceeds it stays
@@ -45,6 +51,7 @@ _BARE_URL_PATTERN = re.compile(
 )
 _TABLE_RULER = re.compile(r"(?!-(?:\s|\Z))\|?+(?:[ \t]*+:?+-++:?+[ \t]*+\|)*+[ \t]*+(?::?+-++:?+)?+")
 _URL_PUNCTUATION = ".,;:!?'"
+_BREAK = tree.BreakNode()
 _BlockRule = Callable[[StateBlock, int, int, bool], bool]
 _LANGUAGE_PATTERN = re.compile(r"[\w+#.-]{1,32}", re.ASCII)
 _STYLE_NODES: dict[str, type[tree.BoldNode] | type[tree.ItalicNode] | type[tree.StrikeNode]] = {
@@ -81,13 +88,19 @@ def parse_blocks(markdown: str) -> Iterator[tuple[int, tree.Block]]:
 
 def _build_plain_blocks(text: str) -> Iterator[tuple[int, tree.Block]]:
     """Yield a paragraph for each run of lines between empty ones."""
-    paragraph: list[tree.Inline] = []
+    paragraph: list[str] = []
     for number, line in enumerate([*text.split("\n"), ""]):
         if line.strip():
-            paragraph += [tree.BreakNode(), tree.TextNode(line)] if paragraph else [tree.TextNode(line)]
+            paragraph.append(line)
         elif paragraph:
-            yield number - (len(paragraph) + 1) // 2, tree.ParagraphNode(tuple(paragraph))
+            yield number - len(paragraph), tree.ParagraphNode(_build_lines(paragraph))
             paragraph = []
+
+
+def _build_lines(lines: Sequence[str]) -> tuple[tree.Inline, ...]:
+    """Return lines as they are, with breaks between them."""
+    nodes = [node for line in lines for node in (_BREAK, tree.TextNode(line)) if line or node is _BREAK]
+    return tuple(nodes[1:])
 
 
 def _build_parser() -> MarkdownIt:
@@ -95,6 +108,7 @@ def _build_parser() -> MarkdownIt:
     md = MarkdownIt("commonmark", {"html": False, "maxNesting": 100})
     md.enable(["table", "strikethrough"]).disable("reference")
     ends = ["paragraph", "reference", "blockquote"]
+    md.block.ruler.before("table", "rest", _rest_rule, {"alt": [*ends, "list"]})
     md.block.ruler.at("list", _limit_depth(list_block), {"alt": ends})
     md.block.ruler.at("blockquote", _limit_depth(blockquote), {"alt": [*ends, "list"]})
     md.block.ruler.at("table", _table_rule, {"alt": ["paragraph", "reference"]})
@@ -116,6 +130,58 @@ def _limit_depth(rule: _BlockRule) -> _BlockRule:
         return state.level < MAX_BLOCK_DEPTH and rule(state, start, end, silent)
 
     return limited
+
+
+def _rest_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Count the blocks and lines of a text. After too many, end what is open, and take the other lines as one paragraph."""
+    counts: _BlockCounts = state.env.setdefault("counts", _BlockCounts())
+    if not silent:
+        counts.blocks += 1
+    elif state.parentType == "list":
+        counts.end_item()
+    elif state.parentType != "table":
+        counts.add_line(start)
+    if silent or not counts.exceeded(start):
+        return counts.exceeded(start)
+    line = start
+    while line < end and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
+        line += 1
+    paragraph = state.push("paragraph_open", "p", 1)
+    rest = state.push(_PLAIN, "", 0)
+    rest.content = state.getLines(start, line, state.blkIndent, False).strip("\n")
+    paragraph.map = rest.map = [start, line]
+    state.push("paragraph_close", "p", -1)
+    state.line = line
+    return True
+
+
+class _BlockCounts:
+    """What `_rest_rule` has been asked for: each block, the end of each item of a list, and each line of a paragraph or a
+    quote, of which the rules look at some several times."""
+
+    def __init__(self) -> None:
+        self.blocks: int = 0
+        self._blocks_before_item: int = 0
+        self._lines = 0
+        self._last_line = -1
+        # The first line after too many.
+        self._rest: int | None = None
+
+    def end_item(self) -> None:
+        """Count an item that has no block."""
+        if self.blocks == self._blocks_before_item:
+            self.blocks += 1
+        self._blocks_before_item = self.blocks
+
+    def add_line(self, line: int) -> None:
+        if line > self._last_line:
+            self._last_line = line
+            self._lines += 1
+            if self._lines > MAX_LINES and self._rest is None:
+                self._rest = line
+
+    def exceeded(self, line: int) -> bool:
+        return self.blocks > MAX_BLOCKS or (self._rest is not None and line >= self._rest)
 
 
 def _table_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -209,11 +275,7 @@ def _inline_rule(state: StateCore) -> None:
             token.children = []
             state.md.inline.parse(token.content, state.md, state.env, token.children)
         else:
-            lines = [
-                [Token("softbreak", "br", 0), Token("text", "", 0, content=line)]
-                for line in token.content.split("\n")
-            ]
-            token.children = [child for pair in lines for child in pair][1:]
+            token.type = _PLAIN
 
 
 def _image_rule(state: StateInline, silent: bool) -> bool:
@@ -302,6 +364,8 @@ def _parse_content(tokens: Iterator[Token]) -> tuple[tree.Inline, ...]:
     """Parse the text after an opening token, and consume the closing one."""
     inline = next(tokens)
     next(tokens)
+    if inline.type == _PLAIN:
+        return _build_lines(inline.content.split("\n"))
     return _parse_inlines(inline.children or [])
 
 

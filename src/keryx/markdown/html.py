@@ -1,12 +1,15 @@
 """Markdown to sanitised HTML with highlighted code, for the page and for exported files."""
 
+import hashlib
 import re
+import sys
+import threading
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from html import escape
 
 import nh3
 
+from keryx.core.cache import LruCache
 from keryx.core.text import replace_for_page
 from keryx.markdown import MAX_CHARS, highlight, parse_blocks, tree
 from keryx.markdown.highlight import CodeTokenKind
@@ -14,8 +17,9 @@ from keryx.markdown.html_writer import HtmlWriter
 
 # In one text. The code after these is shown without colours.
 _MAX_COLOURED_CHARS = 50_000
-_CACHE_SIZE = 4_096
-_MAX_CACHED_CHARS = 20_000
+# Bytes of HTML that are kept, and of one text among them.
+_CACHE_BYTES = 32 << 20
+_MAX_CACHED_BYTES = 4 << 20
 _NO_MARKUP = re.compile(r"[^`*_~\[\]<>&#|\\!+=:\-\n\r\x85\u2028\u2029/@]*\Z")
 _LIST_OR_CODE = re.compile(r"\s*\d+[.)]|\t| {4}")
 _URL_SCHEMES = {"http", "https", "mailto"}
@@ -26,11 +30,23 @@ _TAGS = {
 _ATTRIBUTES = {"a": {"href", "title", "target"}, "ol": {"start"}, "pre": {"data-language"}}
 _TOKEN_CLASSES = {kind: f"code-{kind.value}" for kind in CodeTokenKind}
 _CLASSES = {"span": set(_TOKEN_CLASSES.values()), "pre": {"code", "plain"}}
+# By a hash of the text. Several threads render.
+_cache: LruCache[bytes, str] = LruCache(_CACHE_BYTES, measure=sys.getsizeof)
+_cache_lock = threading.Lock()
 
 
 def render(text: str) -> str:
-    """Return the HTML of a text. Short texts are cached."""
-    return _render_cached(text) if len(text) <= _MAX_CACHED_CHARS else "".join(render_blocks(text))
+    """Return the HTML of a text. It is kept for a while, because conversations are opened again and again."""
+    key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    with _cache_lock:
+        known = _cache.get(key)
+    if known is not None:
+        return known
+    rendered = "".join(render_blocks(text))
+    if sys.getsizeof(rendered) <= _MAX_CACHED_BYTES:
+        with _cache_lock:
+            _cache.put(key, rendered)
+    return rendered
 
 
 def render_blocks(text: str, *, colours: bool = True) -> list[str]:
@@ -85,11 +101,6 @@ def highlight_code(code: str, language: str) -> str:
         f'<span class="{_TOKEN_CLASSES[kind]}">{escape(text)}</span>' if kind else escape(text)
         for kind, text in highlight.scan(replace_for_page(code), language)
     )
-
-
-@lru_cache(_CACHE_SIZE)
-def _render_cached(text: str) -> str:
-    return "".join(render_blocks(text))
 
 
 class _PageWriter(HtmlWriter):

@@ -3,19 +3,35 @@
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from keryx.core import codec, ids
 from keryx.core.clock import from_micros, to_micros
+from keryx.core.errors import Conflict
 from keryx.core.ports.adapter import Receipt
 from keryx.store.db import Transaction
 
 
-def find_receipt(tx: Transaction, *, platform: str, account: str, event: str) -> Receipt | None:
-    """Return the receipt of an event that was received before."""
+class _ReceiptWithDigest(Receipt, frozen=True, kw_only=True):
+    """A receipt as it is stored if its event had a digest."""
+
+    digest: str = ""
+
+
+def find_receipt(
+    tx: Transaction, *, platform: str, account: str, event: str, digest: str = ""
+) -> Receipt | None:
+    """Return the receipt of an event that was received before. Raise `Conflict` if it had another digest."""
     row = tx.row(
         "select receipt from inbox where platform = :platform and account = :account and event = :event",
         _event_key(platform, account, event),
     )
-    return None if row is None else codec.loads(row[0], Receipt)
+    if row is None:
+        return None
+    known = codec.loads(row[0], _ReceiptWithDigest).digest if digest else ""
+    if known and known != digest:
+        raise Conflict("another message was sent under this key before: choose a new key for each message")
+    return codec.loads(row[0], Receipt)
 
 
 class StoredEvent(NamedTuple):
@@ -33,8 +49,12 @@ def list_by_event(tx: Transaction, event: str, *, limit: int = 10) -> list[Store
     return [StoredEvent(name, codec.loads(receipt, Receipt), from_micros(at)) for name, receipt, at in rows]
 
 
-def record(tx: Transaction, receipt: Receipt, *, platform: str, account: str, event: str) -> None:
+def record(
+    tx: Transaction, receipt: Receipt, *, platform: str, account: str, event: str, digest: str = ""
+) -> None:
     """Store the receipt of an event. A concurrent transaction with the same event fails here and is retried."""
+    if digest:
+        receipt = _ReceiptWithDigest(**msgspec.structs.asdict(receipt), digest=digest)
     tx.run(
         """
         insert into inbox (platform, account, event, receipt, received_at)

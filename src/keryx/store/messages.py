@@ -51,6 +51,8 @@ def columns(table: str, *, session: bool = True) -> str:
 # Readers of one session know its id, so it is not read with every row.
 _SELECT = f"select {columns('messages', session=False)} from messages"
 _DECODE_BATCH = 250
+# The decoder holds the interpreter while it works, so long messages are not decoded together.
+_DECODE_CHARS = 500_000
 # Looking a member up in a table is many times faster than calling the enum.
 _ROLES = {role.value: role for role in Role}
 
@@ -390,6 +392,10 @@ def from_rows(rows: Sequence[Row], session: SessionId | None = None) -> list[Mes
 
 
 def _decode_batch(rows: Sequence[Row], known: SessionId | None) -> list[Message]:
+    """Decode rows together, or one by one if they are long."""
+    if len(rows) > 1 and sum(len(row[3]) for row in rows) > _DECODE_CHARS:
+        half = len(rows) // 2
+        return [*_decode_batch(rows[:half], known), *_decode_batch(rows[half:], known)]
     with_rare = [n for n, row in enumerate(rows) if row[8] is not None]
     try:
         parts = codec.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])

@@ -662,8 +662,15 @@ def append_draft(tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning |
         changes.note(tx, ChangeKind.DRAFT, turn.id, turn, n=n)
 
 
-def list_draft_pieces(tx: Transaction, turn: TurnId) -> list[DraftChunk]:
-    rows = tx.rows("select n, body, thought, media from pieces where turn = :turn order by n", {"turn": turn})
+def list_draft_pieces(tx: Transaction, turn: TurnId, *, thoughts: bool = True) -> list[DraftChunk]:
+    """Return the draft in order. Without `thoughts` the text of reasoning is not read: its pieces are empty."""
+    rows = tx.rows(
+        """
+        select n, case when thought > :thoughts then '""' else body end, thought, media
+        from pieces where turn = :turn order by n
+        """,
+        {"turn": turn, "thoughts": int(thoughts)},
+    )
     return [draft_piece_from_row(*row) for row in rows]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import chain
 from types import SimpleNamespace
 
@@ -13,7 +13,14 @@ from tests.agents.conversation import a_model
 from tests.fakes.endpoint import Endpoint, Raw, Refusal, Script, says
 
 from keryx.agents.llm import Model
-from keryx.agents.llm.chat_client import ChatClient, ChatRequest, ResponseBody, RetryPolicy, StreamedAnswer
+from keryx.agents.llm.chat_client import (
+    ChatClient,
+    ChatRequest,
+    ResponseBody,
+    RetryPolicy,
+    StreamedAnswer,
+    StreamPacer,
+)
 from keryx.core.errors import AgentFailed
 from keryx.timing import SystemClock
 
@@ -91,7 +98,40 @@ async def test_other_tasks_run_while_a_fast_model_answers() -> None:
 
     turns = SimpleNamespace(value=0)
     counter = asyncio.create_task(count())
-    body = [piece async for piece in ResponseBody(arrive(), close)]
+    body = [piece async for piece in ResponseBody(arrive(), close, StreamPacer())]
     counter.cancel()
     assert sum(map(len, body)) == 1_000_000
-    assert turns.value > 900
+    assert turns.value > len(body) - 3 > 60
+
+
+async def test_pieces_are_short_again_after_each_event() -> None:
+    async def arrive() -> AsyncIterator[bytes]:
+        yield bytes(100_000)
+
+    async def close() -> None:
+        pass
+
+    body = ResponseBody(arrive(), close, StreamPacer())
+    sizes: list[int] = []
+    async for piece in body:
+        sizes.append(len(piece))
+        if len(sizes) in (8, 9):
+            body.reset()
+    assert sizes[:9] == [1_024, 1_024, 2_048, 4_096, 8_192, 16_384, 16_384, 16_384, 1_024]
+    assert sizes[9] == 1_024
+
+
+async def test_streams_of_models_compute_at_most_half_of_the_time() -> None:
+    loop, pacer = asyncio.get_running_loop(), StreamPacer()
+    began = loop.time()
+    # Each of the three has computed for a millisecond, ten times.
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(repeat(10, lambda: pacer.pause(0.001)))
+    # A few milliseconds may be computed in advance.
+    assert loop.time() - began >= 0.05
+
+
+async def repeat(times: int, work: Callable[[], Awaitable[None]]) -> None:
+    for _ in range(times):
+        await work()

@@ -17,6 +17,7 @@ from keryx.core.ids import Cursor, SessionId
 from keryx.core.messages import Role
 from keryx.core.ports.agent import TextDelta
 from keryx.core.turns import Turn, TurnState
+from keryx.engine.loops.feed import MAX_RECENT_CHARS
 from keryx.engine.loops.sweeps import RetentionSweep
 from keryx.store import change_feed, changes, messages
 from keryx.store.db import Engine, Transaction
@@ -134,6 +135,20 @@ async def test_a_follower_that_is_slow_misses_nothing(world: World) -> None:
     seen = [first, *await until(following, answers=2)]
     assert [c.subject for c in seen if c.note == "busy"] == [str(n) for n in range(2_500)]
     assert texts(seen) == ["first", "first", "last", "last"]
+
+
+async def test_long_messages_are_not_kept_in_memory_for_followers(begin: Begin) -> None:
+    world = await begin(agent=ScriptedAgent([TextDelta("short")]))
+    cursor = await world.hub.head_cursor()
+    long = [str(n) * (MAX_RECENT_CHARS // 4) for n in range(6)]
+    for text in long:
+        await world.ask(text)
+    assert 0 < world.node.service.feed.recent_chars <= MAX_RECENT_CHARS
+    seen = await until(world.hub.follow(OPERATORS, cursor), answers=6)
+    assert texts(seen) == [said for text in long for said in (text, "short")]
+    await world.ask("once more")
+    following = world.hub.follow(OPERATORS, seen[-1].cursor)
+    assert texts(await until(following, answers=1)) == ["once more", "short"]
 
 
 async def test_a_follower_of_one_session_sees_no_other(world: World) -> None:

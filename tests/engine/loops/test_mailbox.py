@@ -72,6 +72,30 @@ async def test_an_agent_that_runs_ahead_is_stored_in_long_stretches() -> None:
     assert len(stretches) <= 5
 
 
+async def test_an_agent_with_long_words_waits_for_the_store_and_does_not_hurry_it() -> None:
+    mailbox = Mailbox()
+    long = TextDelta("x" * 16_384)
+    await mailbox.put_event(long, until_stored=False)
+    assert await mailbox.take() == [long]
+
+    async def talk() -> None:
+        for _ in range(20):
+            await mailbox.put_event(long, until_stored=False)
+
+    talking = asyncio.create_task(talk())
+    mailbox.mark_stored(1)
+    stretches: list[int] = []
+    while sum(stretches) < 20:
+        taking = asyncio.create_task(mailbox.take())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not taking.done()
+        stretches.append(len(await taking))
+        mailbox.mark_stored(stretches[-1])
+    await talking
+    assert max(stretches) == 3
+
+
 async def test_the_first_words_do_not_wait_for_what_came_before_them() -> None:
     mailbox = Mailbox()
     await mailbox.put_event(UsageEvent(Usage(model="m")), until_stored=False)

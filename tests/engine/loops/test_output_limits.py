@@ -26,7 +26,7 @@ from keryx.core.ports.agent import (
 from keryx.core.turns import TurnLimits, TurnState
 from keryx.core.usage import Usage
 from keryx.engine.policy import Policy
-from keryx.testing import RecordingAdapter
+from keryx.testing import RecordingAdapter, ScriptedAgent
 
 
 class Endless:
@@ -96,6 +96,20 @@ async def test_a_stream_without_an_end_is_ended(begin: Begin, event: AgentEvent)
     assert (await world.transcript(turn.session))[-1].endswith(
         "The turn said more than 1,000 characters in all and was ended. /retry asks again."
     )
+
+
+async def test_long_reasoning_is_cut_and_the_turn_goes_on(begin: Begin) -> None:
+    agent = ScriptedAgent(
+        [*[ReasoningDelta("h" * 400)] * 10, ReasoningDelta("", "signed"), TextDelta("Done.")]
+    )
+    world = await begin(agent=agent, policy=limited(answer=1_000))
+    turn = await world.ask("go")
+    session = await world.open(turn.session)
+    thoughts = [p for m in session.messages for p in m.parts if isinstance(p, Reasoning)]
+    assert "".join(t.text for t in thoughts) == "h" * 1_000 + "\n\n(The rest of the reasoning was not kept.)"
+    # What the provider wants back is whole.
+    assert thoughts[-1].opaque == "signed"
+    assert (turn.state, session.messages[-1].text) == (TurnState.DONE, "Done.")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
-_STREAM = "event"
+# From the send, and from its answer, which comes after the commit, to the event on the stream.
+_STREAM, _COMMIT = "event", "commit to event"
 
 
 async def probe(port: int, seconds: float) -> None:
@@ -56,6 +57,8 @@ async def _repeat(name: str, every: float, ask: Callable[[], Awaitable[None]]) -
 async def _follow(http: httpx.AsyncClient, session: str) -> None:
     """Send a message each second, and measure until the stream shows it."""
     sent: dict[str, float] = {}
+    stored: dict[str, float] = {}
+    shown: dict[str, float] = {}
     cursor = (await http.get("/api/start")).json()["cursor"]
 
     async def send() -> None:
@@ -64,6 +67,9 @@ async def _follow(http: httpx.AsyncClient, session: str) -> None:
             sent[text] = time.monotonic()
             try:
                 (await http.post(f"/api/sessions/{session}/messages", json={"text": text})).raise_for_status()
+                stored[text] = time.monotonic()
+                if text in shown:
+                    _print(_COMMIT, stored.pop(text), 0.0)
             except httpx.HTTPError:
                 _print(_STREAM, sent.pop(text, time.monotonic()), None)
             await asyncio.sleep(1)
@@ -77,8 +83,11 @@ async def _follow(http: httpx.AsyncClient, session: str) -> None:
                         if line.startswith("id: "):
                             cursor = line[4:]
                         for text in [text for text in sent if f'"{text}"' in line]:
-                            began = sent.pop(text)
-                            _print(_STREAM, began, time.monotonic() - began)
+                            began, shown[text] = sent.pop(text), time.monotonic()
+                            _print(_STREAM, began, shown[text] - began)
+                            if text in stored:
+                                committed = stored.pop(text)
+                                _print(_COMMIT, committed, shown[text] - committed)
             except httpx.HTTPError:
                 await asyncio.sleep(0.2)
     finally:

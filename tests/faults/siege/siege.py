@@ -315,6 +315,7 @@ class Siege:
             ("health", 0.5),
             ("health", 0.99),
             ("event", 0.95),
+            ("commit to event", 0.95),
             ("list", 0.95),
             ("open", 0.95),
         ):

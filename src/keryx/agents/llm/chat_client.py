@@ -45,8 +45,14 @@ _MAX_CALLS = 1_000
 _MAX_UNSEEN = 2_000_000
 # Of one event of a stream, or of a whole body that is not a stream.
 _MAX_EVENT_BYTES = 4_000_000
-# What is parsed without a pause, so that a fast model does not keep other chats waiting.
+# What is parsed without a pause, so that a fast model does not keep other chats waiting. Within a long event, which is only
+# collected, the slices grow.
 _SLICE_BYTES = 1_024
+_MAX_SLICE_BYTES = 16_384
+# A stream that waits for the store does not compute.
+_MAX_SLICE_SECONDS = 0.001
+# A shorter sleep would take a millisecond, too.
+_MAX_AHEAD_SECONDS = 0.005
 _SILENT_RETRY_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 60.0
@@ -214,13 +220,31 @@ class StreamedAnswer:
         return messages.merge_parts((*self._shown, *opaque, *calls))
 
 
+class StreamPacer:
+    """Shares the event loop with the streams of models: all of them together compute at most half of the time."""
+
+    def __init__(self) -> None:
+        # When the next slice of any stream may be parsed.
+        self._free_at = 0.0
+
+    async def pause(self, seconds: float) -> None:
+        """Let others run after a stream has computed for so long."""
+        now = asyncio.get_running_loop().time()
+        self._free_at = max(self._free_at, now) + 2 * min(seconds, _MAX_SLICE_SECONDS)
+        ahead = self._free_at - now
+        await asyncio.sleep(ahead if ahead > _MAX_AHEAD_SECONDS else 0)
+
+
 class ResponseBody(httpx2.AsyncByteStream):
     """The body of a response in short pieces, with pauses for other tasks. It ends before more than `_MAX_EVENT_BYTES` come
     without a call of `reset`."""
 
-    def __init__(self, source: AsyncIterator[bytes], close: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, source: AsyncIterator[bytes], close: Callable[[], Awaitable[None]], pacer: StreamPacer
+    ) -> None:
         self._source = source
         self._close = close
+        self._pacer = pacer
         self._length = 0
 
     def reset(self) -> None:
@@ -228,25 +252,22 @@ class ResponseBody(httpx2.AsyncByteStream):
         self._length = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
         async for chunk in self._source:
-            for start in range(0, len(chunk), _SLICE_BYTES):
-                piece = chunk[start : start + _SLICE_BYTES]
+            start = 0
+            while start < len(chunk):
+                size = max(_SLICE_BYTES, min(self._length, _MAX_SLICE_BYTES))
+                piece = chunk[start : start + size]
+                start += size
                 self._length += len(piece)
                 if self._length > _MAX_EVENT_BYTES:
                     return
+                began = loop.time()
                 yield piece
-                await asyncio.sleep(0)
+                await self._pacer.pause(loop.time() - began)
 
     async def aclose(self) -> None:
         await self._close()
-
-
-async def _bound_response(response: httpx2.Response) -> None:
-    body = response.stream
-    assert isinstance(body, httpx2.AsyncByteStream)
-    # Compression is not asked for: a few bytes could become very many.
-    response.headers.pop("content-encoding", None)
-    response.stream = ResponseBody(aiter(body), body.aclose)
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,6 +313,7 @@ class ChatClient:
         )
         self._local = local
         self._clients: dict[Endpoint, openai.AsyncOpenAI] = {}
+        self._pacer = StreamPacer()
 
     async def aclose(self) -> None:
         clients = list(self._clients.values())
@@ -395,8 +417,15 @@ class ChatClient:
                 max_retries=0,
                 timeout=self._timeout,
                 default_headers={"Accept-Encoding": "identity"},
-                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound_response]}),
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [self._bound_response]}),
             )
             # The SDK reads these from the environment, where they are meant for one provider only.
             client.organization = client.project = None
         return client
+
+    async def _bound_response(self, response: httpx2.Response) -> None:
+        body = response.stream
+        assert isinstance(body, httpx2.AsyncByteStream)
+        # Compression is not asked for: a few bytes could become very many.
+        response.headers.pop("content-encoding", None)
+        response.stream = ResponseBody(aiter(body), body.aclose, self._pacer)

@@ -30,6 +30,7 @@ from keryx.config import Settings
 from keryx.core.errors import DESCRIPTORS_EXHAUSTED, Invalid, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.engine.hub import NODE_KIND, Hub
+from keryx.interpreter import limit_heaps, return_memory, shorten_switch_interval
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
 from keryx.surfaces.web.client_address import TrustedProxies, is_loopback
@@ -157,7 +158,9 @@ async def serve(
         raise Unavailable(
             f"{descriptors} open files are too few for `keryx serve`, which needs {_MIN_DESCRIPTORS}: {DESCRIPTORS_EXHAUSTED}"
         )
-    with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener:
+    limit_heaps()
+    shorten_switch_interval()
+    with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener, return_memory():
         if new_store:
             store.put_remains_aside(settings)
         await _run(app, listener, json, descriptors=descriptors)

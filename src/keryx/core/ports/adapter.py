@@ -182,6 +182,8 @@ class InboundMessage(InboundEvent, frozen=True, kw_only=True):
     settings: SessionSettings | None = None
     # Slash commands are executed.
     commands: bool = True
+    # A hash of what is asked for, on a surface where the sender chooses `event`: a repetition with another one is refused.
+    digest: str = ""
     # The text for the model if it differs from that of the parts, such as a mail without the history that it quotes. Slash
     # commands and answers to questions are read from it.
     model_text: str | None = None

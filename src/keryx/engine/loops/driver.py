@@ -83,6 +83,7 @@ log = logging.getLogger(__name__)
 _PIECE = 16_384
 # How many characters an event counts for besides its text, so that no stream of small events is endless.
 _EVENT_SIZE = 100
+_REASONING_CUT = "\n\n(The rest of the reasoning was not kept.)"
 _STEP_EVENTS = (ToolCallEvent, ToolResultEvent, CompactionEvent, BindingEvent)
 T = TypeVar("T")
 
@@ -139,6 +140,8 @@ class OutputMeter:
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
         self._answer = limits.answer
+        # What is kept of the reasoning. The turn goes on after it.
+        self._reasoning = limits.answer
         self._output = limits.output
         self._steps = limits.steps
         # The sentence that ends the turn, once a limit is passed.
@@ -149,8 +152,13 @@ class OutputMeter:
         match event:
             case TextDelta(text):
                 yield from (TextDelta(piece) for piece in self._cut(text, answer=True))
-            case ReasoningDelta(text, "") if len(text) > _PIECE:
-                yield from (ReasoningDelta(piece) for piece in self._cut(text))
+            case ReasoningDelta(text, ""):
+                kept = text[: max(0, self._reasoning)]
+                yield from (ReasoningDelta(piece) for piece in self._cut(kept))
+                dropped = len(text) - len(kept)
+                if dropped and self._take(dropped) and self._reasoning >= 0:
+                    yield ReasoningDelta(_REASONING_CUT)
+                self._reasoning -= len(text)
             case ReasoningDelta(text, opaque):
                 if self._take(len(text) + len(opaque)):
                     yield event
@@ -326,7 +334,7 @@ class Driver:
         except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
             await self._write(turn, [], AgentExit(exc), turn_input.progress)
             return None
-        pump = spawn_detached(self._pull_events(turn, mailbox, stream))
+        pump = spawn_detached(self._pull_events(turn, mailbox, stream, watchdog))
         group.start_soon(watchdog.watch, mailbox, watch_scope)
         try:
             await self._follow_agent(turn, mailbox, watchdog, turn_input.progress)
@@ -455,7 +463,11 @@ class Driver:
                 return "turn.hand_back", partial(turn_writes.hand_back, turn=turn, events=events)
 
     async def _pull_events(
-        self, turn: Turn, mailbox: Mailbox, stream: AsyncGenerator[AgentEvent, None]
+        self,
+        turn: Turn,
+        mailbox: Mailbox,
+        stream: AsyncGenerator[AgentEvent, None],
+        watchdog: Watchdog,
     ) -> None:
         """Pull the agent's events. A tool step is stored before the agent is resumed. The end always is put, also if the
         agent has cancelled its own task."""
@@ -465,6 +477,8 @@ class Driver:
             with guard_plugin():
                 async with aclosing(stream) as events:
                     async for event in events:
+                        # Not all events are stored.
+                        watchdog.reset()
                         step = await self._store_attachment(turn, event)
                         for piece in meter.split(step):
                             await mailbox.put_event(piece, until_stored=isinstance(piece, _STEP_EVENTS))

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _BATCH_SIZE = 500
 _MAX_RECENT = 2000
+# Characters of messages and drafts. Some are long, and followers rarely need more than the last few changes.
+MAX_RECENT_CHARS = 4_000_000
 _BLOCKED_BACKOFF = Backoff(first=timedelta(milliseconds=5), longest=timedelta(milliseconds=250))
 _LONG_BLOCKED_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
@@ -40,7 +42,9 @@ class Feed:
         self._database = database
         self._clock = clock
         self._on_blocked = on_blocked
-        self._recent: deque[Change] = deque(maxlen=_MAX_RECENT)
+        self._recent: deque[Change] = deque()
+        # Of the messages and drafts that are kept in memory.
+        self.recent_chars = 0
         self._read = 0
         self._offsets: dict[Cursor, int] = {}
         self._wake = WakeSignal()
@@ -121,6 +125,7 @@ class Feed:
     def _begin_at(self, end: Cursor) -> None:
         """Start at the end of the feed. Followers query the changes before it themselves."""
         self._recent.clear()
+        self.recent_chars = 0
         self._cursor = self._start = end
         self._offsets = {self._start: self._read - 1}
         self._wake.signal()
@@ -167,10 +172,14 @@ class Feed:
                 await self._clock.sleep(_RETRY_SECONDS)
 
     def _remember(self, change: Change) -> None:
-        if len(self._recent) == _MAX_RECENT:
-            del self._offsets[self._recent[0].cursor]
-            self._offsets.pop(self._start or self._recent[0].cursor, None)
         self._recent.append(change)
+        self.recent_chars += change.size
         self._offsets[change.cursor] = self._read
         self._read += 1
         self._cursor = change.cursor
+        # Those before it are queried by followers that have fallen behind.
+        while len(self._recent) > _MAX_RECENT or self.recent_chars > MAX_RECENT_CHARS:
+            dropped = self._recent.popleft()
+            self.recent_chars -= dropped.size
+            del self._offsets[dropped.cursor]
+            self._offsets.pop(self._start or dropped.cursor, None)

@@ -12,7 +12,10 @@ from keryx.core.ports.agent import ReasoningDelta, TextDelta
 from keryx.engine.units.turn_writes import RecordableEvent
 from keryx.timing import WakeSignal
 
+# How far the agent may be ahead of the store: in events, and in characters of text. Text is stored at intervals, so the
+# second bounds what one turn writes in a second.
 _MAX_AHEAD = 64
+_MAX_AHEAD_CHARS = 32_768
 # Too short to notice; it saves disk writes. Measured on the system's clock, not on the injected one.
 _JOIN_SECONDS = 0.05
 _TEXT_EVENTS = (TextDelta, ReasoningDelta)
@@ -55,6 +58,9 @@ class Mailbox:
         self._flush_at = 0.0
         self._put = 0
         self._stored = 0
+        # The characters of each event of the agent that is not stored, and of all of them.
+        self._sizes: deque[int] = deque()
+        self._unstored_chars = 0
         self._progress = WakeSignal()
         # Signalled when a question of the turn has changed.
         self.answers = WakeSignal()
@@ -69,16 +75,20 @@ class Mailbox:
         """Put an event of the agent; with `until_stored`, return only when it is in the store."""
         self.put(event)
         self._put += 1
+        self._sizes.append(len(event.text) if isinstance(event, TextDelta | ReasoningDelta) else 0)
+        self._unstored_chars += self._sizes[-1]
         allowed = self._put if until_stored else self._put - _MAX_AHEAD
         if len(self._items) == _FLUSH_COUNT and isinstance(event, _TEXT_EVENTS):
             # Yield once so that the first chunk is stored before the agent produces the next.
             await asyncio.sleep(0)
-        while self._stored < allowed:
-            self._urgent.set()
+        while self._stored < allowed or self._unstored_chars > _MAX_AHEAD_CHARS:
+            if self._stored < allowed:
+                self._urgent.set()
             await self._progress.wait(self._progress.count)
 
     def mark_stored(self, count: int) -> None:
         self._stored += count
+        self._unstored_chars -= sum(self._sizes.popleft() for _ in range(min(count, len(self._sizes))))
         if all(isinstance(item, _TEXT_EVENTS) for item in self._items):
             self._urgent.clear()
         self._progress.signal()

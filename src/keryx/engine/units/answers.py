@@ -59,7 +59,7 @@ def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
     """Return what would be sent if a running turn ended now."""
     sent_seq = turns.get_sent_seq(tx, turn.id)
     steps = [m for m in _load_steps(tx, turn) if m.mark is None]
-    pieces = turns.list_draft_pieces(tx, turn.id)
+    pieces = turns.list_draft_pieces(tx, turn.id, thoughts=False)
     parts = merge_parts(p.media or (Reasoning(p.text) if p.thought else Text(p.text)) for p in pieces)
     calls = [c.name for m in steps for c in m.calls]
     unsent = [m.text for m in steps if m.seq > sent_seq]

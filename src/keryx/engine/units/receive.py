@@ -51,14 +51,26 @@ def receive(
 ) -> Receipt:
     """Store one event: dedupe it, find its lane, queue a turn or run its command, and move the platform's cursor.
 
-    A repeated event moves the cursor only and returns the first receipt. `search_reply` is the result of a /search,
-    which runs before the transaction."""
+    A repeated event moves the cursor only and returns the first receipt. Raise `Conflict` if the digest of the first one
+    was another. `search_reply` is the result of a /search, which runs before the transaction."""
     source = inbound.source
-    earlier = inbox.find_receipt(tx, platform=source.platform, account=source.account, event=inbound.event)
+    # A secret is short, so it could be guessed from its hash.
+    secret = command is not None and command.secret
+    digest = inbound.digest if isinstance(inbound, InboundMessage) and not secret else ""
+    earlier = inbox.find_receipt(
+        tx, platform=source.platform, account=source.account, event=inbound.event, digest=digest
+    )
     receipt = earlier or _apply(tx, inbound, policy, command, search_reply)
     if earlier is None:
-        stored = msgspec.structs.replace(receipt, reply=None) if command and command.secret else receipt
-        inbox.record(tx, stored, platform=source.platform, account=source.account, event=inbound.event)
+        stored = msgspec.structs.replace(receipt, reply=None) if secret else receipt
+        inbox.record(
+            tx,
+            stored,
+            platform=source.platform,
+            account=source.account,
+            event=inbound.event,
+            digest=digest,
+        )
     if inbound.cursor is not None:
         inbox.set_cursor(tx, name_cursor(source.platform, source.account), inbound.cursor)
     for scope, value in inbound.state.items():

@@ -1,11 +1,9 @@
 """The pages /healthz, /readyz and /metrics. They contain no secrets and no message text."""
 
-import os
 import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -19,6 +17,7 @@ from keryx.core import ids
 from keryx.core.errors import KeryxError
 from keryx.core.ports.adapter import LinkState, PlatformStatus
 from keryx.engine.hub import Hub
+from keryx.interpreter import read_resident_memory
 
 _READY_TIMEOUT_SECONDS = 5.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -77,7 +76,7 @@ def build_health_routes(
         metrics.SESSIONS.set(gauges.sessions)
         metrics.LANES.set(gauges.lanes)
         metrics.UPTIME.set(round(time.monotonic() - started, 3))
-        metrics.MEMORY.set(_read_resident_memory())
+        metrics.MEMORY.set(_measure_memory())
         totals = meters()
         metrics.TRANSACTIONS.set(_label({name: m.units for name, m in totals.items()}))
         metrics.TRANSACTION_ERRORS.set(_label({name: m.errors for name, m in totals.items()}))
@@ -109,11 +108,10 @@ def _label(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): value for name, value in values.items()}
 
 
-def _read_resident_memory() -> int:
+def _measure_memory() -> int:
     """Return the resident memory of this process; without /proc, its maximum so far."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return read_resident_memory()
     except OSError:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
-    return pages * os.sysconf("SC_PAGE_SIZE")

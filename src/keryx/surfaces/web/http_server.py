@@ -4,9 +4,11 @@ import asyncio
 import logging
 import resource
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from heapq import heappop, heappush
+from itertools import count
 
 import anyio
 import h11
@@ -45,6 +47,8 @@ _MIN_WAIT_SECONDS = 0.2
 _STOP_SECONDS = 2
 # The connections that wait in the kernel to be accepted.
 _BACKLOG = 1_024
+# Requests of all connections that begin in one pass of the event loop. Each takes a fraction of a millisecond.
+MAX_REQUESTS_PER_PASS = 8
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,15 +92,24 @@ def build_limits(web: WebSettings, descriptors: int) -> ConnectionLimits:
 
 
 class RequestParser(h11.Connection):
-    """The parser of one connection. It refuses many headers and bodies of many short chunks, which would hold up the event
-    loop, and requests whose length a proxy may understand otherwise."""
+    """The parser of one connection. It reads the head of a request only while `may_begin` is set. It refuses many headers
+    and bodies of many short chunks, which would hold up the event loop, and requests whose length a proxy may understand
+    otherwise."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, _MAX_HEAD_BYTES)
+        self.may_begin = False
         self._chunks = 0
         self._chunk_bytes = 0
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether there are bytes that were not parsed."""
+        return len(self._receive_buffer) > 0
+
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        if self.their_state is h11.IDLE and not self.may_begin:
+            return h11.NEED_DATA
         event = super().next_event()
         if isinstance(event, h11.Data):
             self._chunks += event.chunk_start
@@ -104,6 +117,7 @@ class RequestParser(h11.Connection):
             if self._chunks > _MAX_SHORT_CHUNKS and self._chunk_bytes < self._chunks * _MIN_CHUNK_BYTES:
                 raise h11.RemoteProtocolError("the chunks of the body are too short")
         elif isinstance(event, h11.Request):
+            self.may_begin = False
             if len(event.headers) > _MAX_HEADERS:
                 raise h11.RemoteProtocolError("there are too many headers")
             if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
@@ -118,11 +132,17 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, server: "HttpServer", group: str) -> None:
         super().__init__(server.config, server.server_state, {})
-        self.conn = RequestParser()
+        self._parser = RequestParser()
+        self.conn = self._parser
         self.group = group
         self._server = server
         # When the current wait began: for a request, or for the rest of its body.
         self.since = self.loop.time()
+        # When the last request began.
+        self.begun_at = 0.0
+        # What has come and was not given to the parser, because a request is being answered or has to wait.
+        self._pieces: deque[bytes] = deque()
+        self._queued = False
         self._received = 0
         # The unsent bytes at the beginning of the current window of time, and that time.
         self._unsent: tuple[int, float] | None = None
@@ -156,16 +176,64 @@ class HttpConnection(H11Protocol):
         self._server.release(self)
 
     def data_received(self, data: bytes) -> None:
-        before = self.cycle
+        self._unset_keepalive_if_required()
         self._received += len(data)
-        for start in range(0, len(data), _MAX_PIECE_BYTES):
-            if self.transport.is_closing():
-                return
-            super().data_received(data[start : start + _MAX_PIECE_BYTES])
-        if self.cycle is not before:
-            self.since, self._received = self.loop.time(), 0
-        elif self._discarding and self._received > _MAX_DISCARDED_BYTES:
+        self._pieces.extend(
+            data[start : start + _MAX_PIECE_BYTES] for start in range(0, len(data), _MAX_PIECE_BYTES)
+        )
+        self._read_on()
+        if self._discarding and self._received > _MAX_DISCARDED_BYTES:
             self.transport.abort()
+
+    def handle_events(self) -> None:
+        """Go on after an answer with what has come meanwhile."""
+        super().handle_events()
+        self._read_on()
+
+    def begin_request(self) -> None:
+        """Begin the request that has come. Called by the queue of requests."""
+        self._queued = False
+        if self.transport.is_closing():
+            return
+        before = self.cycle
+        self._parser.may_begin = True
+        self.flow.resume_reading()
+        super().handle_events()
+        self._parse_pieces()
+        self._parser.may_begin = False
+        if self.cycle is not before:
+            self.begun_at = self.since = self.loop.time()
+            self._received = 0
+
+    def _read_on(self) -> None:
+        """Parse more of a body at once. Wait in the queue to begin a request, but not while answers are unread."""
+        self._parse_pieces()
+        unparsed = self._pieces or self._parser.has_rest
+        if self._parser.their_state is not h11.IDLE or not unparsed or self.transport.is_closing():
+            return
+        if not self._queued and not self.flow.write_paused:
+            self._queued = True
+            self._server.requests.add(self)
+        if self._queued or self.flow.write_paused:
+            self._pause_reading()
+
+    def _parse_pieces(self) -> None:
+        """Give the parser what has come, up to the end of the current request. Pause reading if more has come."""
+        while self._pieces and not self.transport.is_closing():
+            state = self._parser.their_state
+            if state in (h11.MUST_CLOSE, h11.CLOSED):
+                self._pieces.clear()
+            elif state is h11.SEND_BODY or self._parser.may_begin:
+                self._parser.receive_data(self._pieces.popleft())
+                super().handle_events()
+            else:
+                self._pause_reading()
+                return
+
+    def _pause_reading(self) -> None:
+        # Uvicorn resumes the transport without the knowledge of `flow` after the rest of a body was thrown away.
+        self.flow.read_paused = True
+        self.transport.pause_reading()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a malformed request. If its answer has begun already, there is no room for another."""
@@ -185,6 +253,7 @@ class HttpConnection(H11Protocol):
     def resume_writing(self) -> None:
         self._unsent = None
         super().resume_writing()
+        self._read_on()
 
     def is_overdue(self, limits: ConnectionLimits) -> bool:
         """Whether the client has exceeded a limit of time. Called again and again."""
@@ -219,6 +288,33 @@ class HttpConnection(H11Protocol):
         return False
 
 
+class RequestQueue:
+    """Begins requests, a few in each pass of the event loop, so that a burst of them leaves time for everything else. The
+    connection whose last request is the longest time ago comes first."""
+
+    def __init__(self) -> None:
+        # Ordered by the time of the last request, then by arrival.
+        self._waiting: list[tuple[float, int, HttpConnection]] = []
+        self._numbers = count()
+        self._left = MAX_REQUESTS_PER_PASS
+
+    def add(self, connection: HttpConnection) -> None:
+        """Begin the next request of a connection in this pass or a later one."""
+        heappush(self._waiting, (connection.begun_at, next(self._numbers), connection))
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._waiting and self._left:
+            if self._left == MAX_REQUESTS_PER_PASS:
+                asyncio.get_running_loop().call_soon(self._begin_pass)
+            self._left -= 1
+            heappop(self._waiting)[2].begin_request()
+
+    def _begin_pass(self) -> None:
+        self._left = MAX_REQUESTS_PER_PASS
+        self._begin()
+
+
 class HttpServer(uvicorn.Server):
     """Uvicorn with its own way of accepting: bounded in all and by address, without a loop that spins when descriptors run
     out. A connection too many takes the place of one that waits for its client."""
@@ -241,6 +337,7 @@ class HttpServer(uvicorn.Server):
                 ws="none",
             )
         )
+        self.requests = RequestQueue()
         self._limits = limits
         self._is_shared = shared
         # In the order in which they were accepted.

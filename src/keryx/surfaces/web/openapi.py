@@ -22,7 +22,7 @@ _IDEMPOTENCY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "The same for every repetition of one request, so that it takes effect once.",
+    "description": "The same for every repetition of one request, so that it takes effect once. 409 for another message.",
     "schema": {"type": "string", "pattern": r"^[A-Za-z0-9_.~-]{1,100}$"},
 }
 _SERVERS = [

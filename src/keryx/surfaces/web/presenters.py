@@ -397,7 +397,8 @@ def _part(part: Part, cut: int | None, render: Callable[[str], str]) -> schema.P
             visible = text if cut is None else text[:_MAX_TEXT_CHARS]
             return schema.TextSchema(text=visible, html=render(visible), cut=len(visible) < len(text))
         case core.Reasoning(text):
-            return schema.ReasoningSchema(text=text, html=render(text))
+            visible = text if cut is None else text[:MAX_CHARS]
+            return schema.ReasoningSchema(text=visible, html=render(visible), cut=len(visible) < len(text))
         case core.Notice(kind=kind):
             return schema.NoticeSchema(text=compaction.describe_notice(part, ENGLISH), kind=kind)
         case core.ToolCall(id_, name, input):

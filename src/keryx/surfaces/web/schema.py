@@ -74,8 +74,11 @@ class TextSchema(Schema, frozen=True, kw_only=True, tag="text", tag_field="type"
 
 
 class ReasoningSchema(Schema, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
+    """`cut`: only the beginning; the message asked for alone has it all."""
+
     text: str
     html: str
+    cut: bool = False
 
 
 class NoticeSchema(Schema, frozen=True, kw_only=True, tag="notice", tag_field="type"):

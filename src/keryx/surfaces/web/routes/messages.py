@@ -1,10 +1,11 @@
 """Routes of messages, of the turns that answer them, and of the questions that turns ask."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from keryx.core import ids
+from keryx.core import codec, ids
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import QuestionId, SessionId, TurnId
 from keryx.core.messages import Message, Part, Text, parse_id, text_parts
@@ -114,7 +115,8 @@ def present_messages(messages: Sequence[Message], render: Callable[[str], str]) 
 
 
 async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:
-    """Build the inbound message of a request. Its source has a new chat id, so without a session it starts one."""
+    """Build the inbound message of a request. Its source has a new chat id, so without a session it starts one. Its digest
+    is of the path, the text and the files, so that a key is not used for two messages."""
     key, viewer = request.idempotency_key, request.viewer
     known = await request.hub.media.load_parts(viewer, media)
     missing = [id_ for id_ in media if id_ not in known]
@@ -137,6 +139,7 @@ async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) ->
         parts=tuple(parts),
         surface=SURFACE,
         principal=viewer.principal,
+        digest=hashlib.sha256(codec.dumps([request.http.url.path, text, media]).encode()).hexdigest(),
     )
 
 

@@ -136,7 +136,10 @@ function sign(m) {
 function partView(part, m, i, results, tools) {
   switch (part.type) {
     case "text": return part.html ? h("div", { class: "prose", html: part.html }) : part.text ? h("div", { class: "plain" }, part.text) : null;
-    case "reasoning": return part.text ? thought(`${m.id}.${i}`, part.text, tools) : null;
+    case "reasoning": {
+      const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
+      return text ? thought(`${m.id}.${i}`, [text, more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))], tools) : null;
+    }
     case "notice": return h("div", { class: "notice" }, icon("info"), h("span", {}, part.text));
     case "tool_call": return tool(part, m, results.get(part.id), tools);
     case "tool_result": return tool({ id: part.id, name: part.name, input: "", main: "" }, m, { part, message: m }, tools);

@@ -26,7 +26,7 @@ from keryx.timing import WakeSignal
 log = logging.getLogger(__name__)
 
 _MAX_BATCHES = 1_000
-_MAX_RING_BYTES = 32 << 20
+_MAX_RING_BYTES = 16 << 20
 _MAX_CHUNK_BYTES = 256 << 10
 # Fewer characters of drafts are rendered in a few milliseconds.
 _THREAD_CHARS = 400
@@ -45,7 +45,7 @@ class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
     cursors: list[Cursor]
     events: list[EncodedEvent]
     size: int
-    # The joined events by viewer.
+    # The joined events by viewer, unless they are long.
     cache: dict[Viewer, bytes]
 
     def join_for(self, viewer: Viewer, after: int) -> bytes:
@@ -55,7 +55,7 @@ class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
         body = b"".join(t.body for t in self.events if t.index > after and t.visible_to(viewer))
         if body:
             body += encode_cursor(self.cursors[-1])
-        if after < 0:
+        if after < 0 and len(body) <= _MAX_CHUNK_BYTES:
             self.cache[viewer] = body
         return body
 

@@ -1,0 +1,71 @@
+"""Settings of the Python process that runs a node: how long a thread keeps the interpreter, and how free memory goes back to the system."""
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+# How long a thread keeps the interpreter while another one waits for it. The default, 5 ms, would let a busy thread
+# delay every step of the event loop by as much.
+_SWITCH_SECONDS = 0.0005
+# Parameters of `mallopt` in glibc: the least size of a block that has pages of its own, which go back when it is freed,
+# and the number of heaps. Without the second, each thread has its own heap, which keeps what the thread once needed.
+_M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 1 << 20
+_M_ARENA_MAX, _ARENAS = -8, 2
+_CHECK_SECONDS = 5.0
+# Free memory is given back only after the process has grown by this much, because looking for it takes time.
+_GROWTH_BYTES = 32 << 20
+_STATM = Path("/proc/self/statm")
+
+
+def shorten_switch_interval() -> None:
+    """Let threads that compute give way to the event loop quickly."""
+    sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
+
+
+def limit_heaps() -> None:
+    """Let threads share a few heaps. Call it before threads are started. Without glibc it does nothing."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+    mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+@contextmanager
+def return_memory(*, every: float = _CHECK_SECONDS) -> Generator[None]:
+    """Give free memory back to the system while the block runs, in a thread that looks every few seconds. Without glibc
+    and /proc it does nothing."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+        read_resident_memory()
+    except (AttributeError, OSError):
+        yield
+        return
+    over = threading.Event()
+
+    def check() -> None:
+        low = read_resident_memory()
+        while not over.wait(every):
+            if read_resident_memory() > low + _GROWTH_BYTES:
+                # The call releases the interpreter.
+                trim(0)
+                low = read_resident_memory()
+            low = min(low, read_resident_memory())
+
+    thread = threading.Thread(target=check, name="keryx-memory", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def read_resident_memory() -> int:
+    """Return the resident memory of this process in bytes. Raise `OSError` where there is no /proc."""
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
