@@ -165,12 +165,11 @@ class SqliteDatabase:
         for connection in self._connections:
             connection.close()
         try:
-            if not self._inspect:
-                self._check_files()
+            if self._files.find_fault():
+                # The pages of the log belong to another file. What was acknowledged was checked before.
+                self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            elif not self._inspect:
                 checkpoint(self._writer)
-        except StoreBroken:
-            # The pages of the log belong to another file.
-            self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         except apsw.Error as exc:
             _exit_on_failed_sync(exc, self.path, self._fatal)
         self._writer.close()
