@@ -28,11 +28,13 @@ from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.engine.units import place
 from keryx.store import sessions, turns
-from keryx.store.db import Database, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.feishu import FeishuAdapter, FeishuSettings
 from keryx.testing import FakeClock, ScriptedAgent
 from keryx.testing.fakes import ScriptStep
 from keryx.testing.fault_injection import PlatformFaults
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 NOTES = """
 ## About this platform

@@ -18,9 +18,11 @@ from keryx.core.ports.adapter import LinkState
 from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
 from keryx.engine.policy import Policy, map_reach
 from keryx.store import deliveries, workers
-from keryx.store.db import Database, Transaction
+from keryx.store.db import Database, Engine, Transaction
 from keryx.testing import FakeClock, ScriptedAgent
 from keryx.testing.fakes import ScriptStep
+
+pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 
