@@ -74,6 +74,8 @@ class TerminalChat:
         self._unfinished: list[TurnId] = []
         self._printed_questions: set[QuestionId] = set()
         self._question_open = anyio.Event()
+        # What is read later must not be overwritten by what was read before the person answered.
+        self._question_lock = anyio.Lock()
         # The turn whose agent waits for an answer.
         self.asking_turn: TurnId | None = None
 
@@ -334,6 +336,10 @@ class TerminalChat:
 
     async def _print_questions(self) -> None:
         """Print the open questions of this session that were not printed yet."""
+        async with self._question_lock:
+            await self._read_questions()
+
+    async def _read_questions(self) -> None:
         found = [a for a in await self.hub.questions.list_open(self.viewer) if a.session == self.session]
         for asked in found:
             if asked.id not in self._printed_questions:
