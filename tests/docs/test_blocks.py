@@ -1,7 +1,6 @@
 """Every block of code in the README and the docs runs, and prints what the page shows."""
 
 import re
-import socket
 import subprocess
 import sys
 import tomllib
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.docs.shell import Shell, agrees, steps
+from tests.free_ports import find_free_port
 
 from keryx import config
 
@@ -54,7 +54,7 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages_with("console"), ids=title)
 def test_the_transcript_is_real(page: Path, tmp_path: Path) -> None:
-    shell = Shell(tmp_path, port=_free_port())
+    shell = Shell(tmp_path, port=find_free_port())
     try:
         for body in blocks(page, "console"):
             for command, shown in steps(body):
@@ -89,9 +89,3 @@ def test_the_settings_are_valid(page: Path, tmp_path: Path) -> None:
         tomllib.loads(body)
         (tmp_path / "keryx.toml").write_text(body, encoding="utf-8")
         assert msgspec.to_builtins(config.read({"KERYX_HOME": str(tmp_path)}))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

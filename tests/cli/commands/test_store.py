@@ -549,8 +549,8 @@ def test_the_doctor_sees_a_full_disk(used_shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ('[web]\nsecret = "env:NOT_SET_HERE"', "the token of the web is missing"),
-        ('[web]\npassword_from = "file:/nowhere/at/all"', "the password of the web cannot be read"),
+        ('[web]\nsecret = "env:NOT_SET_HERE"', "web.secret is missing"),
+        ('[web]\npassword_from = "file:/nowhere/at/all"', "web.password_from cannot be read"),
         (
             '[email]\naddress = "a@b.example"\npassword = "file:/nowhere/at/all"',
             "password of [email] cannot be read",

@@ -10,6 +10,8 @@ import time
 from email.message import EmailMessage
 from pathlib import Path
 
+from tests.free_ports import find_free_port
+
 DOMAIN = "hub.test"
 PEOPLE = "people.test"
 PASSWORD = "a-long-password"
@@ -137,7 +139,7 @@ class MailServer:
         self._folder = Path(tempfile.mkdtemp(prefix="keryx-mail-"))
         self._folder.chmod(0o755)
         names = ["imap", "lmtp", "auth", "smtp"]
-        self._ports: dict[str, int] = dict(zip(names, _find_ports(4), strict=True))
+        self._ports: dict[str, int] = {name: find_free_port() for name in names}
         self.imap = f"imap://127.0.0.1:{self._ports['imap']}"
         self.smtp = f"smtp://127.0.0.1:{self._ports['smtp']}"
         self._configure()
@@ -208,14 +210,3 @@ class MailServer:
         subprocess.run(
             command, check=check, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_START_SECONDS
         )
-
-
-def _find_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

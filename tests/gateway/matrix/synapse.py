@@ -5,7 +5,6 @@ import hmac
 import importlib.util
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.free_ports import find_free_port
 from tests.gateway.matrix.person import Person
 
 SERVER = "hub.test"
@@ -33,9 +33,7 @@ class Synapse:
         self._folder = Path(tempfile.mkdtemp(prefix="keryx-synapse-"))
         self._people: list[Person] = []
         self._secret = secrets.token_hex(16)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = int(free.getsockname()[1])
+        self._port = find_free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._configure()
         self._start()

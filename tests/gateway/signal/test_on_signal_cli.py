@@ -4,7 +4,6 @@ import asyncio
 import base64
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from tests import left_out
 from tests.contracts.signal import build_adapter
 from tests.fakes.signal import NUMBER, FakeSignalCli
+from tests.free_ports import find_free_port
 from tests.gateway.signal.test_setup import Form
 
 from keryx.core.deliveries import Target
@@ -48,9 +48,7 @@ def find_program() -> str:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a daemon without accounts listens."""
     program, folder = find_program(), tmp_path_factory.mktemp("signal-cli")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{find_free_port()}"
     options = [
         "--config",
         str(folder),
