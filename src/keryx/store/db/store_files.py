@@ -58,6 +58,7 @@ class StoreFiles:
         self._paths = [f"{path}{suffix}" for suffix in ("", "-wal", "-shm")]
         self._header = read_header(connection)
         self._states = self._read_states()
+        self._log_size = self._states[1].size if self._states[1] else 0
         # What was found wrong with the store, of which nothing may be written from then on.
         self._overwritten: str | None = None
 
@@ -66,11 +67,9 @@ class StoreFiles:
         do itself. The log of a file that was overwritten is put aside. Must not be called within a transaction."""
         if self._overwritten:
             return self._overwritten
-        before, found = self._states, self._read_states()
-        # The log alone grows from commit to commit. This is by far the most frequent case.
-        if found[0] == before[0] and _is_continued(before[1], found[1]) and found[2] == before[2]:
-            self._states = found
+        if self._is_unchanged():
             return None
+        before, found = self._states, self._read_states()
         ids, old_ids = [_identify(state) for state in found], [_identify(state) for state in before]
         if ids == [old_ids[0], None, old_ids[2]] and self._save_log():
             return f"the log of {self._path} was removed while it was in use, and what it had is in the store now: start again"
@@ -83,10 +82,29 @@ class StoreFiles:
                 f" its log is {self._put_log_aside()} now"
             )
             return self._overwritten
-        if log and old_log and log.size < old_log.size and not self._is_log_whole(log.size):
+        if log and old_log and log.size < self._log_size and not self._is_log_whole(log.size):
             return f"the log of {self._path} was cut while it was in use: {_RESTORE}"
         self._states = found
+        self._log_size = log.size if log else 0
         return None
+
+    def _is_unchanged(self) -> bool:
+        """Whether at most the log has grown, as it does from commit to commit. Called twice in every commit."""
+        known = self._states
+        try:
+            store, log, index = map(os.stat, self._paths)
+        except OSError:
+            return False
+        if known[0] is None or known[1] is None or known[2] is None or log.st_size < self._log_size:
+            return False
+        if store.st_mtime_ns != known[0].changed or store.st_size != known[0].size:
+            return False
+        self._log_size = log.st_size
+        return (
+            store.st_ino == known[0].number
+            and log.st_ino == known[1].number
+            and index.st_ino == known[2].number
+        )
 
     def _read_states(self) -> list[_FileState | None]:
         return [_read_state(path) for path in self._paths]
@@ -210,11 +228,6 @@ def _read_state(path: str) -> _FileState | None:
     except OSError:
         return None
     return _FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _is_continued(before: _FileState | None, found: _FileState | None) -> bool:
-    """Whether a log is the same one and not shorter."""
-    return bool(before and found and found.size >= before.size) and _identify(before) == _identify(found)
 
 
 def _identify(state: _FileState | None) -> tuple[int, int] | None:
