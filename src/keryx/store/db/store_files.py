@@ -39,6 +39,14 @@ class StoreHeader(NamedTuple):
     openings: int
     application: int
 
+    def continues(self, before: "StoreHeader", *, shorter: bool) -> bool:
+        """Whether it is of the file that had the header `before`. Only a VACUUM makes that file shorter."""
+        # Nothing is known of a file whose first checkpoint is still to come.
+        same = before.page_size == self.page_size and before.application in (0, self.application)
+        later = not before.openings or 0 <= self.openings - before.openings <= _MAX_STEP
+        vacuumed = before.schema != self.schema
+        return same and later and (vacuumed or not shorter)
+
 
 class _FileState(NamedTuple):
     """A file as the system knows it."""
@@ -47,6 +55,14 @@ class _FileState(NamedTuple):
     number: int
     size: int
     changed: int
+
+    @classmethod
+    def read(cls, path: str) -> "_FileState | None":
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class StoreFiles:
@@ -67,8 +83,10 @@ class StoreFiles:
         if self._overwritten:
             return self._overwritten
         before, found = self._states, self._read_states()
+        (old_store, old_log, old_index), (store, log, index) = before, found
         # The log alone grows from commit to commit. This is by far the most frequent case.
-        if found[0] == before[0] and _is_continued(before[1], found[1]) and found[2] == before[2]:
+        grown = bool(log and old_log and log.size >= old_log.size) and _identify(log) == _identify(old_log)
+        if grown and (store, index) == (old_store, old_index):
             self._states = found
             return None
         ids, old_ids = [_identify(state) for state in found], [_identify(state) for state in before]
@@ -76,7 +94,6 @@ class StoreFiles:
             return f"the log of {self._path} was removed while it was in use, and what it had is in the store now: start again"
         if ids != old_ids:
             return f"{self._path} or its log was removed or replaced while it was in use: put it back, or {_RESTORE}"
-        (old_store, old_log, _), (store, log, _) = before, found
         if store and old_store and store != old_store and not self._is_successor(store.size < old_store.size):
             self._overwritten = (
                 f"{self._path} was overwritten while it was in use: start again to use it as it is, or {_RESTORE};"
@@ -89,7 +106,7 @@ class StoreFiles:
         return None
 
     def _read_states(self) -> list[_FileState | None]:
-        return [_read_state(path) for path in self._paths]
+        return [_FileState.read(path) for path in self._paths]
 
     def _save_log(self) -> bool:
         """Move all pages of a log that has lost its name to the store. Return whether that was possible."""
@@ -116,7 +133,7 @@ class StoreFiles:
         """Return whether the file is the one that it was, with the pages of a checkpoint. Only a VACUUM makes it shorter."""
         for _ in range(_ATTEMPTS):
             before, header = self._header, read_header(self._connection)
-            if before and header and _follows(before, header, shorter):
+            if before and header and header.continues(before, shorter=shorter):
                 self._header = header
                 return True
             # A process that moves pages to the file may be writing this one.
@@ -194,27 +211,6 @@ def _parse_header(page: bytes) -> StoreHeader | None:
     (openings,) = struct.unpack(">i", page[60:64])
     (application,) = struct.unpack(">I", page[68:72])
     return StoreHeader(page_size, schema, openings, application)
-
-
-def _follows(before: StoreHeader, header: StoreHeader, shorter: bool) -> bool:
-    # Nothing is known of a file whose first checkpoint is still to come.
-    same = before.page_size == header.page_size and before.application in (0, header.application)
-    later = not before.openings or 0 <= header.openings - before.openings <= _MAX_STEP
-    vacuumed = before.schema != header.schema
-    return same and later and (vacuumed or not shorter)
-
-
-def _read_state(path: str) -> _FileState | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return _FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _is_continued(before: _FileState | None, found: _FileState | None) -> bool:
-    """Whether a log is the same one and not shorter."""
-    return bool(before and found and found.size >= before.size) and _identify(before) == _identify(found)
 
 
 def _identify(state: _FileState | None) -> tuple[int, int] | None:
