@@ -590,7 +590,11 @@ def _convert_ids(value: Any, *, here: bool = False) -> Any:
 def _parse_spans(value: Any, hint: Any, name: str) -> Any:
     """Parse every duration of the settings, such as `10m`, wherever the types have one."""
     if hint is timedelta:
-        return _parse_span(name, value)
+        span = durations.parse(value) if isinstance(value, str) else None
+        if span is None:
+            text = f"{name} = {value!r} is not a duration. Write 30s, 10m, 2h or 7d."
+            raise WrongSetting(name, text, str(value))
+        return span
     inner = [a for a in get_args(hint) if a is not Ellipsis]
     if isinstance(value, list) and get_origin(hint) is tuple and inner:
         return [_parse_spans(item, inner[0], name) for item in cast(list[Any], value)]
@@ -606,15 +610,6 @@ def _parse_spans(value: Any, hint: Any, name: str) -> Any:
     return {
         key: _parse_spans(v, hints.get(key), f"{name}.{key}" if name else key) for key, v in table.items()
     }
-
-
-def _parse_span(name: str, value: Any) -> timedelta:
-    span = durations.parse(value) if isinstance(value, str) else None
-    if span is None:
-        raise WrongSetting(
-            name, f"{name} = {value!r} is not a duration. Write 30s, 10m, 2h or 7d.", str(value)
-        )
-    return span
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -66,7 +66,8 @@ def explain(
     got = found[2] if (found := _EXPECTED.search(what)) else ""
     what = _EXPECTED.sub(_describe_type, what)
     # A struct that checks several values together begins with the name of the wrong one.
-    if (field := _FIELD.match(what)) and field[1] in _list_fields(hint):
+    named = get_type_hints(hint) if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else ()
+    if (field := _FIELD.match(what)) and field[1] in named:
         return WrongSetting(f"{place}.{field[0]}".removeprefix("."), f"{place}.{what}".removeprefix("."))
     return WrongSetting(place, f"{place}: {what}" if place else what, kind=got)
 
@@ -94,14 +95,14 @@ def describe(path: Path, wrong: WrongSetting) -> str:
     found = [entry for entry in found if _may_have_type(entry[1], wrong.kind)] or found
     if not found:
         return f"{path}: {wrong}"
-    number, _, full = found[0]
-    return f"{path}, line {number}: {_name_tables(str(wrong), wrong.name, full)}"
-
-
-def _name_tables(text: str, name: str, full: str) -> str:
-    """Replace the stars for the names of tables by the names that are written."""
-    stars, names = (name, full) if name.endswith("*") else (name.rpartition(".")[0], full.rpartition(".")[0])
-    return text.replace(stars, names) if "*" in stars and stars.count(".") == names.count(".") else text
+    number, _, names = found[0]
+    text, stars = str(wrong), wrong.name
+    # The stars for the names of tables are replaced by the names that are written.
+    if not stars.endswith("*"):
+        stars, names = stars.rpartition(".")[0], names.rpartition(".")[0]
+    if "*" in stars and stars.count(".") == names.count("."):
+        text = text.replace(stars, names)
+    return f"{path}, line {number}: {text}"
 
 
 def _describe_type(found: re.Match[str]) -> str:
@@ -126,10 +127,6 @@ def _list_words(hint: Any) -> list[str]:
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return [item.value for item in hint]
     return list(dict.fromkeys(word for inner in get_args(hint) for word in _list_words(inner)))
-
-
-def _list_fields(hint: Any) -> Collection[str]:
-    return get_type_hints(hint) if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else ()
 
 
 def _find_hint(kind: Any, where: str) -> Any:

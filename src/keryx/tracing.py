@@ -83,7 +83,14 @@ def derive_span_id(trace: str, key: str) -> int:
 @asynccontextmanager
 async def exporting() -> AsyncGenerator[None]:
     """Export the traces of this process while the block runs, if the environment names a collector."""
-    sink = None if _sinks else _open_sink()
+    named = any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    sink: SpanSink | None = None
+    if named and not disabled and not _sinks:
+        try:
+            sink = _open_otlp_sink()
+        except ImportError as exc:
+            log.warning("no traces are sent: the extra keryx[otel] is not installed (%s)", exc)
     if sink is None:
         yield
         return
@@ -94,18 +101,6 @@ async def exporting() -> AsyncGenerator[None]:
         _sinks.remove(sink)
         with anyio.CancelScope(shield=True), anyio.move_on_after(_FLUSH_SECONDS):
             await anyio.to_thread.run_sync(sink.close, abandon_on_cancel=True)
-
-
-def _open_sink() -> SpanSink | None:
-    if not any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
-        return None
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return None
-    try:
-        return _open_otlp_sink()
-    except ImportError as exc:
-        log.warning("no traces are sent: the extra keryx[otel] is not installed (%s)", exc)
-        return None
 
 
 def _open_otlp_sink() -> SpanSink:

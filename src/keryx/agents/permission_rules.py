@@ -58,7 +58,8 @@ def find_scope(tool: str, arguments: Mapping[str, Any], *, cwd: str) -> CallScop
     the same folder; else the tool."""
     if command := _read_command(arguments):
         return _find_command_scope(tool, command)
-    if paths := _read_paths(arguments):
+    values = [value for key in _PATH_KEYS for value in _as_list(arguments.get(key))]
+    if paths := [value for value in values if isinstance(value, str) and value]:
         return _find_path_scope(tool, [os.path.normpath(os.path.join("/", cwd, path)) for path in paths])
     return CallScope(tool, Phrase("question.always_tool", tool=tool), (tool,))
 
@@ -112,11 +113,6 @@ def _read_command(arguments: Mapping[str, Any]) -> str:
     if len(words) > 1 or isinstance(command, list):
         return shlex.join(map(str, words))
     return str(command)
-
-
-def _read_paths(arguments: Mapping[str, Any]) -> list[str]:
-    values = [value for key in _PATH_KEYS for value in _as_list(arguments.get(key))]
-    return [value for value in values if isinstance(value, str) and value]
 
 
 def _as_list(value: object) -> list[object]:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
 
 import anyio
 
@@ -33,7 +32,7 @@ class LoopWatchdog:
         self._format = log_format
         self._writers: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self.beat_seconds = min((_MAX_BEAT_SECONDS, *(s / 4 for s in (self._report, self._end) if s)))
+        self._beat_seconds = min((_MAX_BEAT_SECONDS, *(s / 4 for s in (self._report, self._end) if s)))
 
     def start(self) -> None:
         """Start to watch. From now on the bytes of signals go to the watching process, and its signal for a dump is handled.
@@ -64,7 +63,26 @@ class LoopWatchdog:
         faulthandler.register(watchdog_process.DUMP_SIGNAL, file=dumps, all_threads=True)
         signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
 
-    def beat(self) -> None:
+    async def keep_beating(self) -> None:
+        """Tell again and again that the event loop turns. Starts the watching process again if it has ended."""
+        while True:
+            try:
+                self._beat()
+            except BrokenPipeError:
+                log.error("the process that watches this one has ended, and is started again")
+                self.stop()
+                await self._restart()
+            await anyio.sleep(self._beat_seconds)
+
+    async def _restart(self) -> None:
+        while True:
+            await anyio.sleep(_RESTART_SECONDS)
+            try:
+                return self.start()
+            except OSError as exc:
+                log.error("the process that watches this one cannot be started: %s", exc)
+
+    def _beat(self) -> None:
         """Tell that the event loop turns. Raise `BrokenPipeError` if nothing watches."""
         try:
             os.write(self._beats, b".")
@@ -91,7 +109,7 @@ class LoopWatchdog:
 async def watch_loop(watchdog: LoopWatchdog) -> AsyncGenerator[None]:
     """Watch the event loop during the block. Signals must be handled by `signal.signal` meanwhile, not by the event loop."""
     # While no process watches, the signal for a dump must not end this one. Children would inherit that it is ignored.
-    previous = signal.signal(watchdog_process.DUMP_SIGNAL, _take_no_notice)
+    previous = signal.signal(watchdog_process.DUMP_SIGNAL, lambda _, __: None)
     try:
         async with _watch(watchdog):
             yield
@@ -99,39 +117,15 @@ async def watch_loop(watchdog: LoopWatchdog) -> AsyncGenerator[None]:
         signal.signal(watchdog_process.DUMP_SIGNAL, previous)
 
 
-def _take_no_notice(number: int, frame: FrameType | None) -> None:
-    """Handle a signal by doing nothing."""
-
-
 @asynccontextmanager
 async def _watch(watchdog: LoopWatchdog) -> AsyncGenerator[None]:
     watchdog.start()
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_beat, watchdog)
+            group.start_soon(watchdog.keep_beating)
             try:
                 yield
             finally:
                 group.cancel_scope.cancel()
     finally:
         watchdog.stop()
-
-
-async def _beat(watchdog: LoopWatchdog) -> None:
-    while True:
-        try:
-            watchdog.beat()
-        except BrokenPipeError:
-            log.error("the process that watches this one has ended, and is started again")
-            watchdog.stop()
-            await _restart(watchdog)
-        await anyio.sleep(watchdog.beat_seconds)
-
-
-async def _restart(watchdog: LoopWatchdog) -> None:
-    while True:
-        await anyio.sleep(_RESTART_SECONDS)
-        try:
-            return watchdog.start()
-        except OSError as exc:
-            log.error("the process that watches this one cannot be started: %s", exc)

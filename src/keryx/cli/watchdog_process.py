@@ -46,7 +46,7 @@ class ProcessWatch:
                 if not os.read(self._beats, 4_096):
                     return
                 self._note_beat()
-            elif not _is_suspended(self._parent):
+            elif not self._is_suspended():
                 self._silent += passed
             if self._left is not None:
                 self._left -= passed
@@ -55,6 +55,14 @@ class ProcessWatch:
             if self._dumps in ready and (dump := self._read_dump()):
                 self._log("where every thread stands, because a signal asked for it", dump)
             self._act()
+
+    def _is_suspended(self) -> bool:
+        """Whether the process is stopped by a signal or a debugger. Without /proc it is never known to be."""
+        try:
+            with open(f"/proc/{self._parent}/stat", encoding="utf-8", errors="replace") as file:
+                return file.read().rpartition(")")[2].split()[0] in "Tt"
+        except OSError:
+            return False
 
     def _note_beat(self) -> None:
         if self._reported:
@@ -114,15 +122,6 @@ class ProcessWatch:
         # A full disk for the log is no reason to stop to watch.
         with contextlib.suppress(OSError):
             os.write(2, f"{text}\n".encode("utf-8", "replace"))
-
-
-def _is_suspended(pid: int) -> bool:
-    """Whether a process is stopped by a signal or a debugger. Without /proc it is never known to be."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":

@@ -223,9 +223,11 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
     - The partial text of an attempt is left out if a later attempt of the turn produced more.
     - Each tool call is followed by its result; a call without one gets a result that says it was interrupted.
     """
-    aside |= _list_withdrawn(messages) | {
-        m.turn for m in messages if m.role is Role.USER and m.mark is Mark.FAILED and m.turn
-    }
+    asked = {m.turn for m in messages if m.role is Role.USER and m.mark is not Mark.WITHDRAWN}
+    # Of a turn whose questions were all withdrawn, a crash may have left a part of the answer.
+    withdrawn = {m.turn for m in messages if m.mark is Mark.WITHDRAWN and m.turn} - asked
+    failed = {m.turn for m in messages if m.role is Role.USER and m.mark is Mark.FAILED and m.turn}
+    aside |= withdrawn | failed
     seen = [m for m in messages if is_active(m) and m.role is not Role.NOTICE and m.turn not in aside]
     first: dict[TurnId, int] = {}
     for m in seen:
@@ -239,15 +241,6 @@ def build_model_view(messages: Sequence[Message], *, aside: frozenset[TurnId] = 
         if not (m.mark is Mark.INTERRUPTED and not m.calls and m.turn and answered.get(m.turn, 0) > m.seq)
         and m.mark is not Mark.LATE
     )
-
-
-def _list_withdrawn(messages: Sequence[Message]) -> frozenset[TurnId]:
-    """Return the turns whose questions were all withdrawn. A crash may have left a part of their answer."""
-    withdrawn = {m.turn for m in messages if m.mark is Mark.WITHDRAWN and m.turn}
-    if not withdrawn:
-        return frozenset()
-    asked = {m.turn for m in messages if m.role is Role.USER and m.mark is not Mark.WITHDRAWN}
-    return frozenset(withdrawn - asked)
 
 
 def drop_summarized(messages: Sequence[Message]) -> list[Message]:

@@ -1,5 +1,6 @@
 """Questions that an agent asks a person during a turn, above all tool permissions, and how answers are read and shown."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -320,7 +321,8 @@ def _format_body(question: Question, texts: Texts) -> list[str]:
     if not question.detail:
         return [to_single_line(title)]
     detail = question.detail[:LONGEST_DETAIL]
-    fence = "`" * max(3, _count_backticks(detail) + 1)
+    longest = max(map(len, re.findall("`+", detail)), default=0)
+    fence = "`" * max(3, longest + 1)
     return [to_single_line(title), f"{fence}\n{detail}\n{fence}"]
 
 
@@ -336,11 +338,3 @@ def _find_option(options: Sequence[Option], said: str) -> Option | None:
 def _find_by_consent(options: Sequence[Option], kinds: Sequence[Consent]) -> Option | None:
     found = (o for kind in kinds for o in options if o.consent is kind)
     return next(found, None)
-
-
-def _count_backticks(text: str) -> int:
-    longest = run = 0
-    for char in text:
-        run = run + 1 if char == "`" else 0
-        longest = max(longest, run)
-    return longest

@@ -97,17 +97,15 @@ def encode(source: Source) -> str:
 def decode(text: str) -> Source:
     """Parse the text of `encode`. Raise `Invalid` for malformed text, unknown keys and wrong types."""
     if f'"{_OLD_SCOPE}"' in text:
-        return codec.loads(_rename_old_scope(text), Source)
+        fields = codec.loads(text, dict[str, Any])
+        if _OLD_SCOPE in fields:
+            if "scope" in fields:
+                raise Invalid(
+                    f"a source names its scope once: it has both `scope` and the old `{_OLD_SCOPE}`"
+                )
+            fields["scope"] = fields.pop(_OLD_SCOPE)
+        text = codec.dumps(fields)
     return codec.loads(text, Source)
-
-
-def _rename_old_scope(text: str) -> str:
-    fields = codec.loads(text, dict[str, Any])
-    if _OLD_SCOPE in fields:
-        if "scope" in fields:
-            raise Invalid(f"a source names its scope once: it has both `scope` and the old `{_OLD_SCOPE}`")
-        fields["scope"] = fields.pop(_OLD_SCOPE)
-    return codec.dumps(fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from keryx.agents import tools
-from keryx.agents.llm import Endpoint, Model, Models, estimate_tokens, history, parse_usage, summaries
+from keryx.agents.llm import Endpoint, Models, estimate_tokens, history, parse_usage, summaries
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest, RetryPolicy, StreamedAnswer
 from keryx.agents.llm.history import PromptContext
 from keryx.agents.llm.provider_errors import ContextFull
@@ -72,7 +72,7 @@ class LlmAgent:
         """Ask the model and run the tools that it calls, in rounds, until it has answered."""
         run = await self._start_run(context)
         if context.attempt == 1:
-            for warning in _warn_unread(context, self.models.pick(context.settings.model)):
+            for warning in self._warn_unread(context):
                 yield NoticeEvent(warning, WARNING_KIND)
         for warning in self._toolbox.warnings(context):
             yield NoticeEvent(warning, "tools")
@@ -106,6 +106,23 @@ class LlmAgent:
         model = self.models.pick(context.settings.model)
         return await summaries.write_title(self.chat, model, context, answer) if model.titles else None
 
+    def _warn_unread(self, context: TurnContext) -> list[Phrase]:
+        """Say which media of this turn the model is not shown, and how to change that."""
+        model = self.models.pick(context.settings.model)
+        warnings: list[Phrase] = []
+        for part in history.find_unread(context.turn_messages, model):
+            kind = type(part).__name__.lower()
+            setting = kind if kind == "audio" else f"{kind}s"
+            if context.asker != OPERATOR:
+                hint = Phrase("turn.unread_person")
+            elif kind == "audio":
+                hint = Phrase("turn.unread_operator_audio")
+            else:
+                variable = f"KERYX_LLM_{setting.upper()}"
+                hint = Phrase("turn.unread_operator", setting=setting, variable=variable)
+            warnings.append(Phrase(_UNREAD_PHRASES[type(part)], model=model.name, hint=hint))
+        return warnings
+
     async def _start_run(self, context: TurnContext) -> "_TurnRun":
         model = self.models.pick(context.settings.model)
         specs = await self._toolbox.specs(context) if model.tools else ()
@@ -127,22 +144,6 @@ class LlmAgent:
             data=data,
         )
         return _TurnRun(self.chat, context, past, prompt_context, self._toolbox, specs, self._compaction)
-
-
-def _warn_unread(context: TurnContext, model: Model) -> list[Phrase]:
-    """Say which media of this turn the model is not shown, and how to change that."""
-    warnings: list[Phrase] = []
-    for part in history.find_unread(context.turn_messages, model):
-        kind = type(part).__name__.lower()
-        setting = kind if kind == "audio" else f"{kind}s"
-        if context.asker != OPERATOR:
-            hint = Phrase("turn.unread_person")
-        elif kind == "audio":
-            hint = Phrase("turn.unread_operator_audio")
-        else:
-            hint = Phrase("turn.unread_operator", setting=setting, variable=f"KERYX_LLM_{setting.upper()}")
-        warnings.append(Phrase(_UNREAD_PHRASES[type(part)], model=model.name, hint=hint))
-    return warnings
 
 
 class _TurnRun:

@@ -18,7 +18,7 @@ from keryx.cli import output
 from keryx.cli.options import FLAG, Json, load_settings
 from keryx.core.access import EVERYBODY
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
-from keryx.core.ports.setup import PlatformSetup, SetupField
+from keryx.core.ports.setup import PlatformSetup, SetupField, SetupOutcome
 from keryx.platform_setups import ALLOW, YES, SetupSession, WrittenSetup
 from keryx.settings_file import format_variable
 
@@ -165,14 +165,7 @@ async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
             }
         )
         return
-    _print_outcome(setup, label, outcome.summary, written)
-    steps = [*outcome.steps]
-    if setup.allow_example and not written.allow:
-        rule = f'[access.{label}] allow = ["{setup.allow_example}"]'
-        steps.insert(0, f"say who may talk to it: in keryx.toml, {rule}")
-    _print_steps(steps)
-    if outcome.note:
-        output.write(f"\n{output.sanitize(outcome.note)}")
+    _print_outcome(setup, label, outcome, written)
 
 
 def _collect_answers(
@@ -210,44 +203,8 @@ def _collect_answers(
         if not introduced:
             terminal.show(setup.intro.strip() + "\n")
             introduced = True
-        answers[field.name] = _ask_field(field, terminal)
+        answers[field.name] = terminal.ask_field(field)
     return answers
-
-
-def _ask_field(field: SetupField, terminal: "SetupTerminal") -> str:
-    """Ask until there is an answer that the field accepts."""
-    hints = [
-        f"such as {field.example}" if field.example and not field.choices else "",
-        ", ".join(field.choices),
-        "not shown" if field.secret else "",
-        f"empty for {field.default}" if field.default else "may be empty" if field.optional else "",
-    ]
-    hint = "; ".join(filter(None, hints))
-    if field.help:
-        terminal.show(field.help)
-    while True:
-        answer = terminal.ask(
-            f"{field.label} ({hint}): " if hint else f"{field.label}: ", hidden=field.secret
-        )
-        if not answer and not field.optional and not field.default:
-            terminal.show("This is needed. Ctrl-C ends the setup without a change.")
-        elif answer and field.choices and answer not in field.choices:
-            terminal.show(f"Choose {', '.join(field.choices)}.")
-        elif not (mistake := _find_mistake(field, answer)):
-            return answer
-        else:
-            terminal.show(mistake)
-
-
-def _find_mistake(field: SetupField, answer: str) -> str:
-    """Return the sentence with which a field refuses an answer, else an empty text."""
-    if answer and field.accept is not None:
-        try:
-            field.accept(answer)
-        except Invalid as exc:
-            sentence = str(exc)
-            return f"{sentence[:1].upper()}{sentence[1:]}."
-    return ""
 
 
 class SetupTerminal:
@@ -275,6 +232,30 @@ class SetupTerminal:
             raise Invalid("nothing was said: start again when you have it")
         return line.strip()
 
+    def ask_field(self, field: SetupField) -> str:
+        """Ask until there is an answer that the field accepts."""
+        hints = [
+            f"such as {field.example}" if field.example and not field.choices else "",
+            ", ".join(field.choices),
+            "not shown" if field.secret else "",
+            f"empty for {field.default}" if field.default else "may be empty" if field.optional else "",
+        ]
+        hint = "; ".join(filter(None, hints))
+        if field.help:
+            self.show(field.help)
+        while True:
+            answer = self.ask(
+                f"{field.label} ({hint}): " if hint else f"{field.label}: ", hidden=field.secret
+            )
+            if not answer and not field.optional and not field.default:
+                self.show("This is needed. Ctrl-C ends the setup without a change.")
+            elif answer and field.choices and answer not in field.choices:
+                self.show(f"Choose {', '.join(field.choices)}.")
+            elif not (mistake := _find_mistake(field, answer)):
+                return answer
+            else:
+                self.show(mistake)
+
 
 class TerminalSession(SetupSession):
     """A setup in the terminal, whose check may ask the person something."""
@@ -289,8 +270,19 @@ class TerminalSession(SetupSession):
         return await asyncio.to_thread(self._terminal.ask, f"{question}: ")
 
 
-def _print_outcome(setup: PlatformSetup, label: str, summary: str, written: WrittenSetup) -> None:
-    output.write(output.sanitize(summary, one_line=True))
+def _find_mistake(field: SetupField, answer: str) -> str:
+    """Return the sentence with which a field refuses an answer, else an empty text."""
+    if answer and field.accept is not None:
+        try:
+            field.accept(answer)
+        except Invalid as exc:
+            sentence = str(exc)
+            return f"{sentence[:1].upper()}{sentence[1:]}."
+    return ""
+
+
+def _print_outcome(setup: PlatformSetup, label: str, outcome: SetupOutcome, written: WrittenSetup) -> None:
+    output.write(output.sanitize(outcome.summary, one_line=True))
     labels = {field.name: _lower_first(field.label) for field in setup.fields}
     for name, path in written.secrets.items():
         output.write(f"The {labels.get(name, name)} is in {path}; {written.settings} refers to it.")
@@ -299,13 +291,16 @@ def _print_outcome(setup: PlatformSetup, label: str, summary: str, written: Writ
     if written.allow:
         who = "Everybody" if EVERYBODY in written.allow else ", ".join(written.allow)
         output.write(output.sanitize(f"{who} may talk to it.", one_line=True))
-
-
-def _print_steps(steps: Sequence[str]) -> None:
+    steps = [*outcome.steps]
+    if setup.allow_example and not written.allow:
+        rule = f'[access.{label}] allow = ["{setup.allow_example}"]'
+        steps.insert(0, f"say who may talk to it: in keryx.toml, {rule}")
     if steps:
         output.write("\nNext:")
     for number, step in enumerate(steps, 1):
         output.write(f"  {number}. {output.sanitize(step, one_line=True)}")
+    if outcome.note:
+        output.write(f"\n{output.sanitize(outcome.note)}")
 
 
 def _read_secret_file(path: Path) -> str:

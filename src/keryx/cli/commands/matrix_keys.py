@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
 from keryx.cli import output
@@ -13,7 +14,6 @@ from keryx.cli.options import Json, Yes, confirm, load_settings, report
 from keryx.core.errors import Conflict, Invalid, NotFound, Unavailable
 from keryx.surfaces.gateway.matrix.encryption.operator_files import (
     AcceptRequest,
-    Comparison,
     ConfirmRequest,
     EncryptionReport,
     OperatorRequest,
@@ -46,15 +46,15 @@ async def status(*, account: _Account = "", json: Json = False) -> None:
     """
     _, found = _find_account(account)
     if json:
-        output.write_json(
-            {name: value for name, value in _list_fields(found).items() if name != "recovery_key"}
-        )
+        fields = msgspec.structs.asdict(found)
+        output.write_json({name: value for name, value in fields.items() if name != "recovery_key"})
         return
+    key = found.fingerprint
     output.write_fields(
         [
             ("account", found.user),
             ("device", found.device),
-            ("fingerprint", _group(found.fingerprint)),
+            ("fingerprint", " ".join(key[start : start + 4] for start in range(0, len(key), 4))),
             ("verified", ", ".join(found.verified) or "nobody"),
             ("identity changed", ", ".join(found.replaced) or "nobody's"),
             ("waiting for keys", f"{found.unread} messages"),
@@ -83,7 +83,8 @@ async def verify(*, account: _Account = "", yes: Yes = False, json: Json = False
     found = await _wait(folder, lambda r: bool(r.comparisons), _VERIFY_SECONDS, "No verification was begun")
     comparison = found.comparisons[0]
     if not json:
-        output.write(_format_emoji(comparison))
+        shown = "\n".join(f"  {emoji}  {name}" for emoji, name in comparison.emoji)
+        output.write(f"{output.sanitize(comparison.user, one_line=True)} compares:\n\n{shown}\n")
     try:
         confirm(f"Does {comparison.user} see the same?", yes)
     except Conflict:
@@ -201,16 +202,3 @@ async def _wait(
             raise Unavailable(message)
         await asyncio.sleep(_POLL_SECONDS)
     return found
-
-
-def _list_fields(found: EncryptionReport) -> dict[str, object]:
-    return {name: getattr(found, name) for name in found.__struct_fields__}
-
-
-def _format_emoji(comparison: Comparison) -> str:
-    shown = "\n".join(f"  {emoji}  {name}" for emoji, name in comparison.emoji)
-    return f"{output.sanitize(comparison.user, one_line=True)} compares:\n\n{shown}\n"
-
-
-def _group(key: str) -> str:
-    return " ".join(key[start : start + 4] for start in range(0, len(key), 4))

@@ -116,7 +116,12 @@ class _Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     async def complete(self, app: App, access: HubAccess, inbound: InboundMessage) -> InboundMessage:
         """Return the message with its session, target, files and model, each checked before the message is sent."""
         hub, viewer = access.hub, access.viewer
-        inbound = await _set_reply_target(app, access, inbound, self.target)
+        if self.target is not None:
+            reachable = app.reachable_platforms
+            targets = await hub.deliveries.resolve_targets(viewer, self.target, accounts=reachable)
+            if len(targets) != 1:
+                raise Invalid(f"{self.target[:80]!r} names several targets: give one")
+            inbound = msgspec.structs.replace(inbound, reply=targets[0])
         files = [attachments.read_attachment(name, limit=hub.media.limit) for name in self.files]
         if self.ref is not None:
             id_ = await access.find_id(self.ref)
@@ -200,18 +205,6 @@ async def _send_and_wait(
                 why = f": {output.adapt_hints(turn.error, turn.session)}" if turn.error else ""
                 output.warn(f"keryx: the turn ended as {turn.state}{why}")
     return 0 if turn.state is TurnState.DONE else 1
-
-
-async def _set_reply_target(
-    app: App, access: HubAccess, inbound: InboundMessage, to: str | None
-) -> InboundMessage:
-    """Add the target of the answer, checked before the message is sent."""
-    if to is None:
-        return inbound
-    targets = await access.hub.deliveries.resolve_targets(access.viewer, to, accounts=app.reachable_platforms)
-    if len(targets) != 1:
-        raise Invalid(f"{to[:80]!r} names several targets: give one")
-    return msgspec.structs.replace(inbound, reply=targets[0])
 
 
 async def _wait_for_end(

@@ -200,7 +200,9 @@ class PipelineConnection(psycopg.Connection[Any]):
             return True
         try:
             for _ in range(_MAX_UNREAD):
-                if not _is_readable(self.pgconn.socket):
+                poll = select.poll()
+                poll.register(self.pgconn.socket, select.POLLIN)
+                if not poll.poll(0):
                     return False
                 self.pgconn.consume_input()
         except psycopg.OperationalError:
@@ -216,12 +218,6 @@ def get_pipeline(connection: psycopg.Connection[Any]) -> StatementPipeline:
     return (
         connection.statements if isinstance(connection, PipelineConnection) else StatementPipeline(connection)
     )
-
-
-def _is_readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _bind_text(text: bytes) -> BoundStatement:

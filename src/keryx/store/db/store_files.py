@@ -39,6 +39,14 @@ class StoreHeader(NamedTuple):
     openings: int
     application: int
 
+    def continues(self, before: "StoreHeader", *, shorter: bool) -> bool:
+        """Whether it is of the file that had the header `before`. Only a VACUUM makes that file shorter."""
+        # Nothing is known of a file whose first checkpoint is still to come.
+        same = before.page_size == self.page_size and before.application in (0, self.application)
+        later = not before.openings or 0 <= self.openings - before.openings <= _MAX_STEP
+        vacuumed = before.schema != self.schema
+        return same and later and (vacuumed or not shorter)
+
 
 class _FileState(NamedTuple):
     """A file as the system knows it."""
@@ -47,6 +55,14 @@ class _FileState(NamedTuple):
     number: int
     size: int
     changed: int
+
+    @classmethod
+    def read(cls, path: str) -> "_FileState | None":
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class StoreFiles:
@@ -107,7 +123,7 @@ class StoreFiles:
         )
 
     def _read_states(self) -> list[_FileState | None]:
-        return [_read_state(path) for path in self._paths]
+        return [_FileState.read(path) for path in self._paths]
 
     def _save_log(self) -> bool:
         """Move all pages of a log that has lost its name to the store. Return whether that was possible."""
@@ -134,7 +150,7 @@ class StoreFiles:
         """Return whether the file is the one that it was, with the pages of a checkpoint. Only a VACUUM makes it shorter."""
         for _ in range(_ATTEMPTS):
             before, header = self._header, read_header(self._connection)
-            if before and header and _follows(before, header, shorter):
+            if before and header and header.continues(before, shorter=shorter):
                 self._header = header
                 return True
             # A process that moves pages to the file may be writing this one.
@@ -212,22 +228,6 @@ def _parse_header(page: bytes) -> StoreHeader | None:
     (openings,) = struct.unpack(">i", page[60:64])
     (application,) = struct.unpack(">I", page[68:72])
     return StoreHeader(page_size, schema, openings, application)
-
-
-def _follows(before: StoreHeader, header: StoreHeader, shorter: bool) -> bool:
-    # Nothing is known of a file whose first checkpoint is still to come.
-    same = before.page_size == header.page_size and before.application in (0, header.application)
-    later = not before.openings or 0 <= header.openings - before.openings <= _MAX_STEP
-    vacuumed = before.schema != header.schema
-    return same and later and (vacuumed or not shorter)
-
-
-def _read_state(path: str) -> _FileState | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return _FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _identify(state: _FileState | None) -> tuple[int, int] | None:

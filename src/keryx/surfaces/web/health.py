@@ -64,8 +64,14 @@ def build_health_routes(
             reason = f"the store did not answer within {_READY_TIMEOUT_SECONDS:g} seconds"
         except KeryxError as exc:
             reason = str(exc)
-        # A platform that does not work is told, but the node is ready: it serves everything else.
-        lines = [reason or "ok", *_describe_troubles(connections())]
+        # A platform that does not work is told, but the node is ready: it serves everything else. The page is public, so it
+        # has no details.
+        troubles = [
+            f"{_name_adapter(c)}: {c.link.value} since {c.since.isoformat(timespec='seconds')}; `keryx gateway status` tells why"
+            for c in connections()
+            if c.link in (LinkState.REFUSED, LinkState.BROKEN)
+        ]
+        lines = [reason or "ok", *troubles]
         return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if reason else 200)
 
     async def show_metrics(_: Request) -> Response:
@@ -89,15 +95,6 @@ def build_health_routes(
         return Response(metrics.render(), media_type=_METRICS_TYPE)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
-
-
-def _describe_troubles(statuses: Sequence[PlatformStatus]) -> list[str]:
-    """Return a line for each account that is refused or broken. It has no details, because everybody may read the page."""
-    return [
-        f"{_name_adapter(c)}: {c.link.value} since {c.since.isoformat(timespec='seconds')}; `keryx gateway status` tells why"
-        for c in statuses
-        if c.link in (LinkState.REFUSED, LinkState.BROKEN)
-    ]
 
 
 def _name_adapter(status: PlatformStatus) -> str:

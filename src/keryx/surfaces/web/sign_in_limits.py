@@ -94,7 +94,8 @@ class GuessLimiter:
         if browser is None:
             yield self._count_stranger(address)
             return
-        delay = _compute_delay(self._by_browser.count(browser))
+        slow_tries = self._by_browser.count(browser) - _QUICK_TRIES
+        delay = min(_FIRST_DELAY_SECONDS * 2**slow_tries, _LONGEST_DELAY_SECONDS) if slow_tries >= 0 else 0
         self._by_browser.add(browser)
         await self._wait(delay)
         yield lambda: self._by_browser.clear(browser)
@@ -161,9 +162,3 @@ def build_browser_cookie_header(value: str, *, path: str, secure: bool) -> str:
     age = int(BROWSER_LIFETIME.total_seconds())
     text = f"{BROWSER_COOKIE_NAME}={value}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict"
     return f"{text}; Secure" if secure else text
-
-
-def _compute_delay(failures: int) -> float:
-    if failures < _QUICK_TRIES:
-        return 0
-    return min(_FIRST_DELAY_SECONDS * 2 ** (failures - _QUICK_TRIES), _LONGEST_DELAY_SECONDS)

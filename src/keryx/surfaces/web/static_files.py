@@ -70,7 +70,7 @@ class StaticFiles:
         self._texts = texts
         index = self._add_version(files.get(_INDEX, b"")).decode()
         self._indexes = {name: _build_index(index, texts.speak(name)) for name in LANGUAGES}
-        self._missing = {name: self._add_version(_build_missing(texts.speak(name))) for name in LANGUAGES}
+        self._missing = {name: self._build_missing(texts.speak(name)) for name in LANGUAGES}
 
     async def serve_file(self, request: Request) -> Response:
         """Serve `/static/<version>/<name>`. Under another version it is the current file, and must not be cached."""
@@ -96,6 +96,15 @@ class StaticFiles:
         body = self._missing[self._texts.speak(language).language]
         headers = {"Cache-Control": "no-store", "Vary": "Accept, Accept-Language"}
         return Response(body, HTTPStatus.NOT_FOUND, headers, media_type=_TYPES["html"])
+
+    def _build_missing(self, texts: Texts) -> bytes:
+        """Build the page for an unknown address."""
+        page = _MISSING_PAGE.format(
+            language=texts.language,
+            title=html.escape(texts.say("page.There is nothing at this address.")),
+            back=html.escape(texts.say("page.Go to your conversations")),
+        )
+        return self._add_version(page.encode())
 
     def _add_version(self, body: bytes) -> bytes:
         """Add the version to the links of the index page."""
@@ -133,15 +142,6 @@ def _build_index(index: str, texts: Texts) -> StaticFile:
     index = index.replace('lang="en"', f'lang="{texts.language}"', 1)
     body = index.replace("</head>", f'<script type="application/json" id="texts">{data}</script>\n</head>', 1)
     return _build_file(_INDEX, body.encode())
-
-
-def _build_missing(texts: Texts) -> bytes:
-    """Build the page for an unknown address."""
-    return _MISSING_PAGE.format(
-        language=texts.language,
-        title=html.escape(texts.say("page.There is nothing at this address.")),
-        back=html.escape(texts.say("page.Go to your conversations")),
-    ).encode()
 
 
 def _build_response(
