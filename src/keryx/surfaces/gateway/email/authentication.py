@@ -66,14 +66,13 @@ def _judge(results: dict[str, list[tuple[str, dict[str, str]]]], author: MailPer
     for method, keys in (("dkim", ("header.d", "header.i")), ("spf", ("smtp.mailfrom",))):
         for verdict, properties in results.get(method, []):
             domains = (_get_domain(properties[key]) for key in keys if key in properties)
-            if verdict == "pass" and any(_covers(domain, author.domain) for domain in domains):
+            # The domain of the author, or one above it.
+            if verdict == "pass" and any(
+                domain == author.domain or ("." in domain and author.domain.endswith(f".{domain}"))
+                for domain in domains
+            ):
                 return ""
     return "passed neither DMARC, nor DKIM or SPF for the domain of its author"
-
-
-def _covers(domain: str, of_author: str) -> bool:
-    """Whether a domain is that of the author, or one above it."""
-    return domain == of_author or ("." in domain and of_author.endswith(f".{domain}"))
 
 
 def _get_domain(value: str) -> str:

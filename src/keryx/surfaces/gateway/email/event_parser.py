@@ -18,7 +18,6 @@ from keryx.core.text import truncate
 from keryx.surfaces.gateway.email import mail_text, mime_parts
 from keryx.surfaces.gateway.email.authentication import find_doubt
 from keryx.surfaces.gateway.email.mail_headers import (
-    MailHeaders,
     MailPerson,
     decode_words,
     find_author,
@@ -95,25 +94,21 @@ def read_summary(raw_header: bytes, account: MailAccount) -> MailSummary:
     message_id = own_ids[0] if len(own_ids) == 1 else ""
     references = find_message_ids(headers.get("references"))
     references += [id_ for id_ in find_message_ids(headers.get("in-reply-to"))[:1] if id_ not in references]
+    if author is None:
+        reason = "names no author, or several"
+    elif author.address == account.address or is_own_id(message_id, account):
+        reason = "is from Keryx itself"
+    else:
+        reason = find_automatic_reason(headers, author) or find_doubt(headers, author, account.trusted)
     return MailSummary(
         event=f"{message_id} {author.address if author else ''}".rstrip() if message_id else "",
         message_id=message_id,
         author=author,
         subject=truncate(decode_words(headers.get("subject")), _LONGEST_SUBJECT),
         references=tuple(id_ for id_ in references if id_ != message_id),
-        reason=_find_reason(headers, author, message_id, account),
+        reason=reason,
         bounce=headers.content.get_content_type() == "multipart/report",
     )
-
-
-def _find_reason(
-    headers: MailHeaders, author: MailPerson | None, message_id: str, account: MailAccount
-) -> str:
-    if author is None:
-        return "names no author, or several"
-    if author.address == account.address or is_own_id(message_id, account):
-        return "is from Keryx itself"
-    return find_automatic_reason(headers, author) or find_doubt(headers, author, account.trusted)
 
 
 def hash_mail(raw: bytes) -> str:

@@ -9,7 +9,7 @@ from email.utils import format_datetime, formataddr
 
 import msgspec
 
-from keryx.core.media import UNKNOWN_MIME, Attachment, clean_name
+from keryx.core.media import UNKNOWN_MIME, clean_name
 from keryx.core.ports.adapter import OutgoingPart
 from keryx.core.text import replace_unwritable, to_single_line, truncate
 from keryx.markdown import email_html
@@ -81,9 +81,12 @@ def build_mail(
         f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head><body>\n{html}\n</body></html>\n',
         subtype="html",
     )
-    files = (*part.attachments, *([part.attachment] if part.attachment else []))
-    for file in files:
-        _attach(message, file)
+    for file in (*part.attachments, *([part.attachment] if part.attachment else [])):
+        kind, _, subtype = (file.mime or UNKNOWN_MIME).partition(";")[0].strip().lower().partition("/")
+        if not subtype or not (kind + subtype).isascii() or kind in ("message", "multipart"):
+            kind, subtype = UNKNOWN_MIME.split("/")
+        name = replace_unwritable(clean_name(file.name)) or "file"
+        message.add_attachment(file.body, maintype=kind, subtype=subtype, filename=name)
     # Written by hand: the standard library would encode an id that is longer than a line.
     fields = [f"Message-ID: {message_id}"]
     if details.references:
@@ -106,11 +109,3 @@ def _render(part: OutgoingPart, details: ReplyDetails, *, quote: bool, mark: str
         plain += f"\n\n{heading}\n" + "\n".join(f"> {line}".rstrip() for line in quoted.split("\n"))
         html += f"\n<p>{email_html.render_plain(heading)}</p>\n{email_html.render_quote(quoted)}"
     return plain, replace_unwritable(html)
-
-
-def _attach(message: EmailMessage, file: Attachment) -> None:
-    kind, _, subtype = (file.mime or UNKNOWN_MIME).partition(";")[0].strip().lower().partition("/")
-    if not subtype or not (kind + subtype).isascii() or kind in ("message", "multipart"):
-        kind, subtype = UNKNOWN_MIME.split("/")
-    name = replace_unwritable(clean_name(file.name)) or "file"
-    message.add_attachment(file.body, maintype=kind, subtype=subtype, filename=name)

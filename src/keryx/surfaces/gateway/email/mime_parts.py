@@ -53,6 +53,34 @@ class _MailPart:
     def kind(self) -> str:
         return self.headers.content.get_content_type()
 
+    @property
+    def is_text(self) -> bool:
+        if self.kind not in ("text/plain", "text/html", "text/enriched", "text/markdown"):
+            return False
+        return self.headers.content.get_content_disposition() != "attachment" and not _find_name(self.headers)
+
+    def read_text(self) -> str:
+        charset = self.headers.content.get_param("charset") or "utf-8"
+        data = self.decode_body()[: 4 * MAX_TEXT_CHARS]
+        text = decode_bytes(data, collapse_rfc2231_value(charset)).replace("\r\n", "\n").replace("\r", "\n")
+        if self.kind == "text/html":
+            return mail_text.render_html(text[: 2 * MAX_TEXT_CHARS])
+        if str(self.headers.content.get_param("format", "")).lower() == "flowed":
+            return mail_text.unfold_flowed(
+                text, delete_space=str(self.headers.content.get_param("delsp", "")).lower() == "yes"
+            )
+        return text
+
+    def decode_body(self) -> bytes:
+        body = self.raw[self.start : self.end]
+        encoding = str(self.headers.content.get("content-transfer-encoding", "")).strip().lower()
+        if encoding == "base64":
+            data = _NOT_BASE64.sub(b"", body)
+            # A single letter at the end does not encode a byte.
+            data = data[: len(data) - (len(data) % 4 == 1)]
+            return binascii.a2b_base64(data + b"=" * (-len(data) % 4))
+        return binascii.a2b_qp(body) if encoding == "quoted-printable" else body
+
 
 def read_content(raw: bytes, *, truncated: bool = False) -> MailContent:
     """Return the text and the files of a mail. Of a mail that was fetched in part only, the last part is left out if it is
@@ -114,10 +142,16 @@ def _collect(part: _MailPart, texts: list[str], content: MailContent) -> None:
     elif part.children:
         for child in part.children:
             _collect(child, texts, content)
-    elif _is_text(part):
-        texts.append(_read_text(part))
+    elif part.is_text:
+        texts.append(part.read_text())
     elif not part.kind.startswith("multipart/"):
-        _add_file(part, content)
+        name = _find_name(part.headers) or f"file-{len(content.files) + 1}{_EXTENSIONS.get(part.kind, '')}"
+        if not part.complete:
+            content.lost.append(f"{name!r} (the mail is too large)")
+        elif len(content.files) >= _MAX_FILES:
+            content.lost.append(f"{name!r} (the mail has too many files)")
+        else:
+            content.files.append(Attachment(name=name, mime=part.kind, body=part.decode_body()))
 
 
 def _collect_alternative(children: list[_MailPart], texts: list[str], content: MailContent) -> None:
@@ -134,35 +168,6 @@ def _collect_alternative(children: list[_MailPart], texts: list[str], content: M
         texts += next((entry for entry in readable if entry[0]), readable[-1])[1]
 
 
-def _is_text(part: _MailPart) -> bool:
-    if part.kind not in ("text/plain", "text/html", "text/enriched", "text/markdown"):
-        return False
-    return part.headers.content.get_content_disposition() != "attachment" and not _find_name(part.headers)
-
-
-def _read_text(part: _MailPart) -> str:
-    charset = part.headers.content.get_param("charset") or "utf-8"
-    data = _decode_body(part)[: 4 * MAX_TEXT_CHARS]
-    text = decode_bytes(data, collapse_rfc2231_value(charset)).replace("\r\n", "\n").replace("\r", "\n")
-    if part.kind == "text/html":
-        return mail_text.render_html(text[: 2 * MAX_TEXT_CHARS])
-    if str(part.headers.content.get_param("format", "")).lower() == "flowed":
-        return mail_text.unfold_flowed(
-            text, delete_space=str(part.headers.content.get_param("delsp", "")).lower() == "yes"
-        )
-    return text
-
-
-def _add_file(part: _MailPart, content: MailContent) -> None:
-    name = _find_name(part.headers) or f"file-{len(content.files) + 1}{_EXTENSIONS.get(part.kind, '')}"
-    if not part.complete:
-        content.lost.append(f"{name!r} (the mail is too large)")
-    elif len(content.files) >= _MAX_FILES:
-        content.lost.append(f"{name!r} (the mail has too many files)")
-    else:
-        content.files.append(Attachment(name=name, mime=part.kind, body=_decode_body(part)))
-
-
 def _find_name(headers: MailHeaders) -> str:
     """Return the name of a file, from either of the two fields that may hold it, in either of the two encodings."""
     for field_, parameter in (("content-disposition", "filename"), ("content-type", "name")):
@@ -173,14 +178,3 @@ def _find_name(headers: MailHeaders) -> str:
         if value:
             return clean_name(decode_words(str(value)))
     return ""
-
-
-def _decode_body(part: _MailPart) -> bytes:
-    body = part.raw[part.start : part.end]
-    encoding = str(part.headers.content.get("content-transfer-encoding", "")).strip().lower()
-    if encoding == "base64":
-        data = _NOT_BASE64.sub(b"", body)
-        # A single letter at the end does not encode a byte.
-        data = data[: len(data) - (len(data) % 4 == 1)]
-        return binascii.a2b_base64(data + b"=" * (-len(data) % 4))
-    return binascii.a2b_qp(body) if encoding == "quoted-printable" else body

@@ -49,6 +49,16 @@ class SignalApiError(KeryxError):
         self.description = description
         self.failures = failures
 
+    @classmethod
+    def from_json(cls, value: object) -> "SignalApiError":
+        error = RpcError.from_json(value)
+        response = as_object(as_object(as_object(value).get("data")).get("response"))
+        try:
+            failures = msgspec.convert(as_objects(response.get("results")), tuple[SendFailure, ...])
+        except msgspec.ValidationError:
+            failures = ()
+        return cls(error.code, str(error), failures)
+
     @property
     def receiving(self) -> bool:
         """Another call, or signal-cli itself, receives messages of the account."""
@@ -164,17 +174,7 @@ def _read_response(answer: httpx.Response, number: object) -> Any:
     except (ValueError, RecursionError):
         raise SignalNoResponse("signal-cli gave an answer that cannot be read") from None
     if message.get("error") is not None:
-        raise _read_error(message["error"])
+        raise SignalApiError.from_json(message["error"])
     if "result" not in message or message.get("id") != number:
         raise SignalNoResponse("signal-cli gave an answer to another question")
     return message["result"]
-
-
-def _read_error(value: object) -> SignalApiError:
-    error = RpcError.from_json(value)
-    response = as_object(as_object(as_object(value).get("data")).get("response"))
-    try:
-        failures = msgspec.convert(as_objects(response.get("results")), tuple[SendFailure, ...])
-    except msgspec.ValidationError:
-        failures = ()
-    return SignalApiError(error.code, str(error), failures)

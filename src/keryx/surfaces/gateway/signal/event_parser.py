@@ -20,8 +20,6 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.signal.payloads import (
-    SignalAttachment,
-    SignalContact,
     SignalDataMessage,
     SignalEdit,
     SignalEnvelope,
@@ -210,14 +208,23 @@ def _is_addressed(data: SignalDataMessage, text: str, me: SignalIdentity) -> boo
 
 
 def _build_text(data: SignalDataMessage, me: SignalIdentity, names: Mapping[str, str]) -> str:
-    """Return the text with the names of those who are mentioned, without a mention of this account at its beginning."""
+    """Return the text with the names of those who are mentioned, without a mention of this account at its beginning.
+    Without a text, describe content other than files."""
     text, mentions = data.message or "", data.mentions or ()
     first = next((m for m in mentions if m.start == 0 and me.is_me(m.number, m.uuid)), None)
     shown = insert_names(text, mentions, me, names)
     if first is not None and text.startswith(_MENTION_MARK):
         own = insert_names(_MENTION_MARK, (first,), me, names)
         shown = shown.removeprefix(own).lstrip(" ,:;\n") or shown
-    return shown or _describe_content(data)
+    if shown:
+        return shown
+    if data.sticker is not None:
+        return "[sticker]"
+    if data.contacts:
+        return "\n".join(contact.description for contact in data.contacts)
+    if data.poll is not None:
+        return f"[poll: {data.poll.question} {' / '.join(data.poll.options)}]"
+    return "[a message that can be seen once]" if data.view_once and not data.attachments else ""
 
 
 def insert_names(
@@ -233,14 +240,11 @@ def insert_names(
         start, end = 2 * mention.start, 2 * (mention.start + mention.length)
         if start < at or mention.length < 1 or end > len(units):
             continue
-        name = "me" if me.is_me(mention.number, mention.uuid) else _find_name(mention, names)
+        known = names.get((mention.uuid or "").lower()) or names.get(mention.number or "") or "someone"
+        name = "me" if me.is_me(mention.number, mention.uuid) else known
         pieces += [units[at:start], f"@{name}".encode("utf-16-le", "surrogatepass")]
         at = end
     return b"".join([*pieces, units[at:]]).decode("utf-16-le", "replace")
-
-
-def _find_name(mention: SignalMention, names: Mapping[str, str]) -> str:
-    return names.get((mention.uuid or "").lower()) or names.get(mention.number or "") or "someone"
 
 
 def _describe_quote(quote: SignalQuote, me: SignalIdentity, names: Mapping[str, str]) -> str:
@@ -249,46 +253,23 @@ def _describe_quote(quote: SignalQuote, me: SignalIdentity, names: Mapping[str, 
     return text or " ".join(files)
 
 
-def _describe_content(data: SignalDataMessage) -> str:
-    """Describe content other than text and files."""
-    if data.sticker is not None:
-        return "[sticker]"
-    if data.contacts:
-        return "\n".join(map(_describe_contact, data.contacts))
-    if data.poll is not None:
-        return f"[poll: {data.poll.question} {' / '.join(data.poll.options)}]"
-    if data.view_once and not data.attachments:
-        return "[a message that can be seen once]"
-    return ""
-
-
-def _describe_contact(contact: SignalContact) -> str:
-    name = contact.name or None
-    parts = (name.nickname or " ".join(filter(None, (name.given, name.family)))) if name else ""
-    values = [entry.value for entry in (*(contact.phone or ()), *(contact.email or ()))]
-    return f"[contact: {', '.join(filter(None, (parts or contact.organization or 'no name', *values)))}]"
-
-
 def _find_files(data: SignalDataMessage) -> tuple[RemoteFile, ...]:
     """Return the files of a message. One without an id was not fetched by signal-cli. A long text is a file too; newer
     versions of signal-cli put it into the message, so it is left out if it says no more than that."""
     shown = len((data.message or "").encode("utf-8", "surrogatepass"))
-    return tuple(
-        _build_file(attachment)
-        for attachment in data.attachments or ()
-        if attachment.id and (attachment.content_type != _LONG_TEXT or (attachment.size or 0) > shown)
-    )
-
-
-def _build_file(attachment: SignalAttachment) -> RemoteFile:
-    mime = (attachment.content_type or "").partition(";")[0].strip().lower()
-    kind = mime.partition("/")[0]
-    if mime == _LONG_TEXT:
-        mime = "text/plain"
-    name = (kind if kind in ("image", "audio", "video") else "file") + _EXTENSIONS.get(mime, "")
-    return RemoteFile(
-        reference=attachment.id or "",
-        name=attachment.filename or name,
-        mime=mime,
-        size=max(0, attachment.size or 0),
-    )
+    files: list[RemoteFile] = []
+    for attachment in data.attachments or ():
+        size = attachment.size or 0
+        if not attachment.id or (attachment.content_type == _LONG_TEXT and size <= shown):
+            continue
+        mime = (attachment.content_type or "").partition(";")[0].strip().lower()
+        kind = mime.partition("/")[0]
+        if mime == _LONG_TEXT:
+            mime = "text/plain"
+        name = (kind if kind in ("image", "audio", "video") else "file") + _EXTENSIONS.get(mime, "")
+        files.append(
+            RemoteFile(
+                reference=attachment.id, name=attachment.filename or name, mime=mime, size=max(0, size)
+            )
+        )
+    return tuple(files)

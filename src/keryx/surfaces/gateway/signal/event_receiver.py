@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -223,12 +224,8 @@ def read_line(line: SpoolLine) -> ReceivedEnvelope | None:
 def _find_missing(pulled: Sequence[object], lines: Sequence[SpoolLine]) -> list[bytes]:
     """Return what signal-cli has handed over and is not in the spool, as lines."""
     wanted = [json.dumps(item, sort_keys=True) for item in pulled]
-    known = {_normalize(line.text) for line in lines} if wanted else set[str]()
+    known: set[str] = set()
+    for line in lines if wanted else ():
+        with suppress(ValueError, RecursionError):
+            known.add(json.dumps(json.loads(line.text), sort_keys=True))
     return [text.encode() for text in wanted if text not in known]
-
-
-def _normalize(text: bytes) -> str:
-    try:
-        return json.dumps(json.loads(text), sort_keys=True)
-    except (ValueError, RecursionError):
-        return ""

@@ -66,7 +66,10 @@ async def send(api: SignalApi, part: OutgoingPart, *, account: str, now: float, 
     if part.attachment is not None:
         params |= {"message": part.mark.strip(), "attachment": [_build_data_uri(part.attachment)]}
     else:
-        params |= _build_text(part)
+        markup = part.markup if isinstance(part.markup, SignalText) else SignalText(part.text)
+        shift = measure_length(part.mark, LengthUnit.UTF16)
+        styles = [f"{one.start + shift}:{one.length}:{one.style.value}" for one in markup.styles]
+        params |= {"message": part.mark + markup.text, "textStyle": styles or None}
     if part.edits:
         params["editTimestamp"] = _find_edited(part.edits, latest or part.edits, now)
     try:
@@ -97,7 +100,15 @@ def translate_error(error: SignalApiError) -> SendError:
     """Return the send error of a refusal. After a failure within signal-cli, the message may have been accepted."""
     text, kinds = error.description, {failure.type for failure in error.failures}
     if error.code == RATE_LIMIT or "RATE_LIMIT_FAILURE" in kinds:
-        return _build_throttled(error)
+        if any(failure.token for failure in error.failures):
+            wait = error.wait or _CHALLENGE_PAUSE
+            why = (
+                "Signal wants a captcha to be solved: `signal-cli submitRateLimitChallenge` takes its answer"
+            )
+        else:
+            wait = error.wait or _DEFAULT_PAUSE
+            why = f"Signal asks to wait {wait.total_seconds():g} s"
+        return Throttled(why, after=wait, account=True)
     if error.unknown_account:
         return NotSent("signal-cli does not have this account any more: run `keryx gateway setup signal`")
     if error.code == UNTRUSTED_KEY:
@@ -127,15 +138,6 @@ def build_address(target: Target, account: str = "") -> dict[str, Any]:
     return {"noteToSelf": True} if target.chat == account else {"recipient": [target.chat]}
 
 
-def _build_throttled(error: SignalApiError) -> Throttled:
-    if any(failure.token for failure in error.failures):
-        wait = error.wait or _CHALLENGE_PAUSE
-        why = "Signal wants a captcha to be solved: `signal-cli submitRateLimitChallenge` takes its answer"
-        return Throttled(why, after=wait, account=True)
-    wait = error.wait or _DEFAULT_PAUSE
-    return Throttled(f"Signal asks to wait {wait.total_seconds():g} s", after=wait, account=True)
-
-
 def _build_quote(part: OutgoingPart) -> dict[str, Any]:
     """Return the parameters of a quotation for the first part in a group; none in a direct chat. The text is left out:
     apps show that of the message itself."""
@@ -147,13 +149,6 @@ def _build_quote(part: OutgoingPart) -> dict[str, Any]:
     except Invalid as exc:
         raise Refused(str(exc)) from None
     return {"quoteTimestamp": sent_at, "quoteAuthor": author} if author else {}
-
-
-def _build_text(part: OutgoingPart) -> dict[str, Any]:
-    markup = part.markup if isinstance(part.markup, SignalText) else SignalText(part.text)
-    shift = measure_length(part.mark, LengthUnit.UTF16)
-    styles = [f"{one.start + shift}:{one.length}:{one.style.value}" for one in markup.styles]
-    return {"message": part.mark + markup.text, "textStyle": styles or None}
 
 
 def _build_data_uri(attachment: Attachment) -> str:

@@ -85,6 +85,13 @@ class SignalContact(msgspec.Struct, frozen=True, kw_only=True):
     email: tuple[ContactValue, ...] | None = None
     organization: str | None = None
 
+    @property
+    def description(self) -> str:
+        name = self.name
+        full = (name.nickname or " ".join(filter(None, (name.given, name.family)))) if name else ""
+        values = [entry.value for entry in (*(self.phone or ()), *(self.email or ()))]
+        return f"[contact: {', '.join(filter(None, (full or self.organization or 'no name', *values)))}]"
+
 
 class SignalPoll(msgspec.Struct, frozen=True, kw_only=True):
     question: str = ""

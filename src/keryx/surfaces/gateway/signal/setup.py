@@ -116,7 +116,12 @@ async def _link(api: SignalApi, uri: str, dialog: SetupDialog) -> str:
     with the address of the code, and a further one continues with it."""
     terminal = isinstance(dialog, SupportsQuestions)
     if not uri:
-        uri = await _start_link(api)
+        try:
+            uri = as_text(as_object(await api.call("startLink")).get("deviceLinkUri"))
+        except SignalApiError as exc:
+            raise Unavailable(f"{exc}: check the network of signal-cli, and try again") from None
+        if not uri:
+            raise Unavailable("signal-cli gave no code to scan: try again")
         if not terminal:
             raise Conflict(
                 f"make a QR code of {uri} and scan it in Signal, Settings, Linked devices; then go on with device_link = {uri}"
@@ -136,17 +141,6 @@ async def _link(api: SignalApi, uri: str, dialog: SetupDialog) -> str:
             raise Unavailable("the code was not scanned in time: run the setup again") from None
         raise Unavailable(f"{exc}. Run the setup again") from None
     return check_number(as_text(as_object(found).get("number")))
-
-
-async def _start_link(api: SignalApi) -> str:
-    """Return the address that a telephone scans."""
-    try:
-        uri = as_text(as_object(await api.call("startLink")).get("deviceLinkUri"))
-    except SignalApiError as exc:
-        raise Unavailable(f"{exc}: check the network of signal-cli, and try again") from None
-    if not uri:
-        raise Unavailable("signal-cli gave no code to scan: try again")
-    return uri
 
 
 SETUP = PlatformSetup(

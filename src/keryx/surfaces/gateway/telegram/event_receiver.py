@@ -8,7 +8,6 @@ import msgspec
 
 from keryx.core.errors import Invalid
 from keryx.core.ports.adapter import AdapterContext, InboundMessage, InboundReaction, Receipt
-from keryx.core.source import Source
 from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramApi,
     TelegramApiError,
@@ -134,11 +133,10 @@ def _mark_comments(updates: Sequence[_PendingUpdate]) -> list[_PendingUpdate]:
     marked = list(updates)
     for index, (update, following) in enumerate(pairwise(updates)):
         one, next_one = update.inbound, following.inbound
-        if one and next_one and next_one.continues and _is_same_author(one.source, next_one.source):
+        if one is None or next_one is None or not next_one.continues:
+            continue
+        author, other = one.source, next_one.source
+        if (author.chat, author.thread, author.user) == (other.chat, other.thread, other.user):
             inbound = msgspec.structs.replace(one, more=True)
             marked[index] = msgspec.structs.replace(update, inbound=inbound)
     return marked
-
-
-def _is_same_author(one: Source, other: Source) -> bool:
-    return (one.chat, one.thread, one.user) == (other.chat, other.thread, other.user)

@@ -1,10 +1,7 @@
 """Parses one message of the iLink bot API to an inbound event. Pure: files are named here and fetched elsewhere."""
 
-import base64
-import binascii
 import hashlib
 import mimetypes
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +16,7 @@ from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundEvent, InboundMessage, PlatformIds
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.wechat.payloads import (
+    HEX_KEY,
     MessageItem,
     MessageItemType,
     WeChatMedia,
@@ -36,7 +34,6 @@ _PERSON = IdFormat(
     "as `keryx people list` shows it, such as o9cq80abc@im.wechat, not a WeChat name",
 )
 IDS = PlatformIds(chat=_PERSON, person=_PERSON)
-_HEX_KEY = re.compile(r"[0-9a-fA-F]{32}\Z")
 _PICTURE, _VIDEO = ("picture.jpg", "image/jpeg"), ("video.mp4", "video/mp4")
 # By `encode_type`.
 _SOUNDS = {
@@ -44,12 +41,6 @@ _SOUNDS = {
     6: ("voice.silk", "audio/silk"),
     7: ("voice.mp3", "audio/mpeg"),
     8: ("voice.ogg", "audio/ogg"),
-}
-_NAMES = {
-    MessageItemType.IMAGE: "picture",
-    MessageItemType.VOICE: "voice message",
-    MessageItemType.FILE: "file",
-    MessageItemType.VIDEO: "video",
 }
 
 
@@ -69,6 +60,16 @@ class CdnReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # In hexadecimal form; empty if the file is not encrypted.
     key: str = ""
 
+    @classmethod
+    def from_media(cls, media: WeChatMedia, key: str, *, plain: bool) -> "CdnReference | None":
+        """Return where a file is, and its key. `None` if one of them is missing; pictures may be `plain`."""
+        if not media.encrypt_query_param and not media.full_url:
+            return None
+        found = key if HEX_KEY.match(key) else media.hex_key
+        if not found and (media.aes_key or key or not plain):
+            return None
+        return cls(param=media.encrypt_query_param, url=media.full_url, key=found.lower())
+
 
 def read_message(raw: Any) -> WeChatMessage:
     """Return a message of a batch. Raise `Invalid` for anything else."""
@@ -87,7 +88,7 @@ def parse_message(message: WeChatMessage, me: WeChatIdentity) -> InboundEvent | 
         raise Invalid("a message is from a group: bots of WeChat talk in direct chats only")
     if not message.from_user_id:
         raise Invalid("a message does not say who has written it")
-    items, broken = _read_items(message.item_list)
+    items, broken = message.read_items()
     event = find_event(message, items)
     source = Source(
         platform=PLATFORM,
@@ -106,8 +107,9 @@ def parse_message(message: WeChatMessage, me: WeChatIdentity) -> InboundEvent | 
     if answered is not None and not files:
         # A person who asks about a picture quotes it.
         _, files = _find_files([answered])
-    quote = "" if quoted is None else " ".join(filter(None, (quoted.title.strip(), _describe(answered))))
-    text = "\n".join(filter(None, (*map(_read_text, items), *notes)))
+    described = answered.description if answered else ""
+    quote = " ".join(filter(None, (quoted.title.strip(), described))) if quoted else ""
+    text = "\n".join(filter(None, (*(item.text for item in items), *notes)))
     if not text and (broken or not files):
         text = "[a message of a kind that is not passed on to bots]"
     token = message.context_token
@@ -148,35 +150,6 @@ def parse_reference(text: str) -> CdnReference:
     return codec.loads(text, CdnReference)
 
 
-def _read_items(raw: Iterable[Any]) -> tuple[list[MessageItem], bool]:
-    """Return the items of a message that can be read, and whether there are others."""
-    items: list[MessageItem] = []
-    broken = False
-    for item in raw:
-        try:
-            items.append(msgspec.convert(item, MessageItem, strict=False))
-        except msgspec.ValidationError:
-            broken = True
-    return items, broken
-
-
-def _read_text(item: MessageItem) -> str:
-    """Return the text of an item: what was written, or what WeChat has understood of a voice message."""
-    if item.type == MessageItemType.TEXT and item.text_item is not None:
-        return item.text_item.text
-    return item.voice_item.text if item.type == MessageItemType.VOICE and item.voice_item is not None else ""
-
-
-def _describe(item: MessageItem | None) -> str:
-    """Return the text of a quoted item, or what it is."""
-    if item is None:
-        return ""
-    if item.type == MessageItemType.FILE and item.file_item is not None and item.file_item.file_name:
-        return f"[file {item.file_item.file_name}]"
-    known = _NAMES.get(MessageItemType(item.type)) if item.type in set(MessageItemType) else None
-    return _read_text(item) or (f"[{known}]" if known else "")
-
-
 def _find_files(items: Iterable[MessageItem]) -> tuple[list[str], tuple[RemoteFile, ...]]:
     """Return sentences about files that cannot be fetched, and the files. A voice message with a text is no file."""
     notes: list[str] = []
@@ -196,31 +169,9 @@ def _find_files(items: Iterable[MessageItem]) -> tuple[list[str], tuple[RemoteFi
                 mime = mimetypes.guess_type(name)[0] or UNKNOWN_MIME
             case _:
                 continue
-        reference = _build_reference(media, key, plain=item.type == MessageItemType.IMAGE)
+        reference = CdnReference.from_media(media, key, plain=item.type == MessageItemType.IMAGE)
         if reference is None:
             notes.append(f"[{name} was sent without what is needed to fetch it]")
         else:
             files.append(RemoteFile(reference=codec.dumps(reference), name=name, mime=mime, size=size))
     return notes, tuple(files)
-
-
-def _build_reference(media: WeChatMedia, key: str, *, plain: bool) -> CdnReference | None:
-    """Return where a file is, and its key. `None` if one of them is missing; pictures may be `plain`."""
-    if not media.encrypt_query_param and not media.full_url:
-        return None
-    found = key if _HEX_KEY.match(key) else _decode_key(media.aes_key)
-    if not found and (media.aes_key or key or not plain):
-        return None
-    return CdnReference(param=media.encrypt_query_param, url=media.full_url, key=found.lower())
-
-
-def _decode_key(text: str) -> str:
-    """Return a key in hexadecimal form: of 16 bytes in Base64, or of their hexadecimal form in Base64."""
-    try:
-        found = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return ""
-    if len(found) == 16:
-        return found.hex()
-    digits = found.decode("ascii", "replace")
-    return digits if _HEX_KEY.match(digits) else ""

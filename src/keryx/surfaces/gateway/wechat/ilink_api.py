@@ -283,14 +283,10 @@ def _build_timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
 
 
-def _encode_version(numbers: tuple[int, int, int]) -> int:
-    major, minor, patch = numbers
-    return major << 16 | minor << 8 | patch
-
-
+_MAJOR, _MINOR, _PATCH = PROTOCOL_VERSION
 _APP_HEADERS = {
     "ilink-app-id": "bot",
-    "ilink-app-clientversion": str(_encode_version(PROTOCOL_VERSION)),
+    "ilink-app-clientversion": str(_MAJOR << 16 | _MINOR << 8 | _PATCH),
 }
 _BASE_INFO = {
     "channel_version": ".".join(map(str, PROTOCOL_VERSION)),

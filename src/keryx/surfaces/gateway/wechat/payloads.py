@@ -1,5 +1,8 @@
 """The objects of the iLink bot API with the fields that Keryx reads. Other fields are ignored."""
 
+import base64
+import binascii
+import re
 from enum import IntEnum
 from typing import Annotated, Any, TypeAlias, cast
 
@@ -9,6 +12,7 @@ import msgspec
 WeChatId: TypeAlias = int | str
 Milliseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """Since 1970, up to the year 9999."""
+HEX_KEY = re.compile(r"[0-9a-fA-F]{32}\Z")
 
 
 class WeChatMessageType(IntEnum):
@@ -36,6 +40,14 @@ class CdnUploadType(IntEnum):
     FILE = 3
 
 
+_FILE_NAMES: dict[int, str] = {
+    MessageItemType.IMAGE: "picture",
+    MessageItemType.VOICE: "voice message",
+    MessageItemType.FILE: "file",
+    MessageItemType.VIDEO: "video",
+}
+
+
 class WeChatMedia(msgspec.Struct, frozen=True, kw_only=True):
     """A file on the CDN. It is encrypted with AES-128-ECB."""
 
@@ -43,6 +55,18 @@ class WeChatMedia(msgspec.Struct, frozen=True, kw_only=True):
     # Base64 of the 16 bytes of the key, or of their hexadecimal form.
     aes_key: str = ""
     full_url: str = ""
+
+    @property
+    def hex_key(self) -> str:
+        """The key in hexadecimal form; empty if it cannot be read."""
+        try:
+            found = base64.b64decode(self.aes_key, validate=True)
+        except (binascii.Error, ValueError):
+            return ""
+        if len(found) == 16:
+            return found.hex()
+        digits = found.decode("ascii", "replace")
+        return digits if HEX_KEY.match(digits) else ""
 
 
 class TextItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +117,23 @@ class MessageItem(msgspec.Struct, frozen=True, kw_only=True):
     file_item: FileItem | None = None
     video_item: VideoItem | None = None
 
+    @property
+    def text(self) -> str:
+        """What was written, or what WeChat has understood of a voice message."""
+        if self.type == MessageItemType.TEXT and self.text_item is not None:
+            return self.text_item.text
+        if self.type == MessageItemType.VOICE and self.voice_item is not None:
+            return self.voice_item.text
+        return ""
+
+    @property
+    def description(self) -> str:
+        """Its text, or what it is."""
+        if self.type == MessageItemType.FILE and self.file_item is not None and self.file_item.file_name:
+            return f"[file {self.file_item.file_name}]"
+        known = _FILE_NAMES.get(self.type)
+        return self.text or (f"[{known}]" if known else "")
+
 
 class WeChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
@@ -107,6 +148,17 @@ class WeChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     item_list: tuple[Any, ...] = ()
     # Has to be sent back with every answer to the person.
     context_token: str = ""
+
+    def read_items(self) -> tuple[list[MessageItem], bool]:
+        """Return the items that can be read, and whether there are others."""
+        items: list[MessageItem] = []
+        broken = False
+        for item in self.item_list:
+            try:
+                items.append(msgspec.convert(item, MessageItem, strict=False))
+            except msgspec.ValidationError:
+                broken = True
+        return items, broken
 
 
 class UpdateBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,6 +124,18 @@ class WhatsAppSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     per_minute: Annotated[int, msgspec.Meta(ge=0)] = 12
     polls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 15
 
+    @property
+    def cloud_setting(self) -> str:
+        """The name of a setting that only the Cloud API has, empty if none is set."""
+        own = {
+            "phone_number_id": self.phone_number_id,
+            "app_secret": self.app_secret,
+            "verify_token": self.verify_token,
+            "url": self.url,
+            "template": self.template,
+        }
+        return next((name for name, value in own.items() if value), "")
+
 
 def check_url(name: str, url: str) -> str:
     """Return the address in a setting without its trailing slash."""
@@ -152,7 +164,7 @@ def make(setup: AdapterSetup) -> "WhatsAppCloudAdapter | WhatsAppAgentAdapter | 
         )
     token = settings.token.reveal(setup.environ)
     if settings.mode is WhatsAppMode.AGENT:
-        if name := _find_cloud_setting(settings):
+        if name := settings.cloud_setting:
             raise Invalid(f'{setup.label}.{name} is for a number of a business: write mode = "cloud" as well')
         return WhatsAppAgentAdapter(token, settings, account=setup.name)
     if not settings.app_secret or not settings.verify_token:
@@ -166,18 +178,6 @@ def make(setup: AdapterSetup) -> "WhatsAppCloudAdapter | WhatsAppAgentAdapter | 
         verify_token=settings.verify_token.reveal(setup.environ),
         hook_path=setup.hook_path,
     )
-
-
-def _find_cloud_setting(settings: WhatsAppSettings) -> str:
-    """Return the name of a setting that only the Cloud API has, empty if none is set."""
-    own = {
-        "phone_number_id": settings.phone_number_id,
-        "app_secret": settings.app_secret,
-        "verify_token": settings.verify_token,
-        "url": settings.url,
-        "template": settings.template,
-    }
-    return next((name for name, value in own.items() if value), "")
 
 
 class _TypingIndicator:
@@ -456,12 +456,7 @@ class WhatsAppAgentAdapter:
         )
 
     async def listen(self, context: AdapterContext) -> None:
-        receiver = WhatsAppReceiver(
-            context,
-            newest_messages=self._typing.newest_messages,
-            answer_press=_ignore_press,
-            invite=_invite_nobody,
-        )
+        receiver = WhatsAppReceiver(context, newest_messages=self._typing.newest_messages)
         self._link = LinkState.CONNECTING
         try:
             await self._poll(context, receiver)
@@ -507,7 +502,7 @@ class WhatsAppAgentAdapter:
             if first:
                 parsed = self._drop_old(parsed)
             next_offset = payload.next_offset if payload.next_offset is not None else offset
-            parsed = _skip_through(parsed, last)
+            parsed = parsed.skip_through(last)
             cursors = [format_position(offset, event.source.message or "") for event in parsed.events]
             if cursors:
                 cursors[-1] = format_position(next_offset)
@@ -591,28 +586,10 @@ def parse_position(cursor: str) -> tuple[int, str]:
     return int(offset), message
 
 
-def _skip_through(parsed: ParsedPayload, last: str) -> ParsedPayload:
-    """Leave out the events up to the message that was stored last. If it is no longer there, leave out none: the engine
-    recognises those that it has."""
-    ids = [event.source.message or (event.inbound.event if event.inbound else "") for event in parsed.events]
-    if not last or last not in ids:
-        return parsed
-    return msgspec.structs.replace(parsed, events=parsed.events[ids.index(last) + 1 :])
-
-
 async def _download(api: WhatsAppApi, folder: str, file: RemoteFile, limit: int) -> Attachment:
     media, sha256 = parse_reference(file.reference)
     body = await api.download(f"{folder}{media}", sha256=sha256, limit=limit)
     return Attachment(name=file.name, mime=file.mime, body=body)
-
-
-async def _ignore_press(source: Source, text: str) -> None:
-    """Do nothing: an agent has no buttons."""
-
-
-async def _invite_nobody(context: AdapterContext, source: Source) -> dict[str, str]:
-    """Do nothing: an agent may write at any time."""
-    return {}
 
 
 def _to_interval(per_second: float) -> timedelta:

@@ -25,7 +25,6 @@ from keryx.core.ports.adapter import (
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.whatsapp.payloads import (
     StatusError,
-    WhatsAppCard,
     WhatsAppChange,
     WhatsAppContact,
     WhatsAppEntry,
@@ -103,6 +102,16 @@ class ParsedPayload(msgspec.Struct, frozen=True, kw_only=True):
     # Numbers that the payload is about, and that this account is not.
     other_numbers: tuple[str, ...] = ()
 
+    def skip_through(self, last: str) -> "ParsedPayload":
+        """Leave out the events up to the message that was stored last. If it is no longer there, leave out none: the engine
+        recognises those that it has."""
+        ids = [
+            event.source.message or (event.inbound.event if event.inbound else "") for event in self.events
+        ]
+        if not last or last not in ids:
+            return self
+        return msgspec.structs.replace(self, events=self.events[ids.index(last) + 1 :])
+
 
 class WhatsAppIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The number or agent that receives."""
@@ -171,9 +180,11 @@ def _parse_value(
 ) -> Iterator[tuple[int, ParsedEvent]]:
     contacts = list(reader.convert(value.contacts, WhatsAppContact))
     own_number = sources.normalize_user(PLATFORM, value.metadata.display_phone_number)
+    fallback = contacts[0] if len(contacts) == 1 else WhatsAppContact()
     for message in reader.convert(value.messages, WhatsAppMessage):
+        author = next((contact for contact in contacts if message.is_from(contact)), fallback)
         try:
-            parsed = _parse_message(message, _find_contact(message, contacts), me, own_number)
+            parsed = _parse_message(message, author, me, own_number)
         except (msgspec.ValidationError, Invalid) as exc:
             reader.problems.append(f"{message.id[:80]}: {exc}")
         else:
@@ -183,16 +194,6 @@ def _parse_value(
         failure = _parse_status(status, me)
         if failure is not None:
             yield int(status.timestamp), ParsedEvent(source=failure.source, inbound=failure)
-
-
-def _find_contact(message: WhatsAppMessage, contacts: Sequence[WhatsAppContact]) -> WhatsAppContact:
-    """Return the contact of the author: by id, by number, or the only one."""
-    for contact in contacts:
-        if (message.from_user_id and contact.user_id == message.from_user_id) or (
-            message.sender and contact.wa_id == message.sender
-        ):
-            return contact
-    return contacts[0] if len(contacts) == 1 else WhatsAppContact()
 
 
 def _parse_message(
@@ -223,10 +224,7 @@ def _parse_message(
     at = _to_time(message.timestamp)
     if message.revoke is not None:
         deletion = InboundDeletion(
-            event=message.id,
-            source=source,
-            at=at,
-            message_event=message.revoke.original_message_id,
+            event=message.id, source=source, at=at, message_event=message.revoke.original_message_id
         )
         return msgspec.structs.replace(about, inbound=deletion)
     if message.reaction is not None:
@@ -245,12 +243,13 @@ def _parse_message(
         inbound = _build_message(content, source, own_number, at)
         edit = msgspec.structs.replace(inbound, edits=message.edit.original_message_id)
         return msgspec.structs.replace(about, inbound=edit)
-    if press := _find_press(message):
+    chosen = message.interactive.chosen if message.interactive else None
+    if chosen and chosen.id.startswith(BUTTON_PREFIX):
         inbound = InboundMessage(
             event=message.id,
             source=msgspec.structs.replace(source, message=None),
             at=at,
-            parts=text_parts(press),
+            parts=text_parts(chosen.id),
             surface=SURFACE,
         )
         return msgspec.structs.replace(about, inbound=inbound, pressed=True)
@@ -340,40 +339,26 @@ def _build_message(
     )
 
 
-def _find_press(message: WhatsAppMessage) -> str:
-    """Return the text of our button that was pressed; empty for anything else."""
-    interactive = message.interactive
-    chosen = (interactive.button_reply or interactive.list_reply) if interactive else None
-    return chosen.id if chosen and chosen.id.startswith(BUTTON_PREFIX) else ""
-
-
 def _build_text(message: WhatsAppMessage) -> str:
     if message.text is not None:
         return message.text.body
     if message.button is not None:
         return message.button.text or message.button.payload
     if message.interactive is not None:
-        chosen = message.interactive.button_reply or message.interactive.list_reply
+        chosen = message.interactive.chosen
         return (chosen.title or chosen.id) if chosen else "[an answer to a form]"
     if message.location is not None:
         at = f"{message.location.latitude}, {message.location.longitude}"
         named = ", ".join(filter(None, (message.location.name, message.location.address)))
         return f"[place: {named} ({at})]" if named else f"[location: {at}]"
     if message.contacts:
-        return "\n".join(map(_describe_card, message.contacts))
+        return "\n".join(card.description for card in message.contacts)
     if message.sticker is not None:
         return "[sticker]"
     media = _get_media(message)
     if media is not None:
         return media.caption
     return f"[a message of a kind that WhatsApp does not pass on: {message.type[:40]}]"
-
-
-def _describe_card(card: WhatsAppCard) -> str:
-    name = card.name.formatted_name or f"{card.name.first_name} {card.name.last_name}".strip() or "no name"
-    phones = [phone.phone or phone.wa_id for phone in card.phones]
-    emails = [email.email for email in card.emails]
-    return f"[contact: {', '.join(filter(None, (name, *phones, *emails)))}]"
 
 
 def _get_media(message: WhatsAppMessage) -> WhatsAppMedia | None:

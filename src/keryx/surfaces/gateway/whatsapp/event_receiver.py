@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 
 _MAX_CHATS = 10_000
 
-# Answers a press; and asks a person to write, because messages to them are held.
+# Answers a press; and asks a person to write, because messages to them are held. An agent has no buttons, and may write at
+# any time.
 AnswerPress: TypeAlias = Callable[[Source, str], Awaitable[None]]
 InvitePerson: TypeAlias = Callable[[AdapterContext, Source], Awaitable[dict[str, str]]]
 
@@ -29,8 +30,8 @@ class WhatsAppReceiver:
         *,
         newest_messages: dict[str, str],
         usernames: bool = False,
-        answer_press: AnswerPress,
-        invite: InvitePerson,
+        answer_press: AnswerPress | None = None,
+        invite: InvitePerson | None = None,
     ) -> None:
         self._context = context
         self._usernames = usernames
@@ -68,7 +69,7 @@ class WhatsAppReceiver:
             return
         if isinstance(inbound, InboundMessage) and inbound.reply is not None:
             self._remember(inbound.reply.chat, inbound.reply.reply_to)
-        if event.pressed and receipt.reply and not receipt.duplicate:
+        if self._answer_press and event.pressed and receipt.reply and not receipt.duplicate:
             try:
                 await self._answer_press(event.source, receipt.reply)
             except SendError as exc:
@@ -76,7 +77,7 @@ class WhatsAppReceiver:
 
     async def _complete(self, inbound: InboundEvent) -> InboundEvent:
         """Return a failure with what was done about it, and any other event as it is."""
-        if isinstance(inbound, InboundFailure) and inbound.held:
+        if self._invite and isinstance(inbound, InboundFailure) and inbound.held:
             return msgspec.structs.replace(inbound, state=await self._invite(self._context, inbound.source))
         return inbound
 

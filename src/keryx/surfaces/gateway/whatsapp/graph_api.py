@@ -44,6 +44,16 @@ class WhatsAppApiError(KeryxError):
         self.description = description
         self.retry_after = retry_after
 
+    @classmethod
+    def from_response(cls, answer: httpx.Response) -> "WhatsAppApiError":
+        try:
+            error = msgspec.convert(json.loads(answer.content), _ErrorResponse).error
+        except (ValueError, RecursionError):
+            error = _ApiError(message=answer.reason_phrase)
+        wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
+        seconds = wait.total_seconds() if wait else 0
+        return cls(answer.status_code, error.code, error.description, retry_after=seconds)
+
     @property
     def temporary(self) -> bool:
         """The same call may succeed later: after a pause, or with the token that replaces a refused one."""
@@ -199,7 +209,7 @@ class WhatsAppApi:
         if answer.status_code == 204:
             return None
         if answer.status_code != 200:
-            raise _read_error(answer)
+            raise WhatsAppApiError.from_response(answer)
         try:
             return json.loads(answer.content)
         except (ValueError, RecursionError):
@@ -231,20 +241,6 @@ def read_id(found: Any) -> str:
         return str(found["id"])
     except (TypeError, KeyError):
         raise WhatsAppNoResponse("WhatsApp gave no id") from None
-
-
-def _read_error(answer: httpx.Response) -> WhatsAppApiError:
-    try:
-        error = msgspec.convert(json.loads(answer.content), _ErrorResponse).error
-    except (ValueError, RecursionError):
-        error = _ApiError(message=answer.reason_phrase)
-    wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
-    return WhatsAppApiError(
-        answer.status_code,
-        error.code,
-        error.description,
-        retry_after=wait.total_seconds() if wait else 0,
-    )
 
 
 def _has_checksum(body: bytes, sha256: str) -> bool:

@@ -100,8 +100,13 @@ def render_parts(markdown: str) -> Sequence[RenderedPart]:
 
 async def send(api: WhatsAppApi, route: MessageRoute, part: OutgoingPart) -> str:
     """Send one part and return the id of the message. Raise the errors that an adapter may."""
+    target = part.target
+    body = _build_address(route, target)
+    if route.cloud:
+        body["biz_opaque_callback_data"] = format_callback(part.delivery, part.number)
+    if part.number == 0 and target.reply_to and (route.quote or not is_person(target.chat)):
+        body["context"] = {"message_id": target.reply_to}
     try:
-        body = _build_envelope(route, part)
         if part.attachment is not None:
             return await _send_file(api, route, body, part, part.attachment)
         return await _send_text(api, route, body, part)
@@ -187,16 +192,6 @@ def _build_address(route: MessageRoute, target: Target) -> dict[str, Any]:
     kind = "individual" if is_person(chat) else "group"
     field = "recipient" if BSUID_PATTERN.fullmatch(chat) else "to"
     return {"messaging_product": "whatsapp", "recipient_type": kind, field: chat}
-
-
-def _build_envelope(route: MessageRoute, part: OutgoingPart) -> dict[str, Any]:
-    target = part.target
-    body = _build_address(route, target)
-    if route.cloud:
-        body["biz_opaque_callback_data"] = format_callback(part.delivery, part.number)
-    if part.number == 0 and target.reply_to and (route.quote or not is_person(target.chat)):
-        body["context"] = {"message_id": target.reply_to}
-    return body
 
 
 async def _send_text(api: WhatsAppApi, route: MessageRoute, body: dict[str, Any], part: OutgoingPart) -> str:

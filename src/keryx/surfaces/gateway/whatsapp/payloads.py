@@ -68,6 +68,15 @@ class WhatsAppCard(msgspec.Struct, frozen=True, kw_only=True):
     phones: tuple[CardPhone, ...] = ()
     emails: tuple[CardEmail, ...] = ()
 
+    @property
+    def description(self) -> str:
+        name = (
+            self.name.formatted_name or f"{self.name.first_name} {self.name.last_name}".strip() or "no name"
+        )
+        phones = [phone.phone or phone.wa_id for phone in self.phones]
+        emails = [email.email for email in self.emails]
+        return f"[contact: {', '.join(filter(None, (name, *phones, *emails)))}]"
+
 
 class WhatsAppReaction(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
@@ -85,6 +94,10 @@ class WhatsAppInteractive(msgspec.Struct, frozen=True, kw_only=True):
 
     button_reply: ReplyChoice | None = None
     list_reply: ReplyChoice | None = None
+
+    @property
+    def chosen(self) -> ReplyChoice | None:
+        return self.button_reply or self.list_reply
 
 
 class TemplateButton(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +159,11 @@ class WhatsAppMessage(msgspec.Struct, frozen=True, kw_only=True):
     system: WhatsAppSystem | None = None
     revoke: WhatsAppRevoke | None = None
     edit: WhatsAppEdit | None = None
+
+    def is_from(self, contact: WhatsAppContact) -> bool:
+        """Whether a contact is the author, by id or by number."""
+        same_id = self.from_user_id and contact.user_id == self.from_user_id
+        return bool(same_id or (self.sender and contact.wa_id == self.sender))
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
