@@ -19,8 +19,7 @@ from tests.fakes.feishu import (
 )
 
 from keryx.core.media import Attachment
-from keryx.surfaces.gateway.feishu import FeishuAdapter, FeishuMode, FeishuSettings
-from keryx.surfaces.gateway.feishu.event_encryption import EventCipher
+from keryx.surfaces.gateway.feishu import FeishuAdapter, FeishuMode, FeishuSettings, build_decryptor
 from keryx.testing.contracts import AdapterHarness, Trait
 from keryx.testing.wire import UNREACHABLE_URL
 
@@ -87,7 +86,7 @@ async def _open_feishu(folder: Path, *, mode: FeishuMode, cards: bool) -> AsyncG
             adapter = FeishuAdapter(
                 APP_SECRET,
                 FeishuSettings(app_id=APP_ID, base_url=url, mode=mode, cards=cards),
-                cipher=EventCipher(ENCRYPT_KEY),
+                decrypt=build_decryptor(ENCRYPT_KEY),
                 encrypt_key=ENCRYPT_KEY,
                 verification_token=VERIFICATION_TOKEN,
                 sleep=_sleep_briefly,

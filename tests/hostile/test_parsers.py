@@ -18,7 +18,6 @@ from keryx.engine.export.redact import Redactor
 from keryx.markdown import (
     feishu_markdown,
     html,
-    imessage_bubbles,
     matrix_html,
     plain,
     signal_styles,
@@ -27,7 +26,7 @@ from keryx.markdown import (
     whatsapp_markup,
 )
 from keryx.store.search import documents
-from keryx.surfaces.gateway.imessage import event_parser
+from keryx.surfaces.gateway.imessage import event_parser, message_sender
 from keryx.surfaces.gateway.matrix import event_types
 from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
@@ -63,7 +62,7 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "Feishu": feishu_markdown.render_parts,
     "Signal": signal_styles.render_parts,
     "WhatsApp": whatsapp_markup.render_parts,
-    "iMessage": imessage_bubbles.render_parts,
+    "iMessage": message_sender.render_parts,
 }
 OTHERS: dict[str, Callable[[str], object]] = {
     "search tokens": tokens.tokenize,

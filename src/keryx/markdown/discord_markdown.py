@@ -73,7 +73,12 @@ def _render_block(block: tree.Block) -> list[_MarkdownLine]:
             text = _render_inlines(block.children, line_start=True).removesuffix("\n")
             return [_MarkdownLine(line) for line in text.split("\n")]
         case tree.HeadingNode():
-            return _render_heading(block)
+            text = _render_inlines(block.children, line_start=False).replace("\n", " ").strip()
+            # Discord has three levels of headings; a deeper one is bold.
+            heading = (
+                f"{'#' * block.level} {text}" if block.level <= _MAX_HEADING_LEVEL else _wrap("**", text)
+            )
+            return [_MarkdownLine(heading if text else "")]
         case tree.CodeBlockNode():
             return _render_code_block(block.lines, block.lang if _LANGUAGE.match(block.lang) else "")
         case tree.TableNode():
@@ -88,16 +93,6 @@ def _render_block(block: tree.Block) -> list[_MarkdownLine]:
             return [_MarkdownLine(plain.RULE)]
         case _:
             assert_never(block)
-
-
-def _render_heading(block: tree.HeadingNode) -> list[_MarkdownLine]:
-    """Return a heading of one of the three levels that Discord has; a deeper one is bold."""
-    text = _render_inlines(block.children, line_start=False).replace("\n", " ").strip()
-    if not text:
-        return [_MarkdownLine("")]
-    if block.level <= _MAX_HEADING_LEVEL:
-        return [_MarkdownLine(f"{'#' * block.level} {text}")]
-    return [_MarkdownLine(_wrap("**", text))]
 
 
 def _render_code_block(lines: Iterable[str], lang: str) -> list[_MarkdownLine]:
@@ -136,7 +131,11 @@ def _render_inline(node: tree.Inline, *, line_start: bool) -> str:
         case tree.BreakNode():
             return "\n"
         case tree.CodeNode():
-            return _render_code(node.text)
+            if not has_visible_text(node.text):
+                return node.text
+            if "`" not in node.text:
+                return f"`{node.text}`"
+            return f"`` {_BACKTICKS.sub(f'`{_ZERO_WIDTH_SPACE}', node.text)} ``"
         case tree.BoldNode():
             return _wrap("**", _render_inlines(node.children, line_start=False))
         case tree.ItalicNode():
@@ -156,14 +155,6 @@ def _wrap(mark: str, text: str) -> str:
         return text
     start = text.index(inner)
     return f"{text[:start]}{mark}{inner}{mark}{text[start + len(inner) :]}"
-
-
-def _render_code(text: str) -> str:
-    if not has_visible_text(text):
-        return text
-    if "`" not in text:
-        return f"`{text}`"
-    return f"`` {_BACKTICKS.sub(f'`{_ZERO_WIDTH_SPACE}', text)} ``"
 
 
 def _render_link(node: tree.LinkNode | tree.ImageNode) -> str:

@@ -49,7 +49,9 @@ def render(document: tree.DocumentNode) -> str:
 def escape(text: str) -> str:
     """Return a text that Feishu shows as it is, except for mentions of one person."""
     pieces = _MENTION.split(text)
-    pieces[::2] = [_SPECIAL.sub(_write_entity, _ENTITY.sub("&amp;", piece)) for piece in pieces[::2]]
+    pieces[::2] = [
+        _SPECIAL.sub(lambda found: _encode(found[0]), _ENTITY.sub("&amp;", piece)) for piece in pieces[::2]
+    ]
     return "".join(pieces)
 
 
@@ -136,7 +138,10 @@ def _write_inline(node: tree.Inline) -> str:
         case tree.TextNode():
             return escape(node.text)
         case tree.CodeNode():
-            return _write_code(node.text)
+            longest = max(map(len, _BACKTICKS.findall(node.text)), default=0)
+            fence = "`" * (longest + 1)
+            pad = " " if node.text[:1] in " `" or node.text[-1:] in " `" else ""
+            return f"{fence}{pad}{_disarm(node.text)}{pad}{fence}" if node.text else ""
         case tree.BreakNode():
             return "\n"
         case tree.BoldNode():
@@ -146,16 +151,15 @@ def _write_inline(node: tree.Inline) -> str:
         case tree.StrikeNode():
             return _wrap(_write_inlines(node.children), "~~")
         case tree.LinkNode() | tree.ImageNode():
-            return _write_link(node)
+            # A picture is a link, too: a card takes uploaded ones only.
+            label = _write_inlines(node.children).replace("\n", " ")
+            if not node.url.lower().startswith(("http:", "https:")):
+                # Feishu has no links to such an address, so it comes after the text.
+                return label + ("" if node.bare or node.more else f" ({escape(node.url)})")
+            address = node.url.replace("(", "%28").replace(")", "%29").replace(" ", "%20")
+            return f"[{label if has_visible_text(label) else escape(node.url)}]({address})"
         case _:
             assert_never(node)
-
-
-def _write_code(text: str) -> str:
-    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if text[:1] in " `" or text[-1:] in " `" else ""
-    return f"{fence}{pad}{_disarm(text)}{pad}{fence}" if text else ""
 
 
 def _disarm(code: str) -> str:
@@ -169,20 +173,6 @@ def _wrap(text: str, mark: str) -> str:
         return text
     start = text.index(inner)
     return f"{text[:start]}{mark}{inner}{mark}{text[start + len(inner) :]}"
-
-
-def _write_link(node: tree.LinkNode | tree.ImageNode) -> str:
-    """Return a web address as a link, and any other address after the text: Feishu has no links to it. A picture is a link,
-    too: a card takes uploaded ones only."""
-    label = _write_inlines(node.children).replace("\n", " ")
-    if not node.url.lower().startswith(("http:", "https:")):
-        return label + ("" if node.bare or node.more else f" ({escape(node.url)})")
-    address = node.url.replace("(", "%28").replace(")", "%29").replace(" ", "%20")
-    return f"[{label if has_visible_text(label) else escape(node.url)}]({address})"
-
-
-def _write_entity(found: re.Match[str]) -> str:
-    return _encode(found[0])
 
 
 def _encode(character: str) -> str:

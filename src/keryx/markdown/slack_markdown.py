@@ -112,7 +112,10 @@ def _write_inlines(children: Iterable[tree.Inline]) -> str:
             case tree.TextNode():
                 text += _escape(node.text)
             case tree.CodeNode():
-                text += _write_code(node.text)
+                longest = max(map(len, _BACKTICKS.findall(node.text)), default=0)
+                fence = "`" * (longest + 1)
+                pad = " " if node.text[:1] in " `" or node.text[-1:] in " `" else ""
+                text += f"{fence}{pad}{node.text}{pad}{fence}" if node.text else ""
             case tree.BreakNode():
                 text += "\n"
             case tree.BoldNode():
@@ -121,8 +124,14 @@ def _write_inlines(children: Iterable[tree.Inline]) -> str:
                 text += _wrap(_write_inlines(node.children), "*")
             case tree.StrikeNode():
                 text += _wrap(_write_inlines(node.children), "~~")
+            case tree.LinkNode() | tree.ImageNode() if node.bare:
+                # It may have been cut.
+                text += "".join(map(tree.visible_text, node.children))
             case tree.LinkNode() | tree.ImageNode():
-                text += _write_link(node)
+                label = _escape("".join(map(tree.visible_text, node.children)))
+                label = label.replace("[", "\\[").replace("]", "\\]")
+                url = f"<{node.url}>" if re.search(r"[\s()]", node.url) else node.url
+                text += f"[{label or node.url}]({url})"
             case _:
                 assert_never(node)
     return text
@@ -135,13 +144,6 @@ def _escape(text: str) -> str:
     return _ENTITY_PATTERN.sub("&amp;", text)
 
 
-def _write_code(text: str) -> str:
-    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if text[:1] in " `" or text[-1:] in " `" else ""
-    return f"{fence}{pad}{text}{pad}{fence}" if text else ""
-
-
 def _wrap(text: str, mark: str) -> str:
     """Return a text between two marks. White space at its ends stays outside, or it would not be markup."""
     inner = text.strip()
@@ -149,12 +151,3 @@ def _wrap(text: str, mark: str) -> str:
         return text
     start = text.index(inner)
     return f"{text[:start]}{mark}{inner}{mark}{text[start + len(inner) :]}"
-
-
-def _write_link(node: tree.LinkNode | tree.ImageNode) -> str:
-    if node.bare:
-        # It may have been cut.
-        return "".join(map(tree.visible_text, node.children))
-    label = _escape("".join(map(tree.visible_text, node.children))).replace("[", "\\[").replace("]", "\\]")
-    url = f"<{node.url}>" if re.search(r"[\s()]", node.url) else node.url
-    return f"[{label or node.url}]({url})"

@@ -133,19 +133,16 @@ def _collect_runs(children: Iterable[tree.Inline], styles: frozenset[str]) -> li
                 runs += _collect_runs(node.children, styles | {_ITALIC})
             case tree.StrikeNode():
                 runs += _collect_runs(node.children, styles | {_STRIKE})
+            case tree.LinkNode() | tree.ImageNode() if node.bare:
+                runs.append(_StyledRun(tree.visible_text(node), styles, raw=True))
             case tree.LinkNode() | tree.ImageNode():
-                runs += _collect_link(node, styles)
+                runs += _collect_runs(node.children, styles)
+                if not node.more:
+                    # WhatsApp makes the address a link by itself.
+                    runs += [_StyledRun(" ("), _StyledRun(node.url, raw=True), _StyledRun(")")]
             case _:
                 assert_never(node)
     return runs
-
-
-def _collect_link(node: tree.LinkNode | tree.ImageNode, styles: frozenset[str]) -> list[_StyledRun]:
-    """Return the text of a link and then its address, which WhatsApp makes a link by itself."""
-    if node.bare:
-        return [_StyledRun(tree.visible_text(node), styles, raw=True)]
-    runs = _collect_runs(node.children, styles)
-    return runs if node.more else [*runs, _StyledRun(" ("), _StyledRun(node.url, raw=True), _StyledRun(")")]
 
 
 def _write_styles(runs: Sequence[_StyledRun], styles: Sequence[str], *, before: str, after: str) -> str:

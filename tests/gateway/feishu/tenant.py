@@ -19,8 +19,7 @@ from keryx.core.deliveries import Target
 from keryx.core.errors import Forbidden
 from keryx.core.ids import DeliveryId
 from keryx.core.ports.adapter import InboundMessage, OutgoingPart
-from keryx.surfaces.gateway.feishu import FeishuAdapter, FeishuSettings
-from keryx.surfaces.gateway.feishu.event_encryption import EventCipher
+from keryx.surfaces.gateway.feishu import FeishuAdapter, FeishuSettings, build_decryptor
 from keryx.testing import RecordingAdapterContext
 
 SECONDS = 60
@@ -37,7 +36,7 @@ class Tenant:
         self.adapter = FeishuAdapter(
             secret,
             FeishuSettings(**options),
-            cipher=EventCipher(ENCRYPT_KEY),
+            decrypt=build_decryptor(ENCRYPT_KEY),
             encrypt_key=ENCRYPT_KEY,
             verification_token=VERIFICATION_TOKEN,
             sleep=self.pause,

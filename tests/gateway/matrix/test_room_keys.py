@@ -11,9 +11,8 @@ from vodozemac import GroupSession, InboundGroupSession
 from keryx.core.errors import Invalid
 from keryx.surfaces.gateway.matrix.encryption import RoomKeyMissing, UndecryptableMessage
 from keryx.surfaces.gateway.matrix.encryption.device_list import Device
-from keryx.surfaces.gateway.matrix.encryption.encrypted_files import decrypt_file, encrypt_file
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
-from keryx.surfaces.gateway.matrix.encryption.room_keys import RoomKeys
+from keryx.surfaces.gateway.matrix.encryption.room_keys import RoomKeys, decrypt_file, encrypt_file
 from keryx.surfaces.gateway.matrix.event_types import EncryptedFile
 
 ROOM = "!r:x.test"

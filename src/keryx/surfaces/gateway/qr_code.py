@@ -53,7 +53,10 @@ def render_text(text: str) -> str:
 def encode(text: str) -> Modules:
     """Return the modules of a QR code by row and column; dark ones are true. Raise `Invalid` for a text that is too long."""
     data = text.encode()
-    version = next((v for v in range(1, _MAX_VERSION + 1) if len(data) <= _count_bytes(v)), 0)
+    versions = range(1, _MAX_VERSION + 1)
+    # The mode and the length of the text need 2 or 3 codewords.
+    fitting = (v for v in versions if len(data) + (2 if v < 10 else 3) <= _count_data_codewords(v))
+    version = next(fitting, 0)
     if not version:
         raise Invalid(f"a text of {len(data)} bytes is too long for a QR code")
     canvas = _Canvas(version)
@@ -61,23 +64,14 @@ def encode(text: str) -> Modules:
     return min((canvas.apply_mask(number) for number in range(len(_MASKS))), key=_measure_penalty)
 
 
-def _count_codewords(version: int) -> int:
-    """Return how many codewords fit, those for error correction included."""
+def _count_data_codewords(version: int) -> int:
+    """Return how many codewords fit beside those for error correction."""
     modules = (16 * version + 128) * version + 64
     if version >= 2:
         aligned = version // 7 + 2
         modules -= (25 * aligned - 10) * aligned - 55
         modules -= 36 if version >= 7 else 0
-    return modules // 8
-
-
-def _count_data_codewords(version: int) -> int:
-    return _count_codewords(version) - _CHECK_CODEWORDS[version - 1] * _BLOCKS[version - 1]
-
-
-def _count_bytes(version: int) -> int:
-    """Return how many bytes of a text fit."""
-    return _count_data_codewords(version) - (2 if version < 10 else 3)
+    return modules // 8 - _CHECK_CODEWORDS[version - 1] * _BLOCKS[version - 1]
 
 
 def _build_codewords(data: bytes, version: int) -> bytes:

@@ -113,6 +113,9 @@ def parse_message(
     if opens:
         source = msgspec.structs.replace(source, chat_type=ChatType.THREAD, thread=message.id)
         name = truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or "Conversation"
+    replied, quote = message.replied, ""
+    if replied is not None:
+        quote = make_readable(replied.content, replied.mentions, names) or _describe_content(replied)
     inbound = InboundMessage(
         event=message.id,
         source=source,
@@ -121,7 +124,7 @@ def parse_message(
         at=read_time(message.id),
         reply=_build_target(source, reply_to="" if opens or source.chat_type is ChatType.DM else message.id),
         addressed=addressed,
-        quote=_build_quote(message, me, names),
+        quote=quote,
         files=tuple(_describe_file(message, file) for file in message.all_attachments),
     )
     return ParsedDiscordMessage(inbound=inbound, opens_thread=name)
@@ -142,11 +145,15 @@ def parse_edit(
     parsed = parse_message(message, place, me, names, threads=threads)
     if parsed is None:
         return None
+    try:
+        at = datetime.fromisoformat(message.edited_timestamp)
+    except ValueError:
+        at = None
     inbound = msgspec.structs.replace(
         parsed.inbound,
         event=f"{message.id}.{message.edited_timestamp}",
         edits=message.id,
-        at=_parse_time(message.edited_timestamp) or parsed.inbound.at,
+        at=at if at and at.tzinfo else parsed.inbound.at,
     )
     return msgspec.structs.replace(parsed, inbound=inbound)
 
@@ -270,24 +277,12 @@ def make_readable(text: str, mentions: Iterable[MentionedUser], names: ReadableN
             case "command":
                 return f"/{value}"
             case _:
-                return _format_timestamp(int(value)) or found[0]
+                try:
+                    return datetime.fromtimestamp(int(value), UTC).strftime("%Y-%m-%d %H:%M UTC")
+                except (ValueError, OverflowError, OSError):
+                    return found[0]
 
     return _MARKUP_PATTERN.sub(replace, text)
-
-
-def _format_timestamp(seconds: int) -> str:
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):
-        return ""
-
-
-def _parse_time(text: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
 
 
 def _build_parts(text: str) -> Parts:
@@ -317,15 +312,8 @@ def _describe_content(message: DiscordMessage) -> str:
     return ""
 
 
-def _build_quote(message: DiscordMessage, me: DiscordIdentity, names: ReadableNames) -> str:
-    replied = message.referenced_message
-    if replied is None or message.type != MessageKind.REPLY:
-        return ""
-    return make_readable(replied.content, replied.mentions, names) or _describe_content(replied)
-
-
 def _is_addressed(message: DiscordMessage, place: ChannelPlace, me: DiscordIdentity, text: str) -> bool:
-    replied = message.referenced_message if message.type == MessageKind.REPLY else None
+    replied = message.replied
     command = _COMMAND_PATTERN.match(text)
     return (
         place.channel.is_direct

@@ -178,7 +178,12 @@ class EventReceiver:
         if parsed.opens_thread:
             allowed = await self._context.is_allowed(inbound.source)
             if not allowed or not await self._open_thread(inbound, parsed.opens_thread):
-                inbound = _return_to_channel(inbound)
+                # It stays a message of its channel.
+                source = msgspec.structs.replace(inbound.source, chat_type=ChatType.GROUP, thread=None)
+                reply = inbound.reply
+                if reply is not None:
+                    reply = msgspec.structs.replace(reply, thread="", reply_to=source.message or "")
+                inbound = msgspec.structs.replace(inbound, source=source, reply=reply)
         await self._receive(inbound, complete=complete)
 
     async def _receive(self, inbound: InboundEvent, *, complete: bool = True) -> Receipt | None:
@@ -356,12 +361,3 @@ class EventReceiver:
     def _skip(self, kind: str, why: str) -> None:
         self.skipped += 1
         log.warning("an event of Discord (%s) is left out, %d so far: %s", kind, self.skipped, why)
-
-
-def _return_to_channel(inbound: InboundMessage) -> InboundMessage:
-    """Return a message that was to open a thread as one of its channel."""
-    source = msgspec.structs.replace(inbound.source, chat_type=ChatType.GROUP, thread=None)
-    reply = inbound.reply
-    if reply is not None:
-        reply = msgspec.structs.replace(reply, thread="", reply_to=source.message or "")
-    return msgspec.structs.replace(inbound, source=source, reply=reply)

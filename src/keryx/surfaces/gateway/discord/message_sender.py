@@ -79,21 +79,17 @@ def translate_error(error: KeryxError) -> SendError:
             return Throttled(str(error), after=timedelta(seconds=after), account=account)
         case DiscordUnreachable():
             return NotSent(str(error))
-        case DiscordError():
-            return _translate_refusal(error)
+        case DiscordError(status=401):
+            return NotSent(BAD_TOKEN)
+        case DiscordError(status=status) if status >= 500:
+            return Uncertain(f"Discord broke down ({status}) and may have taken the message")
+        case DiscordError(code=code) if code == _UNKNOWN_MESSAGE:
+            return MessageGone("the message is no longer there")
+        case DiscordError(code=code):
+            gone = _GONE_TARGETS.get(code)
+            return TargetGone(f"Discord refuses: {gone}") if gone else Refused(str(error))
         case _:
             return Uncertain(str(error))
-
-
-def _translate_refusal(error: DiscordError) -> SendError:
-    if error.status == 401:
-        return NotSent(BAD_TOKEN)
-    if error.status >= 500:
-        return Uncertain(f"Discord broke down ({error.status}) and may have taken the message")
-    if error.code == _UNKNOWN_MESSAGE:
-        return MessageGone("the message is no longer there")
-    gone = _GONE_TARGETS.get(error.code)
-    return TargetGone(f"Discord refuses: {gone}") if gone else Refused(str(error))
 
 
 class MessageSender:

@@ -140,6 +140,11 @@ class DiscordMessage(msgspec.Struct, frozen=True, kw_only=True):
     flags: int = 0
 
     @property
+    def replied(self) -> "DiscordMessage | None":
+        """The message that this one replies to. One that begins a thread refers to a message, too."""
+        return self.referenced_message if self.type == MessageKind.REPLY else None
+
+    @property
     def all_attachments(self) -> tuple[DiscordAttachment, ...]:
         return (
             *self.attachments,

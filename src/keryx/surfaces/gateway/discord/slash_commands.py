@@ -68,19 +68,18 @@ def build_commands(menu: Sequence[MenuItem], menus: Mapping[str, Sequence[MenuIt
             description_localizations={
                 language: texts[item.name] for language, texts in translations.items() if item.name in texts
             },
-            options=_build_options(item.usage),
+            # Arguments that are written in brackets are optional.
+            options=(
+                CommandParameter(
+                    description=item.usage[:_MAX_DESCRIPTION], required=not item.usage.startswith("[")
+                ),
+            )
+            if item.usage
+            else (),
         )
         for item in menu[:_MAX_COMMANDS]
         if _NAME_PATTERN.match(item.name)
     ]
-
-
-def _build_options(usage: str) -> tuple[CommandParameter, ...]:
-    """Return the option for the arguments of a command, which are optional if they are written in brackets."""
-    if not usage:
-        return ()
-    required = not usage.startswith("[")
-    return (CommandParameter(description=usage[:_MAX_DESCRIPTION], required=required),)
 
 
 def _are_same(found: object, wanted: Sequence[SlashCommand]) -> bool:

@@ -1,13 +1,15 @@
 """The adapter for one app on Feishu or Lark, by the long connection or by encrypted posts, and its settings."""
 
 import asyncio
+import base64
+import binascii
 import hashlib
 import hmac
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import Annotated, TypeAlias
 
 import anyio
 import msgspec
@@ -49,12 +51,15 @@ from keryx.surfaces.gateway.feishu.open_api import (
 )
 from keryx.surfaces.gateway.feishu.payloads import EncryptedPost, FeishuEnvelope, FeishuIdentity
 
+PostDecryptor: TypeAlias = Callable[[str], bytes]
+
 # Events are recognised for 14 days, so a post that is repeated within this time does no harm; Feishu repeats for 7 hours.
 MAX_POST_AGE_SECONDS = 86_400
 _APP_ID_PATTERN = re.compile(r"cli_[A-Za-z0-9]{4,64}\Z")
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 _CLOSE_SECONDS = 2.0
 _MAX_BODY_BYTES = 2_000_000
+_BLOCK_BYTES = 16
 _JSON = "application/json; charset=utf-8"
 _NOTES = (
     "To mention a person whose id you know, write <at id=ID></at>, such as <at id=ou_84aad35d084aa403a838cf73ee18467></at>.",
@@ -99,12 +104,6 @@ class FeishuSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     per_second: Annotated[float, msgspec.Meta(ge=0)] = 16
 
 
-class PostCipher(Protocol):
-    def decrypt(self, text: str) -> bytes:
-        """Return what was encrypted. Raise `Invalid` for anything that was not made with the key."""
-        ...
-
-
 def check_app_id(text: str) -> str:
     if not _APP_ID_PATTERN.match(text):
         raise Invalid(
@@ -140,24 +139,37 @@ def make(setup: AdapterSetup) -> "FeishuAdapter | None":
     return FeishuAdapter(
         settings.app_secret.reveal(setup.environ),
         settings,
-        cipher=load_cipher(settings.encrypt_key.reveal(setup.environ)) if webhook else None,
+        decrypt=build_decryptor(settings.encrypt_key.reveal(setup.environ)) if webhook else None,
         encrypt_key=settings.encrypt_key.reveal(setup.environ) if webhook else "",
         verification_token=settings.verification_token.reveal(setup.environ) if webhook else "",
         hook_path=setup.hook_path,
     )
 
 
-def load_cipher(encrypt_key: str) -> PostCipher:
-    """Return what decrypts posts. Raise `Invalid` if its library is not installed."""
+def build_decryptor(encrypt_key: str) -> PostDecryptor:
+    """Return what decrypts posts: AES-256-CBC with the hash of the encrypt key. It raises `Invalid`, without a reason, for
+    anything that was not made with the key. Raise `Invalid` if the library is not installed."""
     try:
-        from keryx.surfaces.gateway.feishu.event_encryption import (  # noqa: PLC0415 an optional extra
-            EventCipher,
-        )
+        # An optional extra.
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+        from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
     except ImportError as exc:
         raise Invalid(
             f"posts of Feishu are encrypted, which needs an extra: run `{format_install_command('feishu')}` in the folder of Keryx, or use the long connection"
         ) from exc
-    return EventCipher(encrypt_key)
+    key = algorithms.AES(hashlib.sha256(encrypt_key.encode()).digest())
+
+    def decrypt(text: str) -> bytes:
+        try:
+            wire = base64.b64decode(text, validate=True)
+            decryptor = Cipher(key, modes.CBC(wire[:_BLOCK_BYTES])).decryptor()
+            padded = decryptor.update(wire[_BLOCK_BYTES:]) + decryptor.finalize()
+            unpadder = PKCS7(_BLOCK_BYTES * 8).unpadder()
+            return unpadder.update(padded) + unpadder.finalize()
+        except (ValueError, binascii.Error):
+            raise Invalid("it is not encrypted with the key of the app") from None
+
+    return decrypt
 
 
 def sign(encrypt_key: str, timestamp: str, nonce: str, body: bytes) -> str:
@@ -172,7 +184,7 @@ class FeishuAdapter:
         app_secret: str,
         settings: FeishuSettings,
         *,
-        cipher: PostCipher | None = None,
+        decrypt: PostDecryptor | None = None,
         encrypt_key: str = "",
         verification_token: str = "",
         hook_path: str = PLATFORM,
@@ -181,7 +193,7 @@ class FeishuAdapter:
     ) -> None:
         self.account = check_app_id(settings.app_id)
         self._settings = settings
-        self._cipher = cipher
+        self._decrypt = decrypt
         self._encrypt_key = encrypt_key
         self._verification_token = verification_token
         self._hook_path = hook_path
@@ -311,11 +323,11 @@ class FeishuAdapter:
 
     def _open_post(self, request: WebhookRequest) -> FeishuEnvelope | None:
         """Return what a post contains, or `None` if it was not made with the keys of the app."""
-        if self._cipher is None:
+        if self._decrypt is None:
             return None
         try:
             posted = msgspec.json.decode(request.body, type=EncryptedPost)
-            envelope = msgspec.json.decode(self._cipher.decrypt(posted.encrypt), type=FeishuEnvelope)
+            envelope = msgspec.json.decode(self._decrypt(posted.encrypt), type=FeishuEnvelope)
         except (msgspec.DecodeError, RecursionError, Invalid):
             return None
         challenge = envelope.type == "url_verification"

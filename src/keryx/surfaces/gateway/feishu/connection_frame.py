@@ -72,7 +72,8 @@ def decode_frame(wire: bytes) -> ConnectionFrame:
         if isinstance(value, int):
             numbers[field] = value
         elif field == _HEADERS:
-            headers.append(_decode_header(value))
+            header = {name: text for name, text in _read_fields(value) if isinstance(text, bytes)}
+            headers.append((_decode_text(header.get(_KEY, b"")), _decode_text(header.get(_VALUE, b""))))
             if len(headers) > _MAX_HEADERS:
                 raise Invalid(f"a frame has more than {_MAX_HEADERS} headers")
         else:
@@ -88,11 +89,6 @@ def decode_frame(wire: bytes) -> ConnectionFrame:
         payload=values.get(_PAYLOAD, b""),
         new_log_id=_decode_text(values.get(_NEW_LOG_ID, b"")),
     )
-
-
-def _decode_header(wire: bytes) -> tuple[str, str]:
-    found = {field: value for field, value in _read_fields(wire) if isinstance(value, bytes)}
-    return _decode_text(found.get(_KEY, b"")), _decode_text(found.get(_VALUE, b""))
 
 
 def _read_fields(wire: bytes) -> Iterator[tuple[int, int | bytes]]:

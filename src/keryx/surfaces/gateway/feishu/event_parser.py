@@ -264,7 +264,10 @@ def parse_content(message: FeishuMessage) -> FeishuContent:
     kind = message.message_type
     if kind in _DESCRIPTIONS:
         return FeishuContent(f"[{_DESCRIPTIONS[kind]}]")
-    content = _decode_object(message.content)
+    try:
+        content = msgspec.json.decode(message.content, type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
+        content = {}
     match kind:
         case "text":
             return FeishuContent(_read_text(content, "text"))
@@ -331,14 +334,6 @@ def parse_reference(reference: str) -> tuple[str, str, str] | None:
     return (found[0], found[2], found[1]) if len(found) == _REFERENCE_PARTS else None
 
 
-def _decode_object(content: str) -> Mapping[str, object]:
-    try:
-        found = msgspec.json.decode(content, type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return found
-
-
 def _read_text(content: Mapping[str, object], name: str) -> str:
     found = content.get(name)
     return found if isinstance(found, str) else ""
@@ -393,17 +388,14 @@ def _describe_node(node: FeishuPostNode) -> str:
         case "hr":
             return "\n---\n"
         case _:
-            return _apply_styles(node.text, node.style or ())
-
-
-def _apply_styles(text: str, styles: Sequence[str]) -> str:
-    """Return a text between the marks of its styles. White space at its ends stays outside, or it would not be markup."""
-    inner = text.strip()
-    marks = [mark for style, mark in _STYLE_MARKS.items() if style in styles]
-    if not inner or not marks:
-        return text
-    start = text.index(inner)
-    return f"{text[:start]}{''.join(marks)}{inner}{''.join(reversed(marks))}{text[start + len(inner) :]}"
+            inner = node.text.strip()
+            marks = [mark for style, mark in _STYLE_MARKS.items() if style in (node.style or ())]
+            if not inner or not marks:
+                return node.text
+            # White space at the ends stays outside, or it would not be markup.
+            start = node.text.index(inner)
+            head, tail = node.text[:start], node.text[start + len(inner) :]
+            return f"{head}{''.join(marks)}{inner}{''.join(reversed(marks))}{tail}"
 
 
 def _build_source(

@@ -50,6 +50,8 @@ _OWN_KEY = re.compile(r"k([0-9a-f]{11})-[0-9a-f]{32}\Z")
 _SUMMARY_LENGTH = 100
 _MAX_THREADS = 2_000
 _MESSAGES = "/open-apis/im/v1/messages"
+# By the beginning of an id.
+_ID_TYPES = {"ou_": "open_id", "on_": "union_id"}
 _IMAGE_TYPES = frozenset(
     f"image/{kind}" for kind in ("jpeg", "png", "gif", "webp", "bmp", "tiff", "heic", "x-icon")
 )
@@ -251,7 +253,7 @@ class FeishuMessageSender:
             "content": body.content,
             "uuid": build_uuid(part.key),
         }
-        query = {"receive_id_type": _find_id_type(target.chat)}
+        query = {"receive_id_type": _ID_TYPES.get(target.chat[:3], "chat_id")}
         return self._note(part, await self._api.call("POST", _MESSAGES, request, query=query))
 
     async def _reply_in_thread(self, part: OutgoingPart, body: FeishuMessageBody) -> str:
@@ -365,7 +367,8 @@ async def _send_first(
         try:
             return await send(body)
         except FeishuApiError as exc:
-            if exc.code not in _BAD_CONTENT or _names_id(exc):
+            about_id = exc.code == _INVALID and ("message_id" in exc.message or "receive_id" in exc.message)
+            if exc.code not in _BAD_CONTENT or about_id:
                 raise
             log.info("a message is sent in a plainer form: %s", exc)
     return await send(bodies[-1])
@@ -382,9 +385,16 @@ def build_card(
     )
     elements: list[dict[str, object]] = [text]
     if buttons and len(buttons) <= _MAX_BUTTONS:
-        columns = [
-            {"tag": "column", "width": "auto", "elements": [_build_button(button)]} for button in buttons
+        shown = [
+            {
+                "tag": "button",
+                "type": "default",
+                "text": {"tag": "plain_text", "content": button.label[:MAX_LABEL_LENGTH]},
+                "behaviors": [{"type": "callback", "value": build_press(button.says)}],
+            }
+            for button in buttons
         ]
+        columns = [{"tag": "column", "width": "auto", "elements": [button]} for button in shown]
         elements.append({"tag": "column_set", "flex_mode": "flow", "columns": columns})
     summary = " ".join(plain.split())
     return {
@@ -393,27 +403,3 @@ def build_card(
         "config": {"update_multi": True, "summary": {"content": summary[:_SUMMARY_LENGTH]}},
         "body": {"elements": elements},
     }
-
-
-def _build_button(button: Button) -> dict[str, object]:
-    return {
-        "tag": "button",
-        "type": "default",
-        "text": {"tag": "plain_text", "content": button.label[:MAX_LABEL_LENGTH]},
-        "behaviors": [{"type": "callback", "value": build_press(button.says)}],
-    }
-
-
-def _find_id_type(chat: str) -> str:
-    match chat[:3]:
-        case "ou_":
-            return "open_id"
-        case "on_":
-            return "union_id"
-        case _:
-            return "chat_id"
-
-
-def _names_id(error: FeishuApiError) -> bool:
-    """Whether a refusal is about an id, and not about the content."""
-    return error.code == _INVALID and ("message_id" in error.message or "receive_id" in error.message)

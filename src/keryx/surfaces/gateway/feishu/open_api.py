@@ -52,7 +52,13 @@ class FeishuApiError(KeryxError):
     """A refusal. `code` is Feishu's number for it."""
 
     def __init__(self, call: str, code: int, message: str, *, retry_after: timedelta | None = None) -> None:
-        super().__init__(f"Feishu refuses {call}: {_describe(code, message)}")
+        words = " ".join(message.split())[:300] or "no reason is given"
+        reason = f"{words} ({code})"
+        if code in _REFUSED_CREDENTIALS or code in _REFUSED_TOKENS:
+            reason = BAD_SECRET
+        elif code in _LACKS_SCOPE:
+            reason = f"the app lacks a permission. Add it on the page Permissions & Scopes of the app and publish a version ({code}: {words})"
+        super().__init__(f"Feishu refuses {call}: {reason}")
         self.call = call
         self.code = code
         self.message = message
@@ -93,15 +99,6 @@ def check_access(error: FeishuApiError) -> None:
         raise Forbidden(BAD_SECRET) from None
     if error.lacks_scope:
         raise Forbidden(str(error)) from None
-
-
-def _describe(code: int, message: str) -> str:
-    if code in _REFUSED_CREDENTIALS or code in _REFUSED_TOKENS:
-        return BAD_SECRET
-    words = " ".join(message.split())[:300] or "no reason is given"
-    if code in _LACKS_SCOPE:
-        return f"the app lacks a permission. Add it on the page Permissions & Scopes of the app and publish a version ({code}: {words})"
-    return f"{words} ({code})"
 
 
 class FeishuFile(NamedTuple):

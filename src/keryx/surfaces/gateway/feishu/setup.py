@@ -9,9 +9,9 @@ from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, Setup
 from keryx.surfaces.gateway.feishu import (
     FeishuDomain,
     FeishuMode,
+    build_decryptor,
     check_app_id,
     find_base_url,
-    load_cipher,
 )
 from keryx.surfaces.gateway.feishu.event_parser import (
     CARD_ACTION,
@@ -85,7 +85,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
                 raise Invalid(
                     "encrypted posts need the Encrypt Key and the Verification Token, from the page Events & Callbacks, Encryption Strategy"
                 )
-        load_cipher(secrets["encrypt_key"])
+        build_decryptor(secrets["encrypt_key"])
     allow = tuple(re.split(r"[\s,]+", answers.get("allow", "").strip())) if answers.get("allow") else ()
     for person in allow:
         if IDS.person is not None and not IDS.person.matches(person):

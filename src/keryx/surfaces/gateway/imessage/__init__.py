@@ -29,7 +29,6 @@ from keryx.core.ports.adapter import (
     WebhookResponse,
 )
 from keryx.jsonrpc import as_object
-from keryx.markdown import imessage_bubbles
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
@@ -422,8 +421,8 @@ def _build_capabilities(settings: IMessageSettings) -> Capabilities:
         typing=True,
         attachments=AttachmentLimits(max_bytes=settings.upload),
         markup="plain text",
-        limit=imessage_bubbles.LIMIT.size,
-        unit=imessage_bubbles.LIMIT.unit,
+        limit=message_sender.LIMIT.size,
+        unit=message_sender.LIMIT.unit,
         pii_safe=True,
         ids=IDS,
         notes=NOTES,

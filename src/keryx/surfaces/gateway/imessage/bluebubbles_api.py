@@ -32,6 +32,20 @@ class BlueBubblesError(KeryxError):
         self.description = description
         self.code = code
 
+    @classmethod
+    def read(cls, answer: httpx.Response) -> "BlueBubblesError":
+        try:
+            body = msgspec.convert(json.loads(answer.content), _FailureBody)
+        except (ValueError, RecursionError):
+            # Not of the server, but of what stands before it.
+            return cls(answer.status_code, answer.reason_phrase or "no reason is given")
+        try:
+            code = msgspec.convert(body.data or {}, _SentRow).error
+        except msgspec.ValidationError:
+            code = 0
+        reason = body.error.message or body.message or "no reason is given"
+        return cls(answer.status_code, reason.rstrip(".!"), code=code)
+
 
 class BlueBubblesUnreachable(KeryxError):
     pass
@@ -165,7 +179,7 @@ class BlueBubblesApi:
         except httpx.HTTPError as exc:
             raise BlueBubblesNoResponse(f"BlueBubbles did not answer ({type(exc).__name__})") from None
         if not answer.is_success:
-            raise _read_error(answer)
+            raise BlueBubblesError.read(answer)
         try:
             found = json.loads(answer.content)
             return found.get("data")
@@ -179,17 +193,3 @@ def convert(found: Any, kind: type[T]) -> T:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as exc:
         raise BlueBubblesNoResponse(f"BlueBubbles answers in another form: {exc}") from None
-
-
-def _read_error(answer: httpx.Response) -> BlueBubblesError:
-    try:
-        body = msgspec.convert(json.loads(answer.content), _FailureBody)
-    except (ValueError, RecursionError):
-        # Not of the server, but of what stands before it.
-        return BlueBubblesError(answer.status_code, answer.reason_phrase or "no reason is given")
-    try:
-        code = msgspec.convert(body.data or {}, _SentRow).error
-    except msgspec.ValidationError:
-        code = 0
-    reason = body.error.message or body.message or "no reason is given"
-    return BlueBubblesError(answer.status_code, reason.rstrip(".!"), code=code)

@@ -123,7 +123,7 @@ def read_imsg(message: ImsgMessage) -> MessageRow:
         sender_name=message.sender_name or "",
         from_me=message.is_from_me,
         text=_clean_text(message.text),
-        at=_parse_time(message.created_at),
+        at=message.at,
         files=tuple(
             RemoteFile(
                 reference=file.original_path,
@@ -241,7 +241,7 @@ def _build_message(row: MessageRow, me: IMessageIdentity, own_guids: Container[s
         or row.text.startswith("/")
         or row.replies_to in own_guids
         or any(mention in me.handles for mention in row.mentions)
-        or _names_agent(row.text, me.names)
+        or any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", row.text, re.IGNORECASE) for name in me.names)
     )
     return InboundMessage(
         event=row.guid,
@@ -277,10 +277,6 @@ def _build_source(row: MessageRow, me: IMessageIdentity, message: str | None = "
     )
 
 
-def _names_agent(text: str, names: tuple[str, ...]) -> bool:
-    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) for name in names)
-
-
 def _read_tapback(message: BlueBubblesMessage) -> tuple[str, bool]:
     """Return the emoji of a tapback and whether it is taken back; an empty text for any other row."""
     kind = message.associated_message_type or ""
@@ -302,11 +298,3 @@ def _clean_text(text: str) -> str:
 
 def _strip_part(guid: str) -> str:
     return _PART_PREFIX.sub("", guid, count=1)
-
-
-def _parse_time(text: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,21 +1,22 @@
-"""Sends parts as messages through `imsg` or BlueBubbles, and finds those that may have been sent in the history of the chat."""
+"""Renders answers as bubbles of plain text, sends them through `imsg` or BlueBubbles, and finds those that may have been sent in the history of the chat."""
 
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from keryx.core.deliveries import Target
+from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
 from keryx.core.media import Attachment, clean_name
-from keryx.core.ports.adapter import OutgoingPart, RenderedPart
+from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.jsonrpc import Json, as_text
-from keryx.markdown import imessage_bubbles
+from keryx.markdown import parse, plain, tree
+from keryx.markdown.split import LengthLimit, has_visible_text, measure_length, split_document
 from keryx.surfaces.gateway.imessage import bluebubbles_api, imsg_client
 from keryx.surfaces.gateway.imessage.bluebubbles_api import (
     BlueBubblesApi,
@@ -39,6 +40,12 @@ from keryx.surfaces.gateway.imessage.imsg_client import (
 )
 from keryx.surfaces.gateway.imessage.payloads import BlueBubblesMessage, ImsgChat, ImsgMessage
 
+# Messages has no limit that people meet. A longer bubble than this is tiresome, and AppleScript is slow with it.
+LIMIT = LengthLimit(4000 - LONGEST_REPEAT_MARK, LengthUnit.CHARACTERS)
+# Paragraphs share a bubble up to this length.
+_BUBBLE_LENGTH = 600
+# A very long answer has longer bubbles instead of more.
+_MOST_BUBBLES = 20
 _KEY = re.compile(r"(\d*)\.(\d+)\.\w+", re.ASCII)
 # The clock of the Mac may differ from ours by this much.
 _CLOCK_SKEW = timedelta(minutes=2)
@@ -70,7 +77,41 @@ class SearchStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render_parts(markdown: str) -> Sequence[RenderedPart]:
-    return [RenderedPart(part) for part in imessage_bubbles.render_parts(markdown)]
+    """Return plain text in bubbles, as people write in Messages: a short answer is one, a longer one has a bubble for each few
+    paragraphs. There is none if the text shows nothing. No character is lost."""
+    # Neither can be part of a message.
+    clean = markdown.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    document = parse(clean)
+    length = min(max(_BUBBLE_LENGTH, len(clean) // _MOST_BUBBLES), LIMIT.size)
+    return [
+        RenderedPart(part)
+        for group in _group_blocks(document.blocks, length)
+        for part in split_document(tree.DocumentNode(group), plain.render, LIMIT.fill_ratio)
+        if has_visible_text(part)
+    ]
+
+
+def _group_blocks(blocks: Sequence[tree.Block], length: int) -> Iterator[tuple[tree.Block, ...]]:
+    """Yield the blocks of each bubble. A heading stays with the block after it, unless there are only headings."""
+    group: list[tuple[tree.Block, int]] = []
+    total = 0
+    for block in blocks:
+        # With the empty line before it.
+        size = measure_length(plain.render(tree.DocumentNode((block,))), LIMIT.unit) + 2
+        if group and total + size > length:
+            end = len(group)
+            while end and isinstance(group[end - 1][0], tree.HeadingNode):
+                end -= 1
+            if not end and isinstance(block, tree.HeadingNode):
+                end = len(group)
+            if end:
+                yield tuple(block for block, _ in group[:end])
+            group = group[end:]
+            total = sum(size for _, size in group)
+        group.append((block, size))
+        total += size
+    if group:
+        yield tuple(block for block, _ in group)
 
 
 def create_send_key(newest_row: int, now: datetime) -> str:
@@ -135,7 +176,13 @@ class ImsgSender:
                 mark = {"text": part.mark.strip()} if part.mark else {}
                 return await self._send(part, {**params, "file": path, **mark})
         except ImsgError as exc:
-            raise _translate_imsg_error(exc) from None
+            text = str(exc)
+            if _NO_CHAT.search(text):
+                raise TargetGone(text) from None
+            if "Invalid params" in text:
+                raise Refused(text) from None
+            # Messages did not confirm it in time, or wrote something else than was asked for.
+            raise Uncertain(text) from None
         except ImsgUnavailable as exc:
             raise NotSent(str(exc)) from None
         except ImsgNoResponse as exc:
@@ -313,16 +360,6 @@ def convert_or_none(value: Any, kind: type[T]) -> T | None:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return None
-
-
-def _translate_imsg_error(error: ImsgError) -> SendError:
-    text = str(error)
-    if _NO_CHAT.search(text):
-        return TargetGone(text)
-    if "Invalid params" in text:
-        return Refused(text)
-    # Messages did not confirm it in time, or wrote something else than was asked for.
-    return Uncertain(text)
 
 
 def _reduce(text: str) -> str:

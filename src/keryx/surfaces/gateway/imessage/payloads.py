@@ -1,5 +1,6 @@
 """What `imsg` and BlueBubbles say about messages, with the fields that Keryx reads. Both read the database of Messages on a Mac; other fields are ignored."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -49,6 +50,14 @@ class ImsgMessage(msgspec.Struct, frozen=True, kw_only=True):
     reaction_emoji: str | None = None
     is_reaction_add: bool | None = None
     reacted_to_guid: str | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        try:
+            at = datetime.fromisoformat(self.created_at)
+        except ValueError:
+            return None
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 class ImsgChat(msgspec.Struct, frozen=True, kw_only=True):

@@ -147,28 +147,26 @@ def make(setup: AdapterSetup) -> "SlackAdapter | None":
             )
     environ = setup.environ
     token = check_bot_token(settings.token.reveal(environ)) if settings.token else ""
+    if settings.refresh_token and not (settings.client_id and settings.client_secret):
+        raise Invalid(
+            f"{setup.label}.refresh_token needs client_id and client_secret, from the page Basic Information of the app"
+        )
     return SlackAdapter(
         settings,
-        token=_build_token_source(setup, settings, token) if settings.refresh_token else FixedToken(token),
+        token=RotatedToken(
+            setup.home / "secrets" / f"{setup.label.replace('.', '-')}-rotated.json",
+            token=token,
+            refresh_token=settings.refresh_token.reveal(environ),
+            client_id=settings.client_id,
+            client_secret=settings.client_secret.reveal(environ),
+            base_url=check_base_url(settings.base_url),
+        )
+        if settings.refresh_token
+        else FixedToken(token),
         app_token=check_app_token(settings.app_token.reveal(environ)) if socket else "",
         signing_secret="" if socket else settings.signing_secret.reveal(environ),
         account=setup.name,
         hook_path=setup.hook_path,
-    )
-
-
-def _build_token_source(setup: AdapterSetup, settings: SlackSettings, token: str) -> RotatedToken:
-    if not settings.client_id or not settings.client_secret:
-        raise Invalid(
-            f"{setup.label}.refresh_token needs client_id and client_secret, from the page Basic Information of the app"
-        )
-    return RotatedToken(
-        setup.home / "secrets" / f"{setup.label.replace('.', '-')}-rotated.json",
-        token=token,
-        refresh_token=settings.refresh_token.reveal(setup.environ),
-        client_id=settings.client_id,
-        client_secret=settings.client_secret.reveal(setup.environ),
-        base_url=check_base_url(settings.base_url),
     )
 
 

@@ -294,28 +294,24 @@ def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackConte
 
 
 def _extract_text(raw: str, message: SlackMessage, context: SlackContext) -> str:
-    """Return the readable text without a mention of Keryx at its beginning, and with a command by its name in Keryx."""
+    """Return the readable text without a mention of Keryx at its beginning, and with a command by its name in Keryx. The
+    messages that it forwards follow; if it has no text of its own, everything that it shows."""
     stripped = re.sub(rf"\A\s*<@{re.escape(context.me.user_id)}(?:\|[^<>]*)?>[\s,:;]*", "", raw)
     text = make_readable(stripped or raw, context).strip()
-    text = "\n\n".join(filter(None, (text, *_describe_attachments(message, context, alone=not text))))
+    texts = [text] if text else []
+    for attachment in message.attachments:
+        shown = make_readable(attachment.text or attachment.fallback or "", context).strip()
+        if attachment.forwarded:
+            author = " ".join((attachment.author_name or "somebody").split())
+            texts.append(f"Forwarded from {author}:\n{shown}")
+        elif not text and shown:
+            texts.append(shown)
+    text = "\n\n".join(texts)
     if message.subtype == "me_message":
         return f"* {context.names.get(message.user or '', message.user or '')} {text}"
     # Slack takes a message that begins with a slash for itself, so people write `!new`.
     command = _COMMAND_PATTERN.match(text)
     return f"/{text[1:]}" if command and command[1].lower() in context.commands else text
-
-
-def _describe_attachments(message: SlackMessage, context: SlackContext, *, alone: bool) -> list[str]:
-    """Return the messages that this one forwards; of a message without a text of its own, everything that it shows."""
-    texts: list[str] = []
-    for attachment in message.attachments:
-        text = make_readable(attachment.text or attachment.fallback or "", context).strip()
-        if attachment.forwarded:
-            author = " ".join((attachment.author_name or "somebody").split())
-            texts.append(f"Forwarded from {author}:\n{text}")
-        elif alone and text:
-            texts.append(text)
-    return texts
 
 
 def _describe_file(file: SlackFile) -> RemoteFile:

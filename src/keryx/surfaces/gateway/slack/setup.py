@@ -119,6 +119,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         me, scopes = await _ask(api, secrets.get("app_token", ""))
     finally:
         await api.close()
+    missing = sorted(set(BOT_SCOPES) - scopes) if scopes else []
     settings: dict[str, str | list[str]] = {} if base_url == DEFAULT_URL else {"base_url": base_url}
     if mode is not SlackMode.SOCKET:
         settings["mode"] = mode.value
@@ -127,7 +128,9 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         settings=settings,
         secrets=secrets,
         steps=_list_steps(dialog.label, mode, url),
-        note=_describe_missing(scopes),
+        note=f"The app lacks scopes, so some of what Keryx does will fail: {', '.join(missing)}. Add them on the page OAuth & Permissions of the app and install it again."
+        if missing
+        else "",
         details={"team": me.team_id, "user": me.user_id, "workspace": me.team, "name": me.user},
     )
 
@@ -163,13 +166,6 @@ def _list_steps(label: str, mode: SlackMode, url: str) -> tuple[str, ...]:
         "write to the app in Slack, or invite it to a channel with /invite and mention it",
         f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
     )
-
-
-def _describe_missing(scopes: frozenset[str]) -> str:
-    missing = sorted(set(BOT_SCOPES) - scopes) if scopes else []
-    if not missing:
-        return ""
-    return f"The app lacks scopes, so some of what Keryx does will fail: {', '.join(missing)}. Add them on the page OAuth & Permissions of the app and install it again."
 
 
 SETUP = PlatformSetup(

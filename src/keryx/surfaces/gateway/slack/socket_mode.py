@@ -87,8 +87,9 @@ class SocketMode:
         try:
             answer = await self._api.call_as(self._app_token, "apps.connections.open")
         except SlackApiError as exc:
-            if exc.unauthorized or exc.code == "missing_scope":
-                raise Forbidden(BAD_APP_TOKEN if exc.code == "invalid_auth" else _explain(exc)) from None
+            if exc.code == "invalid_auth":
+                raise Forbidden(BAD_APP_TOKEN) from None
+            check_access(exc)
             if exc.retry_after is not None:
                 self.report(LinkState.THROTTLED, f"Slack asks to wait {exc.retry_after.total_seconds():g} s")
                 await self._sleep(exc.retry_after.total_seconds())
@@ -193,11 +194,3 @@ class _Connection:
                 f"Slack allows {_MAX_CONNECTIONS} connections of an app, and that many are open: stop other programs that use it"
             )
         raise Unavailable(f"Slack has closed the connection ({reason or 'no reason is given'})")
-
-
-def _explain(error: SlackApiError) -> str:
-    try:
-        check_access(error)
-    except Forbidden as exc:
-        return str(exc)
-    return str(error)

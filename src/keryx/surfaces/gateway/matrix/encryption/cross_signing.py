@@ -8,8 +8,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
-from keryx.surfaces.gateway.matrix.encryption.olm_account import OlmAccount
-from keryx.surfaces.gateway.matrix.encryption.signed_json import add_signature, decode_base64, encode_base64
+from keryx.surfaces.gateway.matrix.encryption.olm_account import (
+    OlmAccount,
+    add_signature,
+    decode_base64,
+    encode_base64,
+)
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 
 log = logging.getLogger(__name__)

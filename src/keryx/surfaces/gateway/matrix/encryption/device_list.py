@@ -10,7 +10,7 @@ import msgspec
 from keryx import logs
 from keryx.surfaces.gateway.matrix.encryption import OLM, DeviceTrust
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
-from keryx.surfaces.gateway.matrix.encryption.signed_json import has_signature
+from keryx.surfaces.gateway.matrix.encryption.olm_account import has_signature
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 
 log = logging.getLogger(__name__)

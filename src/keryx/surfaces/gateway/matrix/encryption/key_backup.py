@@ -10,9 +10,8 @@ from vodozemac import Message as EncryptedKey
 from keryx.core.errors import Invalid
 from keryx.surfaces.gateway.matrix.encryption import MEGOLM, UndecryptableMessage
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
-from keryx.surfaces.gateway.matrix.encryption.olm_account import OlmAccount
+from keryx.surfaces.gateway.matrix.encryption.olm_account import OlmAccount, decode_base64, encode_base64
 from keryx.surfaces.gateway.matrix.encryption.room_keys import RoomKeys
-from keryx.surfaces.gateway.matrix.encryption.signed_json import decode_base64, encode_base64
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 
 log = logging.getLogger(__name__)

@@ -24,13 +24,18 @@ from keryx.surfaces.gateway.matrix.encryption import (
     EncryptionUnavailable,
     UndecryptableMessage,
     UntrustedDevice,
-    encrypted_files,
+    room_keys,
 )
 from keryx.surfaces.gateway.matrix.encryption.cross_signing import CrossSigning
 from keryx.surfaces.gateway.matrix.encryption.device_list import Device, DeviceList
 from keryx.surfaces.gateway.matrix.encryption.key_backup import KeyBackup
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
-from keryx.surfaces.gateway.matrix.encryption.olm_account import ACCOUNT, DeviceMessage, OlmAccount
+from keryx.surfaces.gateway.matrix.encryption.olm_account import (
+    ACCOUNT,
+    DeviceMessage,
+    OlmAccount,
+    has_signature,
+)
 from keryx.surfaces.gateway.matrix.encryption.operator_files import (
     AcceptRequest,
     ConfirmRequest,
@@ -42,7 +47,6 @@ from keryx.surfaces.gateway.matrix.encryption.operator_files import (
 )
 from keryx.surfaces.gateway.matrix.encryption.room_keys import RoomKey, RoomKeys
 from keryx.surfaces.gateway.matrix.encryption.sas_verification import SasVerifications
-from keryx.surfaces.gateway.matrix.encryption.signed_json import has_signature
 from keryx.surfaces.gateway.matrix.event_types import (
     DUMMY,
     ENCRYPTED,
@@ -365,11 +369,11 @@ class OlmMachine:
         )
 
     def encrypt_file(self, body: bytes) -> tuple[bytes, dict[str, Any]]:
-        return encrypted_files.encrypt_file(body)
+        return room_keys.encrypt_file(body)
 
     def decrypt_file(self, file: EncryptedFile, body: bytes) -> bytes:
         """Raise `Invalid` if the bytes are not those that were sent."""
-        return encrypted_files.decrypt_file(file, body)
+        return room_keys.decrypt_file(file, body)
 
     def forget_members(self, room: str) -> None:
         self._members.pop(room, None)

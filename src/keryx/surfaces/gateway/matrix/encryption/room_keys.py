@@ -1,18 +1,28 @@
-"""The Megolm sessions of rooms: those that read the messages of other devices, and the one that encrypts the messages of this device. Every change is put into the key file; the caller flushes it before anything is sent."""
+"""The Megolm sessions of rooms: those that read the messages of other devices, and the one that encrypts the messages of this device. Every change is put into the key file; the caller flushes it before anything is sent. Files lie encrypted on the homeserver, and their keys are in the messages."""
 
+import hashlib
+import hmac
+import secrets
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 import msgspec
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 from vodozemac import ExportedSessionKey, GroupSession, InboundGroupSession, MegolmMessage, SessionKey
 
+from keryx.core.errors import Invalid
 from keryx.surfaces.gateway.matrix.encryption import MEGOLM, RoomKeyMissing, UndecryptableMessage
 from keryx.surfaces.gateway.matrix.encryption.device_list import Device
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
-from keryx.surfaces.gateway.matrix.encryption.olm_account import PICKLE_KEY
-from keryx.surfaces.gateway.matrix.event_types import EncryptionState
+from keryx.surfaces.gateway.matrix.encryption.olm_account import PICKLE_KEY, decode_base64, encode_base64
+from keryx.surfaces.gateway.matrix.event_types import EncryptedFile, EncryptionState
 
+# Of the key of a file, and of the counter of its blocks.
+_FILE_KEY_BYTES = 32
+_COUNTER_BYTES = 8
 _INBOUND = "inbound/"
 _OUTBOUND = "outbound/"
 _INDEXES = "indexes/"
@@ -271,3 +281,41 @@ class RoomKeys:
 def _name(room: str, session: str) -> str:
     # Neither has spaces; a session may have slashes.
     return f"{_INBOUND}{room} {session}"
+
+
+def encrypt_file(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes to upload, and the `file` of the message without its `url`."""
+    key = secrets.token_bytes(_FILE_KEY_BYTES)
+    # The lower half is the counter of blocks.
+    iv = secrets.token_bytes(_COUNTER_BYTES) + bytes(_COUNTER_BYTES)
+    encryptor = Cipher(AES(key), CTR(iv)).encryptor()
+    encrypted = encryptor.update(body) + encryptor.finalize()
+    return encrypted, {
+        "v": "v2",
+        "key": {
+            "kty": "oct",
+            "key_ops": ["encrypt", "decrypt"],
+            "alg": "A256CTR",
+            "k": encode_base64(key).replace("+", "-").replace("/", "_"),
+            "ext": True,
+        },
+        "iv": encode_base64(iv),
+        "hashes": {"sha256": encode_base64(hashlib.sha256(encrypted).digest())},
+    }
+
+
+def decrypt_file(file: EncryptedFile, body: bytes) -> bytes:
+    """Return the bytes of a file. Raise `Invalid` if they are not those that were sent."""
+    try:
+        key, iv = decode_base64(file.key.k), decode_base64(file.iv)
+        digest = decode_base64(file.hashes.get("sha256", ""))
+        valid = file.key.alg == "A256CTR" and len(key) == _FILE_KEY_BYTES and len(iv) == 2 * _COUNTER_BYTES
+    except ValueError:
+        valid = False
+        key = iv = digest = b""
+    if not valid:
+        raise Invalid("its key is malformed")
+    if not hmac.compare_digest(hashlib.sha256(body).digest(), digest):
+        raise Invalid("it was changed on its way")
+    decryptor = Cipher(AES(key), CTR(iv)).decryptor()
+    return decryptor.update(body) + decryptor.finalize()
