@@ -34,16 +34,7 @@ faults: .venv/.dev
 	.venv/bin/pytest -m faults
 	.venv/bin/pytest --hypothesis-profile=long --timeout=1800 tests/properties/test_conversations.py
 	.venv/bin/python -m tests.faults.storm --kills 500
-	.venv/bin/python -m tests.faults.telegram_storm --kills 300
-	.venv/bin/python -m tests.faults.discord_storm --kills 100
-	.venv/bin/python -m tests.faults.slack_storm --kills 100
-	.venv/bin/python -m tests.faults.whatsapp_storm --kills 100
-	.venv/bin/python -m tests.faults.wechat_storm --kills 100
-	.venv/bin/python -m tests.faults.email_storm --kills 100
-	.venv/bin/python -m tests.faults.imessage_storm --kills 100 --transport imsg
-	.venv/bin/python -m tests.faults.imessage_storm --kills 100 --transport bluebubbles
-	.venv/bin/python -m tests.faults.feishu_storm --kills 100
-	.venv/bin/python -m tests.faults.signal_storm --kills 100
+	.venv/bin/python -m tests.faults.platform_storm --platform all
 	.venv/bin/python -m tests.faults.brain_storm --kills 150
 	.venv/bin/python -m tests.faults.feed_storm --seconds 300
 	.venv/bin/python -m tests.faults.siege --minutes 10

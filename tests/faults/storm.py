@@ -39,10 +39,12 @@ class Report:
     marked: int = 0
     inversions: list[str] = field(default_factory=list[str])
     strangers: list[str] = field(default_factory=list[str])
+    # What no real platform would have taken.
+    problems: list[str] = field(default_factory=list[str])
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.silent_duplicates or self.inversions or self.strangers)
+        return not (self.lost or self.silent_duplicates or self.inversions or self.strangers or self.problems)
 
     def table(self) -> str:
         """The figures, one to a line, and the first few of whatever should not be there."""
@@ -52,6 +54,7 @@ class Report:
             "silent duplicates": self.silent_duplicates,
             "order inversions": self.inversions,
             "in the wrong chat, or never said": self.strangers,
+            "refused by the platform": self.problems,
             "marked repeats": [str(self.marked)],
         }
         lines: list[str] = []
