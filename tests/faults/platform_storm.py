@@ -6,7 +6,6 @@ python -m tests.faults.platform_storm --platform all
 
 import random
 import shlex
-import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -20,6 +19,7 @@ from tests.fakes import discord, email, feishu, imessage, signal, slack, telegra
 from tests.faults.campaign import build_parser, run_campaign
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
+from tests.free_ports import find_free_port
 
 from keryx.testing.fault_injection import PlatformFaults
 from keryx.testing.wire import WireFake
@@ -258,7 +258,7 @@ class WhatsAppCloud(DirectChats[whatsapp.FakeWhatsAppCloud]):
             phone_number_id=whatsapp.NUMBER,
             base_url=fake.url,
         )
-        self.port = _find_port()
+        self.port = find_free_port()
 
     @contextmanager
     def serve(self) -> Generator[None]:
@@ -328,7 +328,7 @@ class BlueBubbles(IMessage):
         faults = replace(ROUGH, throttle=0, reorder=0.2, torn=0.02)
         fake = imessage.FakeBlueBubbles(faults, seed=seed)
         fake.lost_posts = LOST_POSTS
-        self.port = _find_port()
+        self.port = find_free_port()
         super().__init__(
             fake,
             "imessage",
@@ -398,12 +398,6 @@ def main() -> int:
 
 def _number(chat: str) -> int:
     return int(chat.rpartition("-")[2])
-
-
-def _find_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":
