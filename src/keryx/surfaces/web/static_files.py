@@ -41,10 +41,11 @@ _MISSING_PAGE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>Keryx</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="keryx.css">
 </head>
 <body>
-<main class="empty"><h2>{title}</h2><p><a href="/">{back}</a></p></main>
+<main class="empty missing"><h2>{title}</h2><p><a href="/">{back}</a></p></main>
 </body>
 </html>
 """
