@@ -18,7 +18,7 @@ def grow():
 
 kept = []
 interpreter.limit_heaps()
-with interpreter.return_memory(every=0.05):
+with interpreter.return_memory(every=0.2):
     before = interpreter.read_resident_memory()
     threads = [threading.Thread(target=grow) for _ in range(2)]
     for thread in threads:

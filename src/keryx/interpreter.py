@@ -18,6 +18,7 @@ _M_ARENA_MAX, _ARENAS = -8, 2
 _CHECK_SECONDS = 5.0
 # Free memory is given back only after the process has grown by this much, because looking for it takes time.
 _GROWTH_BYTES = 32 << 20
+_ATTEMPTS = 60
 _STATM = Path("/proc/self/statm")
 
 
@@ -49,13 +50,18 @@ def return_memory(*, every: float = _CHECK_SECONDS) -> Generator[None]:
     over = threading.Event()
 
     def check() -> None:
-        low = read_resident_memory()
+        low, attempts = read_resident_memory(), 0
         while not over.wait(every):
-            if read_resident_memory() > low + _GROWTH_BYTES:
+            resident = read_resident_memory()
+            if resident > low + _GROWTH_BYTES:
                 # The call releases the interpreter.
                 trim(0)
-                low = read_resident_memory()
-            low = min(low, read_resident_memory())
+                resident = read_resident_memory()
+                attempts += 1
+            else:
+                attempts = 0
+            # What is in use now may be free a little later. What stays in use for long is no growth any more.
+            low, attempts = (resident, 0) if attempts == _ATTEMPTS else (min(low, resident), attempts)
 
     thread = threading.Thread(target=check, name="keryx-memory", daemon=True)
     thread.start()
