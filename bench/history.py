@@ -1,0 +1,161 @@
+"""History: the import of conversations of another program, compared with the same rows by the bare driver; and its memory."""
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.floor import Floor, Statement
+from bench.stage import Place, Stage
+from bench.table import Line, line
+from keryx import importers
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
+from keryx.core.sessions import Viewer
+from keryx.engine.conversation_import import BATCH_SIZE, import_conversations
+from keryx.importers.conversation import ImportLog
+from keryx.store.db import Database, Transaction
+
+_MESSAGES = 100_000
+_FEWER = 10
+_EACH = 200
+_TABLES = (
+    "sessions",
+    "imports",
+    "import_records",
+    "messages",
+    "turns",
+    "usage",
+    "aliases",
+    "reads",
+    "changes",
+)
+_NUMBERS = {"messages": "id", "turns": "position", "usage": "id", "changes": "position"}
+_WORDS = "the answer of a model has some sentences, and this is one of them. " * 6
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    seconds: float
+    mebibytes: float
+
+
+async def run(stage: Stage) -> AsyncIterator[Line]:
+    few, many = stage.size(_MESSAGES // _FEWER), stage.size(_MESSAGES)
+    rates: list[float] = []
+    for count in (few, many):
+        source = await asyncio.to_thread(_write_source, stage.folder / f"history-{count}", count)
+        place = stage.place()
+        async with place.database():
+            pass
+        measured = await asyncio.to_thread(_import_elsewhere, place, source)
+        floor = await _write_again(stage, place)
+        size = f"{count:,} messages"
+        rates.append(measured.seconds / count * 1000)
+        yield line("import", size, measured.seconds, "s", floor=floor, most=4)
+        yield line("import, peak memory", size, measured.mebibytes, "MiB", under=200)
+        again = await asyncio.to_thread(_import_elsewhere, place, source)
+        yield line("import again, nothing new", size, again.seconds, "s", against=measured.seconds, most=0.5, what="the first")  # fmt: skip
+    yield line("import of one message, flat", f"{many:,} messages", rates[1], "ms", against=rates[0], most=1.5, what=f"{few:,}")  # fmt: skip
+
+
+def _write_source(folder: Path, count: int) -> Path:
+    """Write sessions of Qwen Code: a question, an answer, a tool call and its result, again and again."""
+    chats = folder / "project/chats"
+    chats.mkdir(parents=True)
+    for session in range(max(1, count // _EACH)):
+        with (chats / f"s{session}.jsonl").open("w") as out:
+            for n in range(min(_EACH, count)):
+                out.write(json.dumps(_build_record(session, n)) + "\n")
+    return folder
+
+
+def _build_record(session: int, n: int) -> dict[str, Any]:
+    call = {"id": f"c{n // 4}", "name": "run_shell_command"}
+    kind, provenance, part = [
+        ("user", "real_user", {"text": f"question {n} of session {session}"}),
+        ("assistant", "assistant_output", {"functionCall": {**call, "args": {"command": "ls"}}}),
+        ("tool_result", "tool_result", {"functionResponse": {**call, "response": {"output": _WORDS}}}),
+        ("assistant", "assistant_output", {"text": _WORDS}),
+    ][n % 4]
+    used = (
+        {"usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 10}}
+        if kind == "assistant"
+        else {}
+    )
+    parent = f"u{session}-{n - 1}" if n else None
+    at = f"2026-11-{1 + session % 28:02d}T08:{n // 60 % 60:02d}:{n % 60:02d}Z"
+    return {
+        "uuid": f"u{session}-{n}", "parentUuid": parent, "sessionId": f"s{session}", "timestamp": at, "type": kind,
+        "provenance": provenance, "cwd": "/work", "model": "fake", "message": {"parts": [part]}, **used,
+    }  # fmt: skip
+
+
+def _import_elsewhere(place: Place, source: Path) -> Measurement:
+    """Import in a process of its own, for its memory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.history", str(place.path), place.dsn, str(source)],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.json.decode(done.stdout, type=Measurement)
+
+
+async def _import(database: Database, source: Path) -> Measurement:
+    log = ImportLog()
+    found = importers.find_program("qwen").read(source, log)
+    began = time.perf_counter()
+    viewer = Viewer(DEFAULT_PROFILE, OPERATOR)
+    await import_conversations(database, viewer, "qwen", found, log)
+    seconds = time.perf_counter() - began
+    return Measurement(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+async def _write_again(stage: Stage, place: Place) -> float:
+    """Return the seconds that the bare driver needs for the rows that the import wrote, in batches of the same size."""
+    empty = stage.place()
+    async with empty.database():
+        pass
+    async with place.database() as database:
+        batches = await database.read("bench", lambda tx: list(_read_rows(tx)))
+    floor: Floor = stage.floor(empty)
+    began = time.perf_counter()
+    for batch in batches:
+        floor.write(batch)
+    seconds = time.perf_counter() - began
+    floor.close()
+    return seconds
+
+
+def _read_rows(tx: Transaction) -> Iterator[Sequence[Statement]]:
+    """Yield inserts of the rows of an import, as many in a batch as an import writes at once."""
+    for table in _TABLES:
+        [sample] = (
+            tx.rows(f"select to_json(t) from {table} t limit 1") if tx.engine == "postgres" else [[None]]
+        )
+        if sample[0] is not None:
+            columns = [name for name in dict(sample[0]) if name != _NUMBERS.get(table)]
+        else:
+            names = tx.rows("select name from pragma_table_info(:table)", {"table": table})
+            columns = [name for (name,) in names if name != _NUMBERS.get(table)]
+        marks = ", ".join(f":{name}" for name in columns)
+        sql = f"insert into {table} ({', '.join(columns)}) values ({marks})"
+        rows = tx.rows(f"select {', '.join(columns)} from {table}")
+        for start in range(0, len(rows), BATCH_SIZE):
+            yield [(sql, dict(zip(columns, row, strict=True))) for row in rows[start : start + BATCH_SIZE]]
+
+
+async def _main(place: Place, source: Path) -> Measurement:
+    async with place.database() as database:
+        return await _import(database, source)
+
+
+if __name__ == "__main__":
+    file, dsn, folder = sys.argv[1:]
+    measured = asyncio.run(_main(Place(Path(file), dsn), Path(folder)))
+    sys.stdout.buffer.write(msgspec.json.encode(measured))

@@ -1,0 +1,412 @@
+"""Reads the session files of Claude Code, with forks, sub-agents and compactions."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from keryx.core.errors import Invalid
+from keryx.core.messages import Part, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.sessions import TitleBy
+from keryx.importers import conversation
+from keryx.importers.conversation import (
+    ForeignCompaction,
+    ForeignEntry,
+    ForeignFile,
+    ForeignMessage,
+    ForeignSession,
+    ForeignUsage,
+    ImportLog,
+    Json,
+    TimeLine,
+    as_count,
+    as_dict,
+    as_list,
+    as_text,
+)
+from keryx.importers.source_files import find_files, fingerprint_file, load_json, read_lines
+
+NAME = "claude-code"
+_MACHINE_TEXT = (
+    "<local-command-caveat>",
+    "<command-name>",
+    "<command-message>",
+    "<local-command-stdout>",
+    "<local-command-stderr>",
+    "<task-notification>",
+    "<system-reminder>",
+    "<bash-input>",
+    "<bash-stdout>",
+)
+# Lines that repeat the prompt or keep the state of the program.
+_STATE_TYPES = frozenset(
+    {
+        "queue-operation",
+        "last-prompt",
+        "mode",
+        "tools-used",
+        "atis-latch",
+        "agent-name",
+        "worktree-state",
+        "file-history-snapshot",
+        "relocated",
+        "derived-from",
+        "continued-in",
+        "api-request",
+        "api-request-shape",
+        "api-request-blob",
+        "permission-mode",
+        "cost-state",
+        "progress",
+    }
+)
+_TITLE_TYPES = {"custom-title": TitleBy.PERSON, "ai-title": TitleBy.MODEL, "summary": TitleBy.MODEL}
+
+
+class _Outline(msgspec.Struct, kw_only=True):
+    """What the first pass over a file finds."""
+
+    file: Path
+    id: str
+    # The records of the tree in the order of the file, each with its parent.
+    parents: dict[str, str]
+    # When each record was written.
+    times: list[datetime | None]
+    leaf: str = ""
+    title: str = ""
+    title_by: TitleBy | None = None
+    cwd: str = ""
+    fork_of: str = ""
+    # The last record that both have.
+    shared: str = ""
+    # The cost by model, as the program counts it.
+    costs: dict[str, int] = {}
+
+    @property
+    def created_at(self) -> datetime:
+        """When the first record was written that is not from another session."""
+        own = list(self.parents).index(self.shared) + 1 if self.shared else 0
+        times = (*self.times[own:], *self.times)
+        return next(filter(None, times), None) or TimeLine().read(None)
+
+
+def find_places(home: Path, env: dict[str, str]) -> list[Path]:
+    return [Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"]
+
+
+def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
+    """Yield the sessions of a folder of projects, of one project, or of one file. A session that another one was forked from
+    comes before it, and a session before its sub-agents."""
+    root = path if path.is_dir() else path.parent
+    if path.is_dir():
+        files = [file for file in find_files(path, "*.jsonl", log) if "subagents" not in file.parts]
+    else:
+        files = [path]
+    if not files:
+        raise Invalid(
+            f"{path} has no session files: give the folder `projects` of Claude Code, or a .jsonl file"
+        )
+    # Files with the same first record are forks of one session; the others need no comparison.
+    families: dict[str, list[Path]] = {}
+    for file in files:
+        first = next((r["uuid"] for _, r in read_lines(file) if r.get("uuid")), None)
+        families.setdefault(as_text(first) or str(file), []).append(file)
+    for family in families.values():
+        outlines = [_read_outline(file) for file in family]
+        _find_forks(outlines)
+        for outline in outlines:
+            yield _build_session(outline, log)
+            yield from _read_subagents(outline, root, log)
+
+
+def _read_outline(file: Path) -> _Outline:
+    outline = _Outline(file=file, id=file.stem, parents={}, times=[])
+    for _, record in read_lines(file):
+        kind = as_text(record.get("type"))
+        if kind in _TITLE_TYPES and outline.title_by is not TitleBy.PERSON:
+            names = ("customTitle", "aiTitle", "title", "summary")
+            outline.title = next((t for n in names if (t := as_text(record.get(n)))), outline.title)
+            outline.title_by = _TITLE_TYPES[kind]
+        if kind == "cost-state":
+            models = {
+                m: as_dict(used).get("costUSD") for m, used in as_dict(record.get("modelUsage")).items()
+            }
+            found = {model: conversation.as_cost(cost) for model, cost in models.items()}
+            found = found or {"": conversation.as_cost(record.get("totalCostUSD"))}
+            outline.costs = {model: cost for model, cost in found.items() if cost}
+        uuid = as_text(record.get("uuid"))
+        if not uuid:
+            continue
+        outline.parents[uuid] = as_text(record.get("parentUuid")) or as_text(record.get("logicalParentUuid"))
+        outline.times.append(conversation.parse_time(record.get("timestamp")))
+        outline.cwd = outline.cwd or as_text(record.get("cwd"))
+        if kind in ("user", "assistant", "system"):
+            outline.leaf = uuid
+    return outline
+
+
+def _find_forks(outlines: list[_Outline]) -> None:
+    """Order a family so that a session comes before its forks, and note which session each was forked from. A fork repeats
+    the records of its parent; what it has beyond them is younger."""
+    if len(outlines) < 2:
+        return
+    uuids = {outline.id: list(outline.parents) for outline in outlines}
+    common = min(map(len, uuids.values()))
+    shared = next(
+        (n for n in range(common) if len({ids[n] for ids in uuids.values()}) > 1),
+        common,
+    )
+
+    def find_own_start(outline: _Outline) -> tuple[bool, datetime, str]:
+        own = next(filter(None, outline.times[shared:]), None)
+        return own is not None, own or outline.created_at, outline.id
+
+    outlines.sort(key=find_own_start)
+    for n, outline in enumerate(outlines):
+        best = 0
+        for earlier in outlines[:n]:
+            ours, theirs = uuids[outline.id], uuids[earlier.id]
+            length = next(
+                (k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+                min(len(ours), len(theirs)),
+            )
+            if length > best:
+                best, outline.fork_of, outline.shared = length, earlier.id, ours[length - 1]
+
+
+def _build_session(outline: _Outline, log: ImportLog) -> ForeignSession:
+    return ForeignSession(
+        id=outline.id,
+        place=str(outline.file),
+        created_at=outline.created_at,
+        fingerprint=fingerprint_file(outline.file),
+        entries=lambda: _RecordParser(outline, log).read(),
+        surface=NAME,
+        title=outline.title,
+        title_by=outline.title_by,
+        cwd=conversation.clean_path(outline.cwd),
+        parent=outline.fork_of,
+        parent_record=outline.shared,
+        # Tokens are counted with the answers.
+        totals=tuple(
+            ForeignUsage(model=conversation.clean_name(model), cost=cost)
+            for model, cost in outline.costs.items()
+        ),
+    )
+
+
+def _read_subagents(outline: _Outline, root: Path, log: ImportLog) -> Iterator[ForeignSession]:
+    """Yield the sub-agents of a session. They are archived, so that they do not fill the list."""
+    folder = outline.file.with_suffix("") / "subagents"
+    if not folder.is_dir() or not folder.resolve().is_relative_to(root.resolve()):
+        return
+    for file in find_files(folder, "agent-*.jsonl", log):
+        agent = _read_outline(file)
+        about = as_dict(load_json(file.with_suffix(".meta.json"), log))
+        call = as_text(about.get("toolUseId"))
+        title = as_text(about.get("description")) or as_text(about.get("agentType"))
+        session = _build_session(agent, log)
+        yield msgspec.structs.replace(
+            session,
+            id=f"{outline.id}/{file.stem}",
+            title=title,
+            title_by=TitleBy.MODEL if title else None,
+            archived=True,
+            parent=outline.id,
+            parent_record=_find_call(outline.file, call) if call else "",
+            subagent=True,
+            aliases=(file.stem,),
+        )
+
+
+def _find_call(file: Path, call: str) -> str:
+    """Return the id of the record with a tool call."""
+    for _, record in read_lines(file):
+        blocks = as_list(as_dict(record.get("message")).get("content"))
+        if any(as_dict(block).get("id") == call for block in blocks):
+            return as_text(record.get("uuid"))
+    return ""
+
+
+class _RecordParser:
+    """Turns the records of one file into messages."""
+
+    def __init__(self, outline: _Outline, log: ImportLog) -> None:
+        self._file = outline.file
+        self._live = conversation.find_live(outline.parents, outline.leaf)
+        self._log = log
+        self._times = TimeLine()
+        self._seen: set[str] = set()
+        # The answer that the last record is a part of, and the answers whose usage was counted.
+        self._answer = ""
+        self._counted: set[str] = set()
+        # What the model was told besides the words of a person, until the next question.
+        self._context: list[str] = []
+        self._boundary: Json | None = None
+        # The names of the tools by call: results do not name them.
+        self._tools: dict[str, str] = {}
+
+    def read(self) -> Iterator[ForeignEntry]:
+        for place, record in read_lines(self._file, self._log):
+            yield from self._parse(record, place)
+        if self._boundary is not None:
+            self._log.lose("compactions without a summary", str(self._file))
+        if self._context:
+            text = "text for the model after the last question"
+            self._log.lose(text, str(self._file), len(self._context))
+
+    def _parse(self, record: Json, place: str) -> Iterator[ForeignEntry]:
+        kind = as_text(record.get("type"))
+        uuid = as_text(record.get("uuid"))
+        if not uuid:
+            self._count_line(kind, place)
+            return
+        if uuid in self._seen:
+            self._log.fold("repeated records")
+            return
+        self._seen.add(uuid)
+        at = self._times.read(record.get("timestamp"))
+        answer, self._answer = self._answer, ""
+        if kind == "assistant":
+            yield from self._parse_answer(record, at, answer, place)
+        elif kind == "user":
+            yield from self._parse_user(record, at, place)
+        elif kind == "system" and record.get("subtype") == "compact_boundary":
+            self._boundary = record
+            self._log.fold("compaction boundaries")
+        elif kind == "system":
+            self._log.lose(f"system records ({as_text(record.get('subtype')) or 'no subtype'})", place)
+        elif kind == "attachment":
+            self._answer = answer
+            self._log.lose("context records (environment, skills, reminders)", place)
+        else:
+            self._log.lose(f"records of type {kind!r}", place)
+
+    def _count_line(self, kind: str, place: str) -> None:
+        if kind in _TITLE_TYPES:
+            self._log.fold("titles")
+        elif kind in _STATE_TYPES:
+            self._log.fold("state of the program")
+        else:
+            self._log.lose(f"records of type {kind!r}", place)
+
+    def _parse_answer(self, record: Json, at: datetime, answer: str, place: str) -> Iterator[ForeignEntry]:
+        message = as_dict(record.get("message"))
+        parts: list[Part] = []
+        for block in _list_blocks(message.get("content")):
+            match as_text(block.get("type")):
+                case "text":
+                    parts += conversation.build_parts(as_text(block.get("text")))
+                case "thinking":
+                    parts.append(Reasoning(as_text(block.get("thinking"))))
+                case "redacted_thinking":
+                    self._log.lose("encrypted reasoning", place)
+                case "tool_use" | "server_tool_use":
+                    input_ = conversation.parse_arguments(block.get("input"))
+                    call, name = as_text(block.get("id")), as_text(block.get("name"))
+                    self._tools[call] = name
+                    parts.append(ToolCall(call, name, input_))
+                case other:
+                    self._log.lose(f"parts of type {other!r}", place)
+        self._answer = as_text(message.get("id"))
+        if not parts:
+            self._log.fold("empty messages")
+            return
+        usage: tuple[ForeignUsage, ...] = ()
+        if self._answer not in self._counted:
+            self._counted.add(self._answer)
+            usage = _parse_usage(message)
+        yield ForeignMessage(
+            id=as_text(record["uuid"]),
+            role=Role.ASSISTANT,
+            parts=tuple(parts),
+            at=at,
+            undone=record["uuid"] not in self._live,
+            joins=bool(answer) and answer == self._answer,
+            usage=usage,
+        )
+
+    def _parse_user(self, record: Json, at: datetime, place: str) -> Iterator[ForeignEntry]:
+        uuid = as_text(record["uuid"])
+        content = as_dict(record.get("message")).get("content")
+        text = conversation.text_of(content)
+        if record.get("isCompactSummary"):
+            about = as_dict(as_dict(self._boundary).get("compactMetadata"))
+            kept = as_list(as_dict(about.get("preservedMessages")).get("uuids"))
+            self._boundary = None
+            self._context.clear()
+            yield ForeignCompaction(id=uuid, summary=text, at=at, first_kept=as_text(kept[0]) if kept else "")
+            return
+        blocks = _list_blocks(content)
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        if results:
+            yield ForeignMessage(
+                id=uuid,
+                role=Role.TOOL,
+                parts=tuple(self._parse_result(block) for block in results),
+                at=at,
+                undone=uuid not in self._live,
+                files=tuple(f for block in results for f in _list_files(_list_blocks(block.get("content")))),
+            )
+            return
+        if record.get("isMeta") or text.lstrip().startswith(_MACHINE_TEXT):
+            self._log.fold("text for the model only")
+            if uuid in self._live:
+                self._context.append(text)
+            return
+        files = _list_files(blocks)
+        if not text.strip() and not files:
+            self._log.fold("empty messages")
+            return
+        exact = "\n\n".join((*self._context, text)) if self._context else None
+        self._context.clear()
+        yield ForeignMessage(
+            id=uuid,
+            role=Role.USER,
+            parts=(Text(text),) if text.strip() else (),
+            at=at,
+            undone=uuid not in self._live,
+            exact=exact,
+            files=tuple(files),
+        )
+
+    def _parse_result(self, block: Json) -> ToolResult:
+        call = as_text(block.get("tool_use_id"))
+        text = conversation.text_of(block.get("content"))
+        return ToolResult(call, self._tools.get(call, ""), text, failed=block.get("is_error") is True)
+
+
+def _list_blocks(content: object) -> list[Json]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [as_dict(block) for block in as_list(content)]
+
+
+def _list_files(blocks: list[Json]) -> list[ForeignFile]:
+    """Return the pictures and documents that blocks contain."""
+    shown = [block for block in blocks if block.get("type") in ("image", "document")]
+    sources = [(block, as_dict(block.get("source"))) for block in shown]
+    found = (
+        conversation.build_file(
+            source.get("data"), source.get("media_type"), name=block.get("title") or block["type"]
+        )
+        for block, source in sources
+    )
+    return list(filter(None, found))
+
+
+def _parse_usage(message: Json) -> tuple[ForeignUsage, ...]:
+    used = as_dict(message.get("usage"))
+    model = conversation.clean_name(message.get("model"))
+    if not used or model == "<synthetic>":
+        return ()
+    return (
+        ForeignUsage(
+            input=as_count(used.get("input_tokens")),
+            output=as_count(used.get("output_tokens")),
+            cache_read=as_count(used.get("cache_read_input_tokens")),
+            cache_write=as_count(used.get("cache_creation_input_tokens")),
+            model=model,
+        ),
+    )

@@ -1,0 +1,275 @@
+"""Imports: which session a conversation of another program became, which of its records are there, and the writes of a batch."""
+
+import base64
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import codec, ids
+from keryx.core.clock import to_micros
+from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.usage import Tokens
+from keryx.store.db import Transaction
+
+_RECORD = struct.Struct("<QI")
+
+
+class ImportKey(msgspec.Struct, frozen=True):
+    """A conversation of another program, as one person imports it."""
+
+    profile: ProfileId
+    owner: PrincipalId
+    program: str
+    # The program's id of the conversation.
+    source: str
+
+    @property
+    def params(self) -> dict[str, str]:
+        return {
+            "profile": self.profile,
+            "owner": self.owner,
+            "program": self.program,
+            "source": ids.escape(self.source),
+        }
+
+
+class ImportTotal(Tokens, frozen=True, kw_only=True, omit_defaults=True):
+    """The usage of a conversation with one model that was added so far."""
+
+    # In millionths of the currency.
+    cost: int = 0
+
+
+class Import(msgspec.Struct, frozen=True, kw_only=True):
+    session: SessionId
+    # Of the conversation when all of it was imported, empty before.
+    fingerprint: str
+    # By model and task.
+    totals: dict[str, ImportTotal]
+    deleted: bool
+
+
+class CallUsage(Tokens, frozen=True, kw_only=True):
+    """The usage of one call of a model, as it is added to a session."""
+
+    turn: TurnId
+    at: datetime
+    model: str
+    task: str
+    cost: int | None
+    estimated: bool
+
+
+def hash_record(id_: str) -> int:
+    """Return the number that stands for a record of a conversation."""
+    return int.from_bytes(hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def find(tx: Transaction, key: ImportKey) -> Import | None:
+    row = tx.row(
+        """
+        select i.session, i.fingerprint, i.totals, s.deleted_at
+        from imports i join sessions s on s.id = i.session
+        where i.profile = :profile and i.owner = :owner and i.program = :program and i.source = :source
+        """,
+        key.params,
+    )
+    if row is None:
+        return None
+    return Import(
+        session=SessionId(row[0]),
+        fingerprint=row[1],
+        totals=codec.loads(row[2], dict[str, ImportTotal]),
+        deleted=row[3] is not None,
+    )
+
+
+def add(tx: Transaction, key: ImportKey, session: SessionId) -> None:
+    tx.run(
+        """
+        insert into imports (session, profile, owner, program, source)
+        values (:session, :profile, :owner, :program, :source)
+        """,
+        {**key.params, "session": session},
+    )
+
+
+def finish(
+    tx: Transaction, session: SessionId, *, fingerprint: str, totals: Mapping[str, ImportTotal]
+) -> None:
+    """Note that all of a conversation is there."""
+    tx.run(
+        "update imports set fingerprint = :fingerprint, totals = :totals where session = :session",
+        {"session": session, "fingerprint": fingerprint, "totals": codec.dumps(totals)},
+    )
+
+
+def load_records(tx: Transaction, session: SessionId) -> dict[int, int]:
+    """Return the records that are there: the number of the message by the hash of the record, 0 for one without a message."""
+    rows = tx.rows(
+        "select records from import_records where session = :session order by n", {"session": session}
+    )
+    return {record: seq for (batch,) in rows for record, seq in _RECORD.iter_unpack(base64.b64decode(batch))}
+
+
+def add_records(tx: Transaction, session: SessionId, records: Mapping[int, int]) -> None:
+    """Note the records of a batch, which are not there yet."""
+    packed = b"".join(_RECORD.pack(record, seq) for record, seq in records.items())
+    tx.run(
+        """
+        insert into import_records (session, n, records)
+        values (
+          :session, (select coalesce(max(n), 0) + 1 from import_records where session = :session), :records
+        )
+        """,
+        {"session": session, "records": base64.b64encode(packed).decode()},
+    )
+
+
+def set_state(
+    tx: Transaction, session: SessionId, *, created_at: datetime, pinned: bool, archived: bool
+) -> None:
+    """Set what a new session has from its conversation."""
+    tx.run(
+        """
+        update sessions
+        set pinned = :pinned, archived = :archived, created_at = :created_at, active_at = :created_at
+        where id = :id
+        """,
+        {
+            "id": session,
+            "pinned": int(pinned),
+            "archived": int(archived),
+            "created_at": to_micros(created_at),
+        },
+    )
+
+
+def count_batch(
+    tx: Transaction,
+    session: SessionId,
+    *,
+    last_seq: int,
+    messages: int,
+    turns: int,
+    undo: int,
+    active_at: datetime,
+) -> None:
+    """Add a batch to the counters of its session."""
+    tx.run(
+        """
+        update sessions
+        set last_seq = :last_seq, messages = messages + :messages, turns = turns + :turns, undo = :undo,
+            active_at = case when active_at < :active_at then :active_at else active_at end
+        where id = :id
+        """,
+        {
+            "id": session,
+            "last_seq": last_seq,
+            "messages": messages,
+            "turns": turns,
+            "undo": undo,
+            "active_at": to_micros(active_at),
+        },
+    )
+
+
+def get_position(tx: Transaction, session: SessionId) -> tuple[int, int, int]:
+    """Return the last message, the epoch and the last undo group of a session that the caller has locked."""
+    row = tx.row("select last_seq, epoch, undo from sessions where id = :id", {"id": session})
+    assert row is not None
+    return int(row[0]), int(row[1]), int(row[2])
+
+
+def begin_epoch(
+    tx: Transaction, session: SessionId, *, number: int, first_seq: int, summary: str, at: datetime
+) -> None:
+    tx.run(
+        """
+        insert into epochs (session, number, first_seq, summary, created_at)
+        values (:session, :number, :first_seq, :summary, :at)
+        """,
+        {
+            "session": session,
+            "number": number,
+            "first_seq": first_seq,
+            "summary": codec.dumps(summary),
+            "at": to_micros(at),
+        },
+    )
+    tx.run("update sessions set epoch = :number where id = :id", {"id": session, "number": number})
+
+
+def get_epoch_start(tx: Transaction, session: SessionId) -> int:
+    """Return the first message of the current epoch."""
+    row = tx.row(
+        "select coalesce(max(first_seq), 1) from epochs where session = :session", {"session": session}
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def undo(tx: Transaction, session: SessionId, seqs: Sequence[int], *, group: int) -> int:
+    """Make messages inactive as an undo group; return how many were active."""
+    return tx.count(
+        f"""
+        update messages set undone = :group, plain = 0
+        where session = :session and undone = 0 and seq {tx.in_ids}
+        """,
+        {"session": session, "group": group, "ids": codec.dumps(list(seqs))},
+    )
+
+
+def add_usage(
+    tx: Transaction, session: SessionId, key: ImportKey, surface: str, calls: Sequence[CallUsage]
+) -> None:
+    """Record calls of models, and add them to the session. They count against no budget: nobody asked for them here."""
+    for call in calls:
+        tx.run(
+            """
+            insert into usage
+              (turn, session, profile, owner, surface, model, task, input, output, reasoning, cache_read, cache_write, cost,
+               estimated, at)
+            values
+              (:turn, :session, :profile, :owner, :surface, :model, :task, :input, :output, :reasoning, :cache_read,
+               :cache_write, :cost, :estimated, :at)
+            """,
+            {
+                **msgspec.structs.asdict(call),
+                "session": session,
+                "profile": key.profile,
+                "owner": key.owner,
+                "surface": surface,
+                "estimated": int(call.estimated),
+                "at": to_micros(call.at),
+            },
+        )
+    priced = [call for call in calls if call.cost is not None]
+    tx.run(
+        """
+        update sessions
+        set tokens_input = tokens_input + :input, tokens_output = tokens_output + :output,
+            tokens_reasoning = tokens_reasoning + :reasoning, tokens_cache_read = tokens_cache_read + :cache_read,
+            tokens_cache_write = tokens_cache_write + :cache_write,
+            cost = case when :priced = 0 then cost else coalesce(cost, 0) + :cost end,
+            cost_status = case
+              when :priced = 0 then cost_status
+              when :estimated = 1 or cost_status = 'estimated' then 'estimated'
+              else 'actual' end
+        where id = :id
+        """,
+        {
+            "id": session,
+            "input": sum(call.input for call in calls),
+            "output": sum(call.output for call in calls),
+            "reasoning": sum(call.reasoning for call in calls),
+            "cache_read": sum(call.cache_read for call in calls),
+            "cache_write": sum(call.cache_write for call in calls),
+            "priced": len(priced),
+            "cost": sum(call.cost or 0 for call in priced),
+            "estimated": int(any(call.estimated for call in priced)),
+        },
+    )

@@ -1,0 +1,424 @@
+"""Sources that go on, sources that are damaged, and what the model is given of an imported conversation."""
+
+import json
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.builders import OPERATORS
+from tests.importers import samples
+from tests.importers.samples import SAMPLES, Json, iso
+from tests.importers.test_programs import ON_SQLITE, count, list_sessions, read_messages, read_tables, take
+
+from keryx import importers
+from keryx.core.errors import Invalid, NotFound
+from keryx.core.ids import DEFAULT_PROFILE, PrincipalId
+from keryx.core.messages import Image, Role, text_parts
+from keryx.core.sessions import Viewer
+from keryx.core.usage import UsageGrouping
+from keryx.engine.conversation_import import import_conversations
+from keryx.importers.conversation import ImportLog
+from keryx.store import epochs, imports, messages, sessions, usage
+from keryx.store.admin.verify import verify
+from keryx.store.db import Database, Transaction
+
+pytestmark = ON_SQLITE
+
+
+def append(file: Path, *records: Json | str) -> None:
+    with file.open("a", encoding="utf-8") as out:
+        for record in records:
+            out.write(record if isinstance(record, str) else json.dumps(record) + "\n")
+
+
+def list_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+def question(n: int, parent: str, text: str) -> Json:
+    message = {"role": "user", "content": text}
+    return {"uuid": f"u{n}", "parentUuid": parent, "type": "user", "timestamp": iso(n), "message": message}
+
+
+async def model_texts(database: Database, n: int = 0) -> list[str]:
+    """What the model is given of a session: the summary, then the messages."""
+
+    def work(tx: Transaction) -> list[str]:
+        session = list_sessions(tx)[n]
+        epoch = epochs.find_current(tx, session.id)
+        seen = epochs.load_model_view(tx, session.id)
+        return [
+            *([epoch.summary] if epoch else []),
+            *(m.exact or m.text for m in seen if m.role is not Role.TOOL),
+        ]
+
+    return await database.read("test", work)
+
+
+async def test_only_the_new_part_of_a_longer_source_is_added(database: Database, tmp_path: Path) -> None:
+    source = samples.write_claude_code(tmp_path / "source")
+    await take(database, "claude-code", source)
+    append(next(source.rglob("s-one.jsonl")), question(80, "u14", "one more"))
+    report = await take(database, "claude-code", source)
+    assert count(report) == {"extended": 1, "unchanged": 2, "messages": 1}
+    [session, *_] = await database.read("test", list_sessions)
+    assert (await read_messages(database, session.id))[-1].text == "one more"
+    assert await verify(database) == []
+
+
+async def test_a_branch_that_was_left_is_undone_when_the_new_one_comes(
+    database: Database, tmp_path: Path
+) -> None:
+    source = samples.write_claude_code(tmp_path / "source")
+    await take(database, "claude-code", source)
+    append(next(source.rglob("s-one.jsonl")), question(80, "u12", "and now, differently?"))
+    await take(database, "claude-code", source)
+    assert await model_texts(database) == ["They greeted.", "and now, differently?"]
+    assert await verify(database) == []
+
+
+async def test_a_conversation_that_went_on_here_too_gets_the_new_messages_at_its_end(
+    database: Database, tmp_path: Path
+) -> None:
+    source = samples.write_qwen(tmp_path / "source")
+    await take(database, "qwen", source)
+    [session] = await database.read("test", list_sessions)
+    said = text_parts("said here")
+    await database.write("test", lambda tx: messages.append(tx, session.id, Role.USER, said))
+    line = {
+        **samples.qwen_lines()[0],
+        "uuid": "q11",
+        "parentUuid": "q10",
+        "message": {"parts": [{"text": "said there"}]},
+    }
+    append(next(source.rglob("s1.jsonl")), line)
+    report = await take(database, "qwen", source)
+    assert report.messages == 1
+    texts = [m.text for m in await read_messages(database, session.id)]
+    assert texts[-2:] == ["said here", "said there"]
+
+
+async def test_a_deleted_conversation_stays_deleted(database: Database, tmp_path: Path) -> None:
+    source = samples.write_qwen(tmp_path / "source")
+    await take(database, "qwen", source)
+    [session] = await database.read("test", list_sessions)
+    await database.write("test", lambda tx: sessions.soft_delete(tx, session, grace=timedelta(days=1)))
+    log = ImportLog()
+    report = await take(database, "qwen", source, log=log)
+    assert count(report) == {}
+    assert [loss.count for loss in log.losses.values() if "deleted here" in loss.what] == [1]
+
+
+async def test_the_model_gets_the_summary_and_what_came_after_it(database: Database, tmp_path: Path) -> None:
+    await take(database, "claude-code", samples.write_claude_code(tmp_path / "source"))
+    assert await model_texts(database) == ["They greeted.", "and now?", "Now we go on."]
+
+
+async def test_the_model_keeps_the_messages_that_a_compaction_kept(
+    database: Database, tmp_path: Path
+) -> None:
+    await take(database, "pi", samples.write_pi(tmp_path / "source"))
+    expected = ["They greeted.", "please use-tool", "", "Tool said tool-ran.", "and now?", "Now we go on."]
+    assert await model_texts(database) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "seq", "given"),
+    [
+        ("claude-code", 4, "<system-reminder>be kind</system-reminder>\n\nplease use-tool"),
+        ("codex", 1, "<environment_context>linux</environment_context>\n\nhello there"),
+        ("opencode", 1, "hello there\n\n<files>"),
+        ("goose", 1, "<turn-context>linux\n\nhello there"),
+        ("hermes", 1, "[Workspace] hello there"),
+        ("hermes-webui", 1, "[W]\nhello there"),
+    ],
+)
+async def test_what_the_model_was_given_is_kept_apart_from_what_people_saw(
+    database: Database, tmp_path: Path, name: str, seq: int, given: str
+) -> None:
+    await take(database, name, SAMPLES[name].write(tmp_path / "source"))
+    [session, *_] = await database.read("test", list_sessions)
+    message = (await read_messages(database, session.id))[seq - 1]
+    assert message.exact == given
+    assert given not in message.text
+
+
+async def test_a_fork_knows_its_parent_and_the_last_message_that_both_have(
+    database: Database, tmp_path: Path
+) -> None:
+    await take(database, "codex", samples.write_codex(tmp_path / "source"))
+    [parent, fork] = await database.read("test", list_sessions)
+    assert (fork.parent, fork.parent_seq) == (parent.id, 2)
+    assert (parent.pinned, parent.archived, fork.pinned, fork.archived) == (True, False, False, True)
+    said = await read_messages(database, fork.id)
+    assert [m.text for m in said] == ["hello there", "Hello.", "another way", "Another answer."]
+
+
+async def test_a_sub_agent_hangs_on_its_call_and_is_archived(database: Database, tmp_path: Path) -> None:
+    await take(database, "claude-code", samples.write_claude_code(tmp_path / "source"))
+    [parent, helper, _] = await database.read("test", list_sessions)
+    assert (helper.parent, helper.archived, helper.title) == (parent.id, True, "A part")
+    call = (await read_messages(database, parent.id))[(helper.parent_seq or 0) - 1]
+    assert [part.name for part in call.calls] == ["Bash"]
+
+
+async def test_a_chat_keeps_its_address(database: Database, tmp_path: Path) -> None:
+    await take(database, "hermes", samples.write_hermes(tmp_path / "source"))
+    [session, *_] = await database.read("test", list_sessions)
+    assert session.surface == "telegram"
+    assert session.origin is not None
+    assert (session.origin.chat, session.origin.user_name) == ("4242", "Ada")
+
+
+async def test_usage_and_cost_are_counted_once(database: Database, tmp_path: Path) -> None:
+    await take(database, "claude-code", samples.write_claude_code(tmp_path / "source"))
+    [session, _, fork] = await database.read("test", list_sessions)
+    assert (session.tokens.input, session.tokens.output, session.tokens.cache_read) == (400, 48, 80)
+    assert (session.cost, session.cost_status) == (500_000, "estimated")
+    # The fork repeats the answers of its parent, and their usage is counted there.
+    assert fork.tokens.input == 0
+    since, until = datetime(2020, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
+    totals = await database.read(
+        "test",
+        lambda tx: usage.list_totals(tx, OPERATORS, by=UsageGrouping.MODEL, since=since, until=until),
+    )
+    assert [(t.key, t.tokens.input) for t in totals] == [("claude", 400)]
+
+
+async def test_totals_of_a_session_are_added_as_far_as_they_grew(database: Database, tmp_path: Path) -> None:
+    source = samples.write_hermes(tmp_path / "source")
+    await take(database, "hermes", source)
+    with sqlite3.connect(source / "state.db") as connection:
+        connection.execute("update sessions set input_tokens = 70 where title = 'Trip #2'")
+    connection.close()
+    report = await take(database, "hermes", source)
+    assert report.usage == 1
+    [session, *_] = await database.read("test", list_sessions)
+    assert session.tokens.input == 170
+
+
+async def test_hermes_and_hermes_webui_are_one_conversation(database: Database, tmp_path: Path) -> None:
+    tables = samples.hermes_tables()
+    first = {**tables["sessions"][0], "id": "aabbccddeeff", "end_reason": None, "title": "Auto"}
+    rows = [
+        {"id": n, "session_id": "aabbccddeeff", "role": role, "content": text, "timestamp": samples.START + n}
+        for n, (role, text) in enumerate([("user", "hello there"), ("assistant", "Hello.")], 1)
+    ]
+    samples.write_database(tmp_path / "hermes/state.db", {"sessions": [first], "messages": rows})
+    await take(database, "hermes", tmp_path / "hermes")
+    report = await take(database, "hermes-webui", samples.write_hermes_webui(tmp_path / "webui"))
+    # Two of the seven messages are in both.
+    assert (report.created, report.extended, report.messages) == (0, 1, 5)
+    [session] = await database.read("test", list_sessions)
+    assert (session.pinned, session.title, session.tokens.input) == (True, "My talk", 100)
+    assert session.project is not None
+    before = await read_tables(database)
+    again = await take(database, "hermes-webui", tmp_path / "webui")
+    assert count(again) == {"unchanged": 1}
+    assert await read_tables(database) == before
+
+
+async def test_two_people_import_the_same_source_each_for_themselves(
+    database: Database, tmp_path: Path
+) -> None:
+    source = samples.write_qwen(tmp_path / "source")
+    for person in ("ann", "bob"):
+        viewer = Viewer(DEFAULT_PROFILE, PrincipalId(person))
+        log = ImportLog()
+        found = importers.find_program("qwen").read(source, log)
+        report = await import_conversations(database, viewer, "qwen", found, log)
+        assert report.created == 1
+    owners = [session.owner for session in await database.read("test", list_sessions)]
+    assert sorted(owners) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini", "qwen", "pi"])
+def test_every_line_is_imported_folded_or_named(tmp_path: Path, name: str) -> None:
+    lines = {
+        "claude-code": lambda: samples.claude_records("s"),
+        "codex": lambda: samples.codex_lines(samples.CODEX_ONE),
+        "gemini": lambda: samples.gemini_lines()[:4],
+        "qwen": samples.qwen_lines,
+        "pi": lambda: samples.pi_entries("p"),
+    }
+    records: list[Json] = lines[name]()
+    strange = {"type": "from-the-future", "uuid": "x", "id": "x", "timestamp": iso(59)}
+    file = samples.write_lines(tmp_path / "session-x.jsonl", [*records, strange])
+    log = ImportLog()
+    [session] = list(importers.find_program(name).read(file, log))
+    entries = list(session.entries())
+    told = sum(log.folded.values()) + sum(loss.count for loss in log.losses.values()) + len(log.damages)
+    # The change of Gemini that sets the messages counts as well as the message in it.
+    assert len(entries) + told == len(records) + 1 + (name == "gemini")
+    assert any("from-the-future" in what for what in log.losses)
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "qwen", "pi", "gemini"])
+async def test_a_half_written_line_is_told_with_its_place_and_loses_nothing_else(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    source = SAMPLES[name].write(tmp_path / "source")
+    file = sorted(source.rglob("*.jsonl"))[0]
+    lines = file.read_text().count("\n")
+    append(file, '{"type":"user","uuid":"zz')
+    log = ImportLog()
+    report = await take(database, name, source, log=log)
+    assert [damage.place for damage in log.damages] == [f"{file}:{lines + 1}"]
+    assert "half-written" in log.damages[0].text
+    assert report.messages == SAMPLES[name].counts["messages"]
+
+
+async def test_a_broken_line_in_the_middle_is_told_and_the_rest_comes(
+    database: Database, tmp_path: Path
+) -> None:
+    source = samples.write_qwen(tmp_path / "source")
+    file = next(source.rglob("*.jsonl"))
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines[:3], '{"type": "user", "uuid": \x07}\n', *lines[3:]]))
+    log = ImportLog()
+    report = await take(database, "qwen", source, log=log)
+    assert [damage.place for damage in log.damages] == [f"{file}:4"]
+    assert report.messages == 8
+
+
+@pytest.mark.parametrize("name", ["hermes", "opencode", "openclaw", "open-webui", "goose"])
+async def test_a_damaged_database_is_told_and_stops_nothing(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    source = SAMPLES[name].write(tmp_path / "source")
+    file = next(f for f in source.rglob("*") if f.suffix in (".db", ".sqlite"))
+    body = file.read_bytes()
+    file.write_bytes(body[: len(body) // 2])
+    log = ImportLog()
+    await take(database, name, source, log=log)
+    assert any(str(file) in damage.place for damage in log.damages)
+    assert await verify(database) == []
+
+
+@pytest.mark.parametrize("name", ["hermes", "opencode", "openclaw", "open-webui", "goose"])
+async def test_a_database_of_another_program_is_told(database: Database, tmp_path: Path, name: str) -> None:
+    file = samples.write_database(tmp_path / "other.db", {"things": [{"id": 1}]})
+    log = ImportLog()
+    report = await take(database, name, file, log=log)
+    assert count(report) == {}
+    assert [damage.place for damage in log.damages] == [str(file)]
+
+
+async def test_a_cut_export_brings_what_is_whole(database: Database, tmp_path: Path) -> None:
+    other = {**samples.chatgpt_record(), "conversation_id": "c2"}
+    text = json.dumps([samples.chatgpt_record(), other], indent=1)
+    file = tmp_path / "conversations.json"
+    file.write_text(text[:-400])
+    log = ImportLog()
+    report = await take(database, "chatgpt", file, log=log)
+    assert report.created == 1
+    assert "ends within" in log.damages[0].text
+
+
+async def test_an_empty_source_says_what_to_give(tmp_path: Path) -> None:
+    for name in SAMPLES:
+        with pytest.raises(Invalid, match="give"):
+            list(importers.find_program(name).read(tmp_path, ImportLog()))
+
+
+def test_an_unknown_program_is_refused_with_the_list() -> None:
+    with pytest.raises(NotFound, match="hermes, hermes-webui, openclaw"):
+        importers.find_program("nonsense")
+
+
+async def test_rows_that_are_only_in_the_write_ahead_log_are_read(database: Database, tmp_path: Path) -> None:
+    source = samples.write_hermes(tmp_path / "source")
+    connection = sqlite3.connect(source / "state.db")
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("pragma wal_autocheckpoint = 0")
+    row = (99, "20261116_084101_bb", "user", "only in the log", samples.START + 99, 1, 0, 0)
+    names = "id, session_id, role, content, timestamp, active, compacted, observed"
+    connection.execute(f"insert into messages ({names}) values (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    connection.commit()
+    report = await take(database, "hermes", source)
+    connection.close()
+    assert report.messages == SAMPLES["hermes"].counts["messages"] + 1
+
+
+@pytest.mark.parametrize("make", [Path.symlink_to, Path.hardlink_to])
+async def test_links_that_lead_out_of_the_source_are_not_followed(
+    database: Database, tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    source = samples.write_qwen(tmp_path / "source")
+    outside = samples.write_lines(tmp_path / "outside.jsonl", samples.qwen_lines())
+    make(source / "-home-ada/chats/evil.jsonl", outside)
+    log = ImportLog()
+    await take(database, "qwen", source, log=log)
+    followed = make is Path.hardlink_to
+    assert any("symbolic links" in what for what in log.losses) is not followed
+
+
+async def test_a_path_in_a_record_is_never_opened_outside_the_source(
+    database: Database, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(b"secret bytes")
+    chat = samples.open_webui_chat()
+    hostile = ["../secret.png", str(secret), f"file://{secret}", "..", "x" * 5000]
+    chat["history"]["messages"]["m1"]["files"] = [{"type": "file", "id": n, "url": n} for n in hostile]
+    row = {
+        "id": "../../etc/passwd",
+        "title": "a\u202eb",
+        "created_at": samples.START,
+        "chat": json.dumps(chat),
+    }
+    folder = tmp_path / "data"
+    samples.write_database(folder / "webui.db", {"chat": [row]})
+    (folder / "uploads").mkdir()
+    log = ImportLog()
+    report = await take(database, "open-webui", folder, log=log)
+    assert (report.created, report.files) == (1, 0)
+    assert log.losses["files that are not in the source"].count == len(hostile)
+    tables = await read_tables(database)
+    assert "secret bytes" not in str(tables)
+    assert tables["media"] == []
+    assert tables["aliases"] == []
+
+
+async def test_names_in_an_archive_are_not_used_as_paths(database: Database, tmp_path: Path) -> None:
+    record = samples.chatgpt_record()
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("../../conversations.json", json.dumps([record]))
+        archive.writestr("../../file-ABC123.png", b"\x89PNG\r\n\x1a\n")
+    before = list_files(tmp_path)
+    report = await take(database, "chatgpt", tmp_path / "export.zip")
+    assert (report.created, report.files) == (1, 1)
+    assert list_files(tmp_path) == before
+
+
+async def test_strange_values_in_every_field_are_told_or_kept(database: Database, tmp_path: Path) -> None:
+    strange: list[object] = [None, 1, -1, 1e308, True, [], {}, [[]], "x" * 3000, "\u0000\ud800", {"text": {}}]
+    for name, lines in (("claude-code", samples.claude_records("s")), ("qwen", samples.qwen_lines())):
+        for n, value in enumerate(strange):
+            records = [
+                {key: value if k == n % len(record) else kept for k, (key, kept) in enumerate(record.items())}
+                for record in lines
+            ]
+            samples.write_lines(tmp_path / name / f"chats/{n}.jsonl", records)
+        await take(database, name, tmp_path / name)
+    assert await verify(database) == []
+
+
+async def test_a_file_that_is_in_the_source_comes_with_its_message(
+    database: Database, tmp_path: Path
+) -> None:
+    await take(database, "chatgpt", samples.write_chatgpt(tmp_path / "source"))
+    [session] = await database.read("test", list_sessions)
+    first = (await read_messages(database, session.id))[0]
+    [picture] = [part for part in first.parts if isinstance(part, Image)]
+    assert (picture.name, picture.mime) == ("file-ABC123-photo.png", "image/png")
+
+
+async def test_positions_are_kept_per_conversation(database: Database, tmp_path: Path) -> None:
+    await take(database, "qwen", samples.write_qwen(tmp_path / "source"))
+    [session] = await database.read("test", list_sessions)
+    known = await database.read("test", lambda tx: imports.load_records(tx, session.id))
+    assert sorted(known.values()) == [0, 1, 2, 3, 4, 5, 6, 7, 8]

@@ -1,0 +1,206 @@
+"""Real programs talk to a fake model, and what they wrote is imported. Each test runs where its program is installed."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import left_out
+from tests.importers.fake_model import ANSWER, TOOL_ANSWER, serve_model
+from tests.importers.test_programs import ON_SQLITE, count, list_sessions, read_messages, read_tables, take
+
+from keryx.core.messages import Role
+from keryx.importers.conversation import ImportLog
+from keryx.store.admin.verify import verify
+from keryx.store.db import Database
+
+pytestmark = [pytest.mark.faults, ON_SQLITE, pytest.mark.timeout(900)]
+
+INSTALL = {
+    "claude": "npm install -g @anthropic-ai/claude-code",
+    "codex": "npm install -g @openai/codex",
+    "opencode": "npm install -g opencode-ai",
+    "hermes": 'pip install "hermes-agent[messaging]"',
+    "pi": "npm install -g @mariozechner/pi-coding-agent",
+    "qwen": "npm install -g @qwen-code/qwen-code",
+    "goose": "npm install -g @aaif/goose-binary-linux-x64, and its bin/goose in the PATH",
+}
+TOOL_TALK = [
+    (Role.USER, "hello there"),
+    (Role.ASSISTANT, ANSWER),
+    (Role.USER, "please use-tool now"),
+    (Role.ASSISTANT, ""),
+    (Role.TOOL, ""),
+    (Role.ASSISTANT, TOOL_ANSWER),
+]
+
+
+class Place:
+    """A home folder of a program, with the address of the model."""
+
+    def __init__(self, home: Path, model: str) -> None:
+        self.home = home
+        self.model = model
+        self.work = home / "work"
+        self.work.mkdir(parents=True)
+
+    def write(self, name: str, text: str | Mapping[str, Any]) -> None:
+        file = self.home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text if isinstance(text, str) else json.dumps(text))
+
+    def run(self, *words: str, **env: str) -> str:
+        """Run a program in the work folder, with nothing of this machine's settings."""
+        path = shutil.which(words[0])
+        if path is None:
+            left_out.skip(
+                f"import of real files of {words[0]}",
+                why=f"{words[0]} is not installed",
+                command=INSTALL[words[0]],
+            )
+        base = {
+            "HOME": str(self.home),
+            "PATH": os.environ["PATH"],
+            "NO_COLOR": "1",
+            "CI": "1",
+            "TERM": "dumb",
+        }
+        done = subprocess.run(
+            [path, *words[1:]],
+            cwd=self.work,
+            env=base | env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        return done.stdout
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with serve_model() as model:
+        yield Place(tmp_path / "home", model)
+
+
+def talk_with_claude(place: Place) -> Path:
+    env = {
+        "ANTHROPIC_BASE_URL": place.model,
+        "ANTHROPIC_API_KEY": "sk-x",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "IS_SANDBOX": "1",
+    }
+    place.run("claude", "-p", "hello there", **env)
+    place.run("claude", "-c", "-p", "please use-tool now", "--dangerously-skip-permissions", **env)
+    return place.home / ".claude/projects"
+
+
+def talk_with_codex(place: Place) -> Path:
+    provider = f'[model_providers.rig]\nname = "rig"\nbase_url = "{place.model}/v1"\nenv_key = "RIG_KEY"\nwire_api = "responses"\n'
+    settings = 'model = "fake"\nmodel_provider = "rig"\napproval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
+    place.write(".codex/config.toml", settings + provider)
+    place.run("codex", "exec", "--skip-git-repo-check", "hello there", RIG_KEY="x")
+    place.run(
+        "codex", "exec", "--skip-git-repo-check", "resume", "--last", "please use-tool now", RIG_KEY="x"
+    )
+    return place.home / ".codex"
+
+
+def talk_with_opencode(place: Place) -> Path:
+    options = {"baseURL": f"{place.model}/v1", "apiKey": "x"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"fake": {"name": "fake"}}}
+    settings = {
+        "model": "rig/fake",
+        "small_model": "rig/fake",
+        "autoupdate": False,
+        "share": "disabled",
+        "provider": {"rig": provider},
+        "permission": {"*": "allow"},
+    }
+    place.write(".config/opencode/opencode.json", settings)
+    place.run("opencode", "run", "hello there")
+    place.run("opencode", "run", "-c", "please use-tool now")
+    return place.home / ".local/share/opencode"
+
+
+def talk_with_hermes(place: Place) -> Path:
+    model = {"default": "fake", "provider": "custom", "base_url": f"{place.model}/v1", "api_key": "x", "context_length": 200000}  # fmt: skip
+    place.write(".hermes/config.yaml", {"model": model})
+    env = {"HERMES_HOME": str(place.home / ".hermes")}
+    place.run("hermes", "chat", "-q", "hello there", "-Q", **env)
+    place.run("hermes", "chat", "-c", "-q", "please use-tool now", "-Q", "--yolo", **env)
+    return place.home / ".hermes"
+
+
+def talk_with_pi(place: Place) -> Path:
+    model = {"id": "fake", "name": "fake", "input": ["text"], "contextWindow": 100000, "maxTokens": 4000, "reasoning": False, "cost": {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0}}  # fmt: skip
+    rig = {"baseUrl": f"{place.model}/v1", "api": "openai-completions", "apiKey": "x", "models": [model]}
+    place.write(".pi/agent/models.json", {"providers": {"rig": rig}})
+    place.run("pi", "--provider", "rig", "--model", "fake", "-p", "hello there")
+    place.run("pi", "--provider", "rig", "--model", "fake", "-c", "-p", "please use-tool now")
+    return place.home / ".pi/agent/sessions"
+
+
+def talk_with_qwen(place: Place) -> Path:
+    place.write(".qwen/settings.json", {"security": {"auth": {"selectedType": "openai"}}})
+    env = {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"{place.model}/v1", "OPENAI_MODEL": "fake"}
+    place.run("qwen", "-p", "hello there", **env)
+    place.run("qwen", "-y", "-c", "-p", "please use-tool now", **env)
+    return place.home / ".qwen/projects"
+
+
+def talk_with_goose(place: Place) -> Path:
+    env = {
+        "GOOSE_PROVIDER": "openai",
+        "GOOSE_MODEL": "fake",
+        "OPENAI_API_KEY": "x",
+        "OPENAI_HOST": place.model,
+        "OPENAI_BASE_PATH": "v1/chat/completions",
+        "GOOSE_DISABLE_KEYRING": "1",
+        "GOOSE_MODE": "auto",
+    }
+    place.run("goose", "run", "-n", "demo", "--with-builtin", "developer", "-t", "hello there", **env)
+    words = ("-n", "demo", "-r", "--with-builtin", "developer", "-t", "please use-tool now")
+    place.run("goose", "run", *words, **env)
+    return place.home / ".local/share/goose/sessions"
+
+
+PROGRAMS: dict[str, Callable[[Place], Path]] = {
+    "claude-code": talk_with_claude,
+    "codex": talk_with_codex,
+    "opencode": talk_with_opencode,
+    "hermes": talk_with_hermes,
+    "pi": talk_with_pi,
+    "qwen": talk_with_qwen,
+    "goose": talk_with_goose,
+}
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+async def test_what_a_real_program_wrote_is_imported_whole_and_once(
+    database: Database, place: Place, name: str
+) -> None:
+    source = PROGRAMS[name](place)
+    log = ImportLog()
+    report = await take(database, name, source, log=log)
+    assert log.damages == []
+    assert not [what for what in log.losses if "of type" in what], log.losses
+    found = [s for s in await database.read("test", list_sessions) if s.messages >= len(TOOL_TALK)]
+    assert len(found) == 1
+    said = await read_messages(database, found[0].id)
+    # What an answer says before it calls a tool is its own affair.
+    shown = [(m.role, "" if m.calls or m.role is Role.TOOL else m.text.strip('"')) for m in said]
+    assert shown == TOOL_TALK
+    assert "tool-ran" in str(said[4].parts)
+    assert report.tool_calls == 1
+    assert found[0].tokens.output > 0
+    assert await verify(database) == []
+    before = await read_tables(database)
+    assert set(count(await take(database, name, source))) <= {"unchanged"}
+    assert await read_tables(database) == before
