@@ -1,0 +1,220 @@
+"""The HTTP responses of the OpenAI-compatible API that last as long as a turn: streams of server-sent events, and documents that wait for the end. A client that goes away does not end the turn."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from keryx.core import codec
+from keryx.core.errors import AgentFailed, KeryxError, Retryable, Throttled
+from keryx.core.ids import TurnId
+from keryx.core.sessions import Viewer
+from keryx.core.turns import TurnState
+from keryx.engine.hub import Hub
+from keryx.engine.hub.api_turns import ApiTurnView
+from keryx.surfaces.web import openai_api, responses
+from keryx.surfaces.web.openai_api import ChatChunks, Json, ResponseEvents
+
+log = logging.getLogger(__name__)
+MEDIA_TYPES = ("application/json", "text/event-stream")
+_HEARTBEAT = b": waiting\n\n"
+_HEARTBEAT_SECONDS = 15.0
+_BEAT_SECONDS = 1.0
+_SEND_TIMEOUT_SECONDS = 30.0
+_FULL_DELAY = timedelta(seconds=10)
+_FAILED_STATES = frozenset({TurnState.FAILED, TurnState.PARKED, TurnState.EXPIRED, TurnState.MERGED})
+_DONE = b"data: [DONE]\n\n"
+
+Encoder: TypeAlias = Callable[[ApiTurnView], bytes]
+
+
+class TurnFollowers:
+    """The requests that wait for a turn: a limited number at once."""
+
+    def __init__(self, hub: Hub, *, most: int) -> None:
+        self._hub = hub
+        self._most = most
+        self._count = 0
+        self.closed = False
+
+    def close(self) -> None:
+        """End every request within a second. Clients continue their streams when the server is back."""
+        self.closed = True
+
+    async def watch(
+        self, viewer: Viewer, turn: TurnId, show: Callable[[ApiTurnView], Awaitable[None]]
+    ) -> ApiTurnView:
+        """Call `show` with each state of a turn, and at times without a change. Return the last state. Raise `Throttled` if too
+        many requests wait, `Retryable` if the server stops before the turn has ended."""
+        if self._count >= self._most:
+            raise Throttled("too many requests wait for answers: try again", after=_FULL_DELAY)
+        self._count += 1
+        try:
+            async with aclosing(self._hub.api_turns.follow(viewer, turn, beat=_BEAT_SECONDS)) as views:
+                async for view in views:
+                    await show(view)
+                    if view.turn.state.finished:
+                        return view
+                    if self.closed:
+                        break
+        finally:
+            self._count -= 1
+        raise Retryable("the server stops; the turn goes on when it is back: ask again", after=_FULL_DELAY)
+
+
+class TurnResponse:
+    """An ASGI response that follows a turn. With `encode` it is a stream, without a document."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        followers: TurnFollowers,
+        viewer: Viewer,
+        turn: TurnId,
+        *,
+        build: Callable[[ApiTurnView], Json],
+        encode: Encoder | None,
+        headers: Mapping[str, str],
+    ) -> None:
+        self._hub = hub
+        self._followers = followers
+        self._viewer = viewer
+        self._turn = turn
+        self._build = build
+        self._encode = encode
+        self._headers = {"Cache-Control": "no-store", **headers}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        finished = False
+        async with anyio.create_task_group() as group:
+
+            async def cancel_on_disconnect() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(cancel_on_disconnect)
+            try:
+                finished = await (
+                    self._send_stream(send) if self._encode else self._send_document(scope, receive, send)
+                )
+            finally:
+                group.cancel_scope.cancel()
+        if finished:
+            # From now on an equal request asks for another answer.
+            try:
+                await self._hub.api_turns.take(self._viewer, self._turn)
+            except KeryxError as exc:
+                log.warning("an equal request will get the answer of turn %s again: %s", self._turn, exc)
+
+    async def _send_document(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        async def wait(view: ApiTurnView) -> None:
+            pass
+
+        try:
+            view = await self._followers.watch(self._viewer, self._turn, wait)
+            body = codec.dumps(self._build(view)).encode()
+        except KeryxError as exc:
+            response = responses.openai_error(exc)
+            response.headers.update(self._headers)
+            await response(scope, receive, send)
+            return isinstance(exc, AgentFailed)
+        await Response(body, HTTPStatus.OK, self._headers, media_type=MEDIA_TYPES[0])(scope, receive, send)
+        return True
+
+    async def _send_stream(self, send: Send) -> bool:
+        """Send events until the turn has ended, and return whether it has."""
+        fields = {
+            "content-type": f"{MEDIA_TYPES[1]}; charset=utf-8",
+            "x-accel-buffering": "no",
+            **self._headers,
+        }
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in fields.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        silence = anyio.current_time()
+
+        async def send_new(view: ApiTurnView) -> None:
+            nonlocal silence
+            assert self._encode is not None
+            body = self._encode(view)
+            if not body and anyio.current_time() - silence >= _HEARTBEAT_SECONDS:
+                body = _HEARTBEAT
+            if body:
+                silence = anyio.current_time()
+                await send_chunk(body)
+
+        async def send_chunk(body: bytes) -> None:
+            with anyio.fail_after(_SEND_TIMEOUT_SECONDS):
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        finished = False
+        try:
+            await self._followers.watch(self._viewer, self._turn, send_new)
+            finished = True
+        except TimeoutError:
+            log.info("closed a stream whose client stopped reading")
+            return False
+        except KeryxError as exc:
+            log.info("closed a stream: %s", exc)
+            await send_chunk(encode_event(responses.build_openai_error(exc)))
+        if finished:
+            await send_chunk(_DONE)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return finished
+
+
+def encode_event(event: Json, name: str = "") -> bytes:
+    """Encode a server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {codec.dumps(event)}\n\n".encode()
+
+
+def build_response_encoder(after: int = -1) -> Encoder:
+    """Return the function that encodes what a state of a turn adds to the stream of its response."""
+    events = ResponseEvents(after)
+    return lambda view: b"".join(encode_event(event, event["type"]) for event in events.advance(view))
+
+
+def build_chat_encoder(*, include_usage: bool) -> Encoder:
+    """Return the function that encodes what a state of a turn adds to the stream of its chat completion."""
+    chunks = ChatChunks(include_usage=include_usage)
+
+    def encode(view: ApiTurnView) -> bytes:
+        body = b"".join(encode_event(chunk) for chunk in chunks.advance(view))
+        if view.turn.state in _FAILED_STATES:
+            body += encode_event(responses.build_openai_error(_build_failure(view)))
+        return body
+
+    return encode
+
+
+def build_response_document(view: ApiTurnView) -> Json:
+    return openai_api.build_response(view, openai_api.list_output(view))
+
+
+def build_chat_document(view: ApiTurnView) -> Json:
+    """Build the chat completion of a turn. Raise `AgentFailed` if it failed."""
+    if view.turn.state in _FAILED_STATES:
+        raise _build_failure(view)
+    return openai_api.build_completion(view)
+
+
+def _build_failure(view: ApiTurnView) -> AgentFailed:
+    return AgentFailed(view.turn.error or "the agent failed: look at the conversation")
+
+
+def build_page(items: list[Json], *, more: bool) -> dict[str, Any]:
+    """Build a page of a list."""
+    return {
+        "object": "list",
+        "data": items,
+        "first_id": items[0]["id"] if items else None,
+        "last_id": items[-1]["id"] if items else None,
+        "has_more": more,
+    }
