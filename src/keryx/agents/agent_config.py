@@ -26,12 +26,20 @@ class AgentKind(StrEnum):
     ACP = "acp"
 
 
+class Isolation(StrEnum):
+    PROCESS = "process"
+    THREAD = "thread"
+
+
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: AgentKind
     # The program of an ACP agent with its arguments.
     command: tuple[str, ...] = ()
     # The `package.module:object` of a Python agent.
     path: str = ""
+    # Where a Python agent runs: in a process of its own, or in a thread of the hub. A thread needs less memory, but what
+    # computes for long there slows all conversations, and what crashes ends the hub.
+    isolation: Isolation = Isolation.PROCESS
     model: str = ""
     mode: str = ""
     # The id of the login method to use.
@@ -87,7 +95,7 @@ class ToolServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     policy: Permission | None = None
     # Tools that may be run twice, besides those that declare it.
     repeatable: tuple[str, ...] = ()
-    # Its tools need the ids of chats, people and messages, so the model is told them.
+    # Its tools need the ids of chats, people and messages, so the model sees them.
     ids: bool = False
     # Limits the server to some profiles.
     profiles: tuple[str, ...] = ()

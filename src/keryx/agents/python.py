@@ -4,8 +4,8 @@ import asyncio
 import importlib
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial, reduce
 from typing import Any, TypeAlias, cast
 
@@ -50,9 +50,8 @@ class PythonAgent:
             async for event in events:
                 if not isinstance(cast(object, event), AgentEvent):
                     kind = type(event).__name__
-                    raise AgentFailed(
-                        f"The agent {self.path} yielded a {kind}; it may yield the events of keryx.core.ports.agent, such as TextDelta."
-                    )
+                    reason = f"{self.path} yielded a {kind}; it may yield the events of keryx.core.ports.agent, such as TextDelta."
+                    raise AgentFailed(Phrase("agent.unusable", reason=reason))
                 yield event
 
 
@@ -71,17 +70,11 @@ class ThreadedAgent:
     async def load(self) -> None:
         """Wait a while until the agent is loaded. Raise `Invalid` if its settings are wrong. An agent that fails or is
         slow is only logged: its turns fail with the reason, or wait for it."""
-        done, _ = await asyncio.wait({self._loading}, timeout=LOAD_SECONDS)
-        error = self._loading.exception() if done else None
-        if isinstance(error, Invalid):
-            raise error
-        if error is not None:
-            log.error("%s cannot be used: %s", self._name, error, exc_info=error)
-        elif not done:
-            log.warning("%s is still loading after %.0f seconds; its turns wait", self._name, LOAD_SECONDS)
+        await check_loading(self._name, self._loading)
 
     async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
-        agent = await self._wait_until_loaded()
+        with describe_unusable():
+            agent = await self.wait_until_loaded()
         bound = _bind_context(context)
         while True:
             thread, seconds = self._choose_thread()
@@ -99,11 +92,9 @@ class ThreadedAgent:
         self._loading.cancel()
         await asyncio.gather(*(thread.stop() for thread in self._threads))
 
-    async def _wait_until_loaded(self) -> Agent:
-        try:
-            return await asyncio.shield(self._loading)
-        except KeryxError as exc:
-            raise AgentFailed(Phrase("agent.unusable", reason=exc.text)) from exc
+    async def wait_until_loaded(self) -> Agent:
+        """Return the agent when it is loaded. Raise the error that prevents it."""
+        return await asyncio.shield(self._loading)
 
     def _choose_thread(self) -> tuple[PluginThread, float | None]:
         """Return the thread for a new turn, and how long it may take to begin it: any time if all are blocked."""
@@ -114,6 +105,27 @@ class ThreadedAgent:
             free = PluginThread(f"{self._name} (thread {len(self._threads) + 1})")
             self._threads.append(free)
         return free, _BEGIN_SECONDS
+
+
+async def check_loading(name: str, loading: "asyncio.Task[Any]") -> None:
+    """Wait a while until an agent is loaded. Raise `Invalid` if its settings are wrong, and log other errors."""
+    done, _ = await asyncio.wait({loading}, timeout=LOAD_SECONDS)
+    error = loading.exception() if done else None
+    if isinstance(error, Invalid):
+        raise error
+    if error is not None:
+        log.error("%s cannot be used: %s", name, error, exc_info=error)
+    elif not done:
+        log.warning("%s is still loading after %.0f seconds; its turns wait", name, LOAD_SECONDS)
+
+
+@contextmanager
+def describe_unusable() -> Generator[None]:
+    """Raise `AgentFailed` for what prevents an agent from being loaded."""
+    try:
+        yield
+    except KeryxError as exc:
+        raise AgentFailed(Phrase("agent.unusable", reason=exc.text)) from exc
 
 
 class _HubClock:

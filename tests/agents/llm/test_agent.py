@@ -66,9 +66,11 @@ from keryx.core.messages import (
 )
 from keryx.core.ports.agent import (
     AgentEvent,
+    ClientTool,
     FileEvent,
     NoticeEvent,
     ReasoningDelta,
+    RequestOptions,
     TextDelta,
     ToolCallEvent,
     ToolResultEvent,
@@ -725,3 +727,30 @@ async def test_a_whole_answer_can_be_asked_for_without_a_turn(clock: FakeClock) 
             completion = await agent.chat.complete(request, clock)
     assert completion.text == "A title"
     assert completion.usage.input == 10
+
+
+async def test_a_tool_of_the_program_that_asks_ends_the_turn_after_the_tools_of_the_agent() -> None:
+    tools = Tools()
+    options = RequestOptions(tools=(ClientTool(name="weather", parameters={"type": "object"}),))
+    context = msgspec.structs.replace(a_context(), options=options)
+    with Endpoint(calls(("c1", "look", '{"q": "sky"}'), ("c2", "weather", "{}"))) as endpoint:
+        async with an_agent(endpoint, toolbox=tools) as agent:
+            events = await collect(agent, context)
+    assert [call.name for e in events if isinstance(e, ToolCallEvent) for call in e.calls] == [
+        "look",
+        "weather",
+    ]
+    assert [e.result.id for e in events if isinstance(e, ToolResultEvent)] == ["c1"]
+    assert [name for name, _ in tools.called] == ["look"]
+    assert len(endpoint.requests) == 1
+    assert {"look", "weather"} <= {tool["function"]["name"] for tool in endpoint.requests[0]["tools"]}
+
+
+async def test_a_turn_that_was_interrupted_after_such_a_call_ends_without_another_answer() -> None:
+    options = RequestOptions(tools=(ClientTool(name="weather", parameters={"type": "object"}),))
+    past = Conversation().ask("How is the weather?", turn=TURN).call(ToolCall("c1", "weather", "{}")).messages
+    context = msgspec.structs.replace(a_context(build_model_view(past), attempt=2), options=options)
+    with Endpoint(answer("never asked for")) as endpoint:
+        async with an_agent(endpoint) as agent:
+            assert await collect(agent, context) == []
+    assert endpoint.requests == []

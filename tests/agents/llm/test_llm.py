@@ -13,6 +13,7 @@ import pytest
 from keryx.agents.llm import Model, Models, provider_errors, resolve_endpoint
 from keryx.agents.llm.chat_client import RetryPolicy
 from keryx.core.errors import AgentFailed, Invalid
+from keryx.core.texts import Catalogue
 
 
 def a_model(key: str = "") -> Model:
@@ -29,12 +30,26 @@ def test_a_key_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
-    with pytest.raises(Invalid, match=r"key of model 'm' is missing: set the variable KEY\."):
+    with pytest.raises(Invalid, match=r"key of model 'm' is missing: set the variable KEY$"):
         resolve_endpoint(a_model("env:KEY"), {})
     with pytest.raises(Invalid, match=r"cannot be read from .*/none: no such file or directory"):
         resolve_endpoint(a_model(f"file:{tmp_path}/none"), {})
     with pytest.raises(Invalid, match="empty is empty"):
         resolve_endpoint(a_model(f"file:{tmp_path}/empty"), {})
+
+
+def test_what_is_wrong_with_a_key_is_told_in_the_language_of_the_person() -> None:
+    german = Catalogue(language="de").speak()
+    for key, words in (
+        ("env:KEY", "Der Schlüssel des Modells 'm' fehlt: setze die Variable KEY"),
+        (
+            "file:/none",
+            "Der Schlüssel des Modells 'm' kann nicht aus /none gelesen werden: Datei oder Ordner nicht vorhanden",
+        ),
+    ):
+        with pytest.raises(Invalid) as caught:
+            resolve_endpoint(a_model(key), {})
+        assert german.render(caught.value.text) == words
 
 
 def test_a_key_in_clear_is_refused_and_not_repeated() -> None:

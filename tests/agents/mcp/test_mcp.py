@@ -14,14 +14,16 @@ from tests.agents.conversation import a_context
 from tests.agents.http_tool_server import SCRIPT, Far
 
 from keryx.agents.agent_config import ToolServerConfig
-from keryx.agents.mcp import McpToolbox, open_toolboxes
+from keryx.agents.mcp import McpToolbox, mcp_client, open_toolboxes
 from keryx.agents.mcp.mcp_client import OUTCOME_UNKNOWN
 from keryx.agents.tools import Permission, ToolFailed
 from keryx.core.ids import ProfileId
 from keryx.core.ports.agent import FileEvent
+from keryx.core.texts import Catalogue
 from keryx.testing import FakeClock
 from keryx.timing import SystemClock
 
+WITH_LOG = "its log is tools/test.log in the home folder of Keryx"
 CONTEXT = a_context()
 pytestmark = pytest.mark.timeout(180)
 
@@ -135,8 +137,8 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
     ("command", "why"),
     [
         (("/nowhere/at-all",), "there is no program '/nowhere/at-all'"),
-        (("/bin/false",), "it ended at once"),
-        (("/bin/echo", "hello"), "it ended at once"),
+        (("/bin/false",), f"it ended at once; {WITH_LOG}"),
+        (("/bin/echo", "hello"), f"it ended at once; {WITH_LOG}"),
     ],
 )
 async def test_a_server_that_does_not_start_is_told_once_it_is_needed(
@@ -149,6 +151,22 @@ async def test_a_server_that_does_not_start_is_told_once_it_is_needed(
         assert tools.warnings(CONTEXT) == [
             f"The tools of 'test' are missing: {why}. `keryx tools check` says more."
         ]
+
+
+async def test_a_server_that_starts_too_slowly_names_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_client, "_START_SECONDS", 0.2)
+    async with opened(tmp_path, a_server(tmp_path, command=("/bin/sleep", "60"))) as found:
+        assert await found["test"].specs(CONTEXT) == []
+        [warning] = found["test"].warnings(CONTEXT)
+    assert warning == (
+        f"The tools of 'test' are missing: it did not start within 0 seconds; {WITH_LOG}. `keryx tools check` says more."
+    )
+    assert Catalogue(language="de").speak().render(warning) == (
+        "Die Werkzeuge von 'test' fehlen: der Server ist in 0 Sekunden nicht gestartet;"
+        " sein Protokoll ist tools/test.log im Ordner von Keryx. Mehr sagt `keryx tools check`."
+    )
 
 
 async def test_a_missing_secret_is_told(tmp_path: Path) -> None:

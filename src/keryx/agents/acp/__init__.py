@@ -271,7 +271,7 @@ class AcpAgent:
         )
         if self._group is None:
             await process.connection.process.stop()
-            raise AgentUnavailable("Keryx is ending")
+            raise AgentUnavailable(Phrase("agent.keryx_ends"))
         self._processes[key] = process
         self._group.start_soon(self._supervise, key, process)
         try:

@@ -16,7 +16,7 @@ from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.agents.agent_config import AgentConfig
 from keryx.core.errors import AgentFailed, Invalid
 from keryx.core.sessions import Binding
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, explain_os_error
 from keryx.jsonrpc import AUTH_REQUIRED, RpcError
 
 _LOGIN_TIMEOUT_SECONDS = 60.0
@@ -54,19 +54,22 @@ async def start(name: str, config: AgentConfig, *, cwd: str, started_at: float) 
     """Start the program. Raise `AgentFailed` if that is not possible."""
 
     def read_secrets() -> dict[str, str]:
-        return {key: secrets.read(ref, f"{key} of the agent {name}") for key, ref in config.env.items()}
+        return {
+            key: secrets.read(ref, Phrase("secret.of_agent", key=key, name=name))
+            for key, ref in config.env.items()
+        }
 
     program = config.command[0]
     try:
         env = child_process.build_environment(await anyio.to_thread.run_sync(read_secrets))
     except Invalid as exc:
-        raise AgentFailed(str(exc)) from exc
+        raise AgentFailed(Phrase("agent.not_started", name=name, reason=exc.text)) from exc
     if shutil.which(program, path=env.get("PATH")) is None:
         raise AgentFailed(Phrase("agent.no_program", name=name, program=repr(program)))
     try:
         process = await child_process.start(config.command, env=env, cwd=cwd)
     except OSError as exc:
-        reason = f"{exc.strerror} ({exc.filename})"
+        reason = Phrase("reason.detailed", reason=explain_os_error(exc), detail=str(exc.filename))
         raise AgentFailed(Phrase("agent.not_started", name=name, reason=reason)) from exc
     return AgentProcess(AgentConnection(process, name=name), started_at=started_at)
 
@@ -87,8 +90,9 @@ def build_failure(
     """Describe the failure to the user."""
     if isinstance(error, RpcError) and error.code == AUTH_REQUIRED:
         return AgentFailed(format_login_help(name, config, process.capabilities.logins if process else ()))
+    reason = error.text if isinstance(error, AgentUnavailable) else str(error).rstrip(".")
     key = "agent.refused" if isinstance(error, RpcError) else "agent.broken"
-    return AgentFailed(Phrase(key, name=name, reason=str(error).rstrip(".")))
+    return AgentFailed(Phrase(key, name=name, reason=reason))
 
 
 def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMethod]) -> Phrase:

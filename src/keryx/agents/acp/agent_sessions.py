@@ -153,7 +153,7 @@ async def _create_session(connection: AgentConnection, where: Json, seconds: flo
     answer = await connection.request("session/new", where, seconds=seconds)
     id_ = as_text(answer.get("sessionId"))
     if not id_:
-        raise AgentUnavailable("it opened a session and gave no id for it")
+        raise AgentUnavailable(Phrase("agent.no_session_id"))
     session = AgentSession(id_, str(where["cwd"]))
     session.update(answer)
     return session

@@ -6,6 +6,7 @@ import msgspec
 
 from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.core.text import to_single_line
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import PROTOCOL_VERSION, Json, as_count, as_object, as_objects, as_text
 
 
@@ -54,7 +55,7 @@ async def initialize(
     protocol = answer.get("protocolVersion")
     if protocol != PROTOCOL_VERSION:
         raise AgentUnavailable(
-            f"it speaks version {protocol!r} of the protocol, Keryx speaks {PROTOCOL_VERSION}: update one of them"
+            Phrase("agent.other_version", theirs=repr(protocol), ours=str(PROTOCOL_VERSION))
         )
     return _parse_capabilities(answer)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from keryx.child_process import ChildProcess
 from keryx.core.text import to_single_line
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json, RpcError, as_object, frames
 from keryx.jsonrpc.frames import FrameTooLong
 from keryx.jsonrpc.peer import IncomingRequest, Peer, RequestId, Response
@@ -25,7 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class AgentUnavailable(Exception):
-    """The agent has ended or does not respond. `str(error)` is the reason, for the user."""
+    """The agent has ended or does not respond. `text` is the reason, for the user."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
 
 
 class SessionUpdate(msgspec.Struct, frozen=True):
@@ -101,7 +106,7 @@ class AgentConnection:
         self.invalid_lines = 0
         self.first_invalid_line = ""
         self.closed = asyncio.Event()
-        self._reason = ""
+        self._reason: Phrase | None = None
         self._peer = Peer(self._write, sends_cancel=False)
 
     async def run(self) -> None:
@@ -109,17 +114,17 @@ class AgentConnection:
         try:
             await self._peer.run(self._read_frames(), self)
         finally:
-            self._reason = self._reason or "it ended before it was done"
+            self._reason = self._reason or Phrase("agent.ended")
             self.closed.set()
             self._peer.fail_pending(lambda: AgentUnavailable(self.close_reason))
         for listener in list(self.listeners.values()):
             await listener(ConnectionClosed(self.close_reason))
 
     @property
-    def close_reason(self) -> str:
+    def close_reason(self) -> Phrase:
         """Why the connection ended, with the last line of the agent's standard error."""
-        last_line = self.process.last_stderr_line
-        return f"{self._reason} ({last_line})" if last_line else self._reason
+        reason, last_line = self._reason or Phrase("agent.ended"), self.process.last_stderr_line
+        return Phrase("reason.detailed", reason=reason, detail=last_line) if last_line else reason
 
     async def request(self, method: str, params: Json, *, seconds: float) -> Json:
         """Send a request and return its result. Raise `RpcError` for an error response, and `AgentUnavailable` if the
@@ -129,7 +134,9 @@ class AgentConnection:
         try:
             return await self._peer.request(method, params, seconds=seconds)
         except TimeoutError as exc:
-            raise AgentUnavailable(f"it did not answer {method} within {seconds:g} s") from exc
+            raise AgentUnavailable(
+                Phrase("agent.no_response", method=method, seconds=f"{seconds:g}")
+            ) from exc
 
     async def send_prompt(self, session: str, method: str, params: Json) -> None:
         """Send a request whose response goes to the listener of the session, in order with the updates."""
@@ -191,9 +198,7 @@ class AgentConnection:
                 continue
             yield frame
             if self.invalid_lines > MAX_INVALID_LINES:
-                self._reason = (
-                    f"it writes what is no message of the protocol, such as {self.first_invalid_line!r}"
-                )
+                self._reason = Phrase("agent.no_protocol", line=repr(self.first_invalid_line))
                 return
 
     async def _write(self, data: bytes) -> None:
@@ -201,9 +206,9 @@ class AgentConnection:
             with anyio.fail_after(_WRITE_TIMEOUT_SECONDS):
                 await self.process.write(data)
         except BrokenPipeError as exc:
-            raise AgentUnavailable(self.close_reason or "it has ended") from exc
+            raise AgentUnavailable(self.close_reason) from exc
         except TimeoutError as exc:
-            raise AgentUnavailable("it does not read what it is told") from exc
+            raise AgentUnavailable(Phrase("agent.not_reading")) from exc
 
 
 def build_unknown_method_error(request: IncomingRequest) -> RpcError:

@@ -133,7 +133,11 @@ class Models:
 
 def resolve_endpoint(model: Model, environ: Mapping[str, str] | None = None) -> Endpoint:
     """Read the key of a model. Blocking if it is in a file."""
-    key = secrets.read(model.key, f"The key of model {model.name!r}", environ) if model.key else ""
+    key = (
+        secrets.read(model.key, Phrase("secret.of_model", name=repr(model.name)), environ)
+        if model.key
+        else ""
+    )
     return Endpoint(model.base_url, key)
 
 

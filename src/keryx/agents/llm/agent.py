@@ -82,6 +82,8 @@ class LlmAgent:
         async with aclosing(run.resume_calls()) as events:
             async for event in events:
                 yield event
+        if run.done:
+            return
         for number in range(1, self._rounds + 1):
             async with aclosing(run.run_round_compacting(number)) as events:
                 async for event in events:
@@ -126,6 +128,16 @@ class LlmAgent:
     async def _start_run(self, context: TurnContext) -> "_TurnRun":
         model = self.models.pick(context.settings.model)
         specs = await self._toolbox.specs(context) if model.tools else ()
+        if model.tools and context.options.tools:
+            # A tool of the program that asks hides one of ours with the same name.
+            theirs = {tool.name for tool in context.options.tools}
+            specs = (
+                *(spec for spec in specs if spec.name not in theirs),
+                *(
+                    ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
+                    for tool in context.options.tools
+                ),
+            )
         past = await context.history()
         data: dict[str, bytes] = {}
         for name in history.list_media(past, model):
@@ -167,6 +179,8 @@ class _TurnRun:
         self._toolbox = toolbox
         self._specs = specs
         self._specs_by_name = {s.name: s for s in specs}
+        # The tools that the program runs that asks.
+        self._client_tools = {tool.name for tool in context.options.tools}
         self._messages = list(past)
         self._used_ids = {c.id for m in past for c in m.calls}
         self.done = False
@@ -220,7 +234,7 @@ class _TurnRun:
                 async for event in events:
                     yield event
         except AgentFailed as exc:
-            yield CompactionFailedEvent(str(exc), self._policy.tell)
+            yield CompactionFailedEvent(exc.text, self._policy.tell)
 
     async def compact(self, first: int, focus: str = "") -> Events:
         """Replace everything before message `first` by a summary."""
@@ -252,6 +266,10 @@ class _TurnRun:
         results = [p for p in placeholder.parts if isinstance(p, ToolResult)]
         step = next((m for m in reversed(self._messages) if m.role is Role.ASSISTANT), None)
         open_calls = [c for c in step.calls if c.id in {r.id for r in results}] if step else []
+        if any(c.name in self._client_tools for c in open_calls):
+            # The turn was interrupted when it was as good as done.
+            self.done = True
+            return
         answered = self._context.answered_keys
         calls = [c for c in open_calls if c.repeatable or (c.asks and c.id not in answered)]
         if not calls:
@@ -278,9 +296,14 @@ class _TurnRun:
             self.done = True
             return
         yield ToolCallEvent(calls)
-        async with aclosing(self._run_calls(calls)) as events:
+        own = [call for call in calls if call.name not in self._client_tools]
+        async with aclosing(self._run_calls(own)) as events:
             async for event in events:
                 yield event
+        if len(own) < len(calls):
+            # The program that asks runs the others, and sends the results with the next turn.
+            self.done = True
+            return
         self._messages += await self._context.fetch_new_messages()
 
     async def _stream_answer(self, answer: StreamedAnswer) -> Events:
@@ -291,6 +314,7 @@ class _TurnRun:
             messages=messages,
             tools=self._specs,
             effort=self._context.settings.effort,
+            parameters=self._context.options.parameters,
             allow_empty=self._has_answered,
         )
         async with aclosing(self._chat.stream(request, answer, self._context.clock)) as events:

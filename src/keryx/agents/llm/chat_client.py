@@ -38,6 +38,8 @@ from keryx.jsonrpc import Json
 REASONING_RESTARTED = "\n\n(The connection broke; thinking again.)\n\n"
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _UNKNOWN_TOOL = ToolSpec(name="")
+# Providers refuse these without tools.
+_TOOL_PARAMETERS = frozenset({"tool_choice", "parallel_tool_calls"})
 _APPENDED_FIELDS = ("text", "summary", "data")
 log = logging.getLogger(__name__)
 # Of one step: tool calls, and characters that are not shown while they come.
@@ -275,6 +277,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[Json]
     tools: Sequence[ToolSpec] = ()
     effort: str | None = None
+    # Further parameters that the caller wants. Those in the settings of the model take their place.
+    parameters: Mapping[str, Any] = {}
     # An empty answer is accepted, because the turn has shown text before.
     allow_empty: bool = False
 
@@ -289,7 +293,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             body["tools"] = [{"type": "function", "function": function} for function in functions]
         if self.effort:
             body["reasoning_effort"] = self.effort
-        return body | self.model.options
+        wanted = {
+            name: v for name, v in self.parameters.items() if self.tools or name not in _TOOL_PARAMETERS
+        }
+        return body | wanted | self.model.options
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -403,7 +410,7 @@ class ChatClient:
                     return resolve_endpoint(model)
                 return await asyncio.to_thread(resolve_endpoint, model)
             except KeryxError as exc:
-                raise AgentFailed(str(exc)) from exc
+                raise AgentFailed(Phrase("model.no_key", reason=exc.text)) from exc
         if self._local is None:
             raise AgentFailed(Phrase("model.not_here", name=repr(model.name)))
         return await self._local()

@@ -11,6 +11,7 @@ from keryx.core.errors import AgentFailed, KeryxError
 from keryx.core.media import Attachment
 from keryx.core.ports.agent import TranscribeSound
 from keryx.core.text import truncate
+from keryx.core.texts import Phrase
 
 NO_SPEECH = "(no speech was recognised)"
 _MOST_CHARACTERS = 100_000
@@ -37,7 +38,7 @@ async def open_transcriber(model: Model) -> AsyncGenerator[TranscribeSound]:
         try:
             endpoint = await asyncio.to_thread(resolve_endpoint, model)
         except KeryxError as exc:
-            raise AgentFailed(str(exc)) from exc
+            raise AgentFailed(Phrase("model.no_key", reason=exc.text)) from exc
         if not clients:
             clients.append(
                 openai.AsyncOpenAI(

@@ -17,6 +17,7 @@ from keryx.agents.mcp.mcp_client import McpClient
 from keryx.agents.tools import Permission, ToolFailed, ToolOutput, ToolSpec
 from keryx.core.clock import Clock
 from keryx.core.ports.agent import FileEvent, TurnContext
+from keryx.core.texts import Phrase
 
 
 class McpToolbox:
@@ -47,9 +48,7 @@ class McpToolbox:
     def warnings(self, context: TurnContext) -> Sequence[str]:
         if self._specs or not self.client.error:
             return ()
-        return [
-            f"The tools of {self.server.name!r} are missing: {self.client.error}. `keryx tools check` says more."
-        ]
+        return [Phrase("tools.missing", name=repr(self.server.name), reason=self.client.error)]
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: TurnContext) -> ToolOutput:
         tool = self._tools.get(name)

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,7 +24,9 @@ from keryx.agents.agent_config import ToolServerConfig
 from keryx.agents.mcp.stdio_transport import MAX_LINE_BYTES, open_stdio
 from keryx.agents.tools import ToolFailed
 from keryx.core.clock import Clock
+from keryx.core.durations import describe
 from keryx.core.errors import KeryxError
+from keryx.core.texts import Phrase
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,10 @@ class McpClient:
         return self._current.error if self._current else ""
 
     @property
+    def _log_name(self) -> str:
+        return f"tools/{self.log_file.name}"
+
+    @property
     def log_tail(self) -> str:
         """The end of the standard error of the server."""
         try:
@@ -105,11 +112,7 @@ class McpClient:
         except MCPError as exc:
             if exc.code == types.CONNECTION_CLOSED:
                 run.ended.set()
-                where = (
-                    f" Its log is tools/{self.log_file.name} in the home folder."
-                    if self.server.command
-                    else ""
-                )
+                where = f" Its log is {self._log_name} in the home folder." if self.server.command else ""
                 raise ToolFailed(
                     f"The tool server {name!r} ended before it answered. {OUTCOME_UNKNOWN} It is started again when it is needed.{where}"
                 ) from exc
@@ -138,7 +141,9 @@ class McpClient:
         return run, run.client
 
     def _describe_failure(self, run: _ServerRun) -> str:
-        return f"The tool server {self.server.name!r} does not work now: {run.error or 'it ended'}."
+        return (
+            f"The tool server {self.server.name!r} does not work now: {run.error or Phrase('tools.ended')}."
+        )
 
     async def _run_server(self, run: _ServerRun) -> None:
         """Keep the connection open in a task of its own until the server ends. Failures are recorded, not raised."""
@@ -150,19 +155,26 @@ class McpClient:
                     run.client = client
                     run.started.set()
                     await run.ended.wait()
-                run.error = "it ended"
+                run.error = Phrase("tools.ended")
             except Exception as exc:  # noqa: BLE001 reported by `error` to the users of the server
                 run.error = self._describe_cause(exc)
                 log.warning("tool server %s: %s", self.server.name, run.error)
         if scope.cancelled_caught:
-            run.error = f"it did not start within {_START_SECONDS:g} s"
+            run.error = self._add_log(Phrase("tools.slow", span=describe(timedelta(seconds=_START_SECONDS))))
+            log.warning("tool server %s: %s", self.server.name, run.error)
         self._record_end(run)
 
     def _describe_cause(self, exc: Exception) -> str:
         first = _find_first_error(exc)
         if isinstance(first, httpx2.TransportError):
-            return f"nobody answers at {self.server.address} ({type(first).__name__})"
+            return Phrase("tools.unreachable", address=self.server.address, kind=type(first).__name__)
+        if isinstance(first, MCPError) and first.code == types.CONNECTION_CLOSED:
+            return self._add_log(Phrase("tools.ended_early"))
         return _describe_error(first)
+
+    def _add_log(self, reason: Phrase) -> Phrase:
+        """Add the place of the log, which a server that Keryx starts has."""
+        return Phrase("tools.with_log", reason=reason, log=self._log_name) if self.server.command else reason
 
     def _record_end(self, run: _ServerRun) -> None:
         now = self._clock.monotonic()
@@ -206,7 +218,9 @@ class McpClient:
     async def _read_secrets(self, references: Mapping[str, str]) -> dict[str, str]:
         def read() -> dict[str, str]:
             return {
-                name: secrets.read(reference, f"{name} of tools {self.server.name!r}")
+                name: secrets.read(
+                    reference, Phrase("secret.of_tools", key=name, name=repr(self.server.name))
+                )
                 for name, reference in references.items()
             }
 
@@ -280,13 +294,11 @@ def _find_first_error(exc: BaseException) -> BaseException:
 def _describe_error(exc: BaseException) -> str:
     match exc:
         case FileNotFoundError():
-            return f"there is no program {str(exc.filename)!r}"
+            return Phrase("tools.no_program", program=repr(str(exc.filename)))
         case PermissionError():
-            return f"{str(exc.filename)!r} may not be run"
+            return Phrase("tools.forbidden", program=repr(str(exc.filename)))
         case KeryxError():
-            return str(exc).rstrip(".")
-        case MCPError() if exc.code == types.CONNECTION_CLOSED:
-            return "it ended at once"
+            return exc.text
         case MCPError():
             return exc.message[:300]
         case _:
