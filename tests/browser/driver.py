@@ -23,7 +23,8 @@ from playwright.sync_api import (
     Route,
     expect,
 )
-from tests.cli.driver import Cli, Node, command
+from tests.cli.driver import Cli, Node
+from tests.fork_server import build_command
 from tests.free_ports import find_free_port
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class House:
     def run(self, *arguments: str) -> None:
         """A command in another process, as from a terminal."""
         subprocess.run(
-            command(*arguments), env=self.cli.environment(), check=True, capture_output=True, timeout=60
+            build_command(*arguments), env=self.cli.environment(), check=True, capture_output=True, timeout=60
         )
 
     @contextmanager

@@ -80,6 +80,52 @@ def test_details_dialogs_and_menus_have_no_serious_fault(
     assert not {name: bad for name, bad in found.items() if bad}
 
 
+_RENDERED = """So $x^2$ and more[^1]:
+
+- [x] done
+- [ ] open
+
+| a | b |
+|:--|--:|
+| 1 | 2 |
+
+```python
+x = 1
+```
+
+[^1]: a note"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_rendered_text_tools_questions_and_waiting_messages_have_no_serious_fault(
+    browser: Browser, furnished: tuple[House, SessionId], scheme: Scheme
+) -> None:
+    house, _ = furnished
+    with tab(browser, house, scheme=scheme) as page:
+        page.page.emulate_media(reduced_motion="reduce")
+        page.open("/new")
+        for said in (
+            _RENDERED,
+            "!tools 5",
+            '!tool edit {"path": "a", "old_str": "b", "new_str": "c"}',
+            "!ask go on",
+        ):
+            page.say(said)
+            expect(page.questions.last).to_be_visible()
+        asked = page.page.get_by_role("region", name="A question of the agent")
+        expect(asked).to_be_visible()
+        page.page.locator("details.tool:not(.steps) > summary").click()
+        page.page.locator("details.steps > summary").click()
+        page.page.context.set_offline(True)
+        page.say("waits")
+        expect(page.page.locator("article .state.unsent")).to_be_visible()
+        assert not faults(page)
+        page.page.context.set_offline(False)
+        expect(page.page.locator("article .state.unsent")).to_have_count(0)
+        asked.get_by_role("button", name="Deny").click()
+        expect(page.page.get_by_role("region", name="A question of the agent")).to_have_count(0)
+
+
 def test_a_phone_shows_the_list_or_the_conversation(
     browser: Browser, furnished: tuple[House, SessionId]
 ) -> None:

@@ -64,7 +64,7 @@ def test_the_board(browser: Browser, furnished: tuple[House, SessionId], tmp_pat
     house, session = furnished
     with tab(browser, house, size=WIDE) as page:
         page.open(f"/s/{session}")
-        page.say("slow 300 The runner renews its lease every few seconds, whatever the tool does meanwhile.")
+        page.say("slow 60 The runner renews its lease every few seconds, whatever the tool does meanwhile.")
         expect(page.draft).to_contain_text("runner")
         page.say("Then write to the others, please.")
         expect(page.page.get_by_role("region", name="Waiting messages")).to_be_visible()

@@ -106,6 +106,23 @@ def test_settings_are_kept(screens: Tab) -> None:
     expect(screens.answers).to_have_text(["one line"])
 
 
+def test_a_key_of_a_program_is_made_shown_once_and_revoked(screens: Tab) -> None:
+    screens.open("/settings")
+    screens.page.get_by_label("Name of a program or device").fill("laptop")
+    screens.press("Make a key")
+    dialog = screens.page.get_by_role("dialog")
+    secret = dialog.get_by_role("textbox").input_value()
+    assert secret.startswith("kx-")
+    dialog.get_by_role("button", name="Cancel").click()
+    row = screens.page.get_by_role("table", name="Keys of programs").locator("tbody tr", has_text="laptop")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("never")
+    assert secret not in screens.page.content()
+    row.get_by_role("button", name="Revoke").click()
+    dialog.get_by_role("button", name="Revoke").click()
+    expect(row).to_have_count(0)
+
+
 def test_the_settings_of_the_server_are_shown_with_where_they_come_from(
     browser: Browser, house: House
 ) -> None:

@@ -39,6 +39,11 @@ HOSTILE = (
     "<form action=javascript:alert(1)><button>x",
     '<base href="//evil.example/">',
     '<meta http-equiv=refresh content="0;url=javascript:alert(1)">',
+    r"$\text{<script>alert(1)</script>}$",
+    r"$$<img src=x onerror=alert(1)> \mathrm{</math><svg onload=alert(1)>}$$",
+    r"\(\begin{cases} <a href=javascript:alert(1)> & x \end{cases}\)",
+    "- [x] <script>alert(1)</script>",
+    "| a |\n|:-:|\n| <b onclick=alert(1)> |",
 )
 _TAG = re.compile(r"<\s*/?\s*([a-zA-Z0-9]+)([^>]*)>")
 _KNOWN = frozenset(
@@ -69,9 +74,46 @@ _KNOWN = frozenset(
         "h4",
         "h5",
         "h6",
+        "sup",
+        "details",
+        "summary",
+        *[
+            "math",
+            "mrow",
+            "mi",
+            "mo",
+            "mn",
+            "mtext",
+            "mspace",
+            "mfrac",
+            "msqrt",
+            "mroot",
+            "msub",
+            "msup",
+            "msubsup",
+            "munder",
+            "mover",
+            "munderover",
+        ],
+        *["mtable", "mtr", "mtd"],
     ]
 )
-_ATTRIBUTES = frozenset({"href", "title", "target", "rel", "start", "data-language", "class"})
+_ATTRIBUTES = frozenset(
+    [
+        "href",
+        "title",
+        "target",
+        "rel",
+        "start",
+        "data-language",
+        "class",
+        "display",
+        "mathvariant",
+        "stretchy",
+        "width",
+        "linethickness",
+    ]
+)
 
 
 def assert_safe(page: str) -> None:
@@ -125,8 +167,30 @@ def test_the_elements_of_the_page() -> None:
     assert html.render("|a|b|\n|-|-|\n|c|") == (
         "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>c</td><td></td></tr></tbody></table>\n"
     )
+    assert html.render("|a|b|c|\n|:-|:-:|-:|\n|1|2|3|") == (
+        '<table><thead><tr><th class="to-left">a</th><th class="to-center">b</th><th class="to-right">c</th></tr></thead>'
+        '<tbody><tr><td class="to-left">1</td><td class="to-center">2</td><td class="to-right">3</td></tr></tbody></table>\n'
+    )
+    assert html.render("- [x] a\n- [ ] b\n- [c] d") == (
+        '<ul><li><span class="task done">[x]</span> a</li><li><span class="task">[ ]</span> b</li><li>[c] d</li></ul>\n'
+    )
     assert html.render("    <x>\n") == '<pre class="code" data-language=""><code>&lt;x&gt;\n</code></pre>'
     assert 'title="t" target="_blank"' in html.render('[a](https://x.org "t")')
+
+
+def test_footnotes_are_raised_only_if_the_text_has_them() -> None:
+    assert html.render("a[^1] b[^z] `[^1]`\n\n[^1]: c") == (
+        '<p>a<sup class="note">1</sup> b[^z] <code>[^1]</code></p>\n<p><sup class="note">1</sup> c</p>\n'
+    )
+    assert html.render("not [^a-z] one") == "<p>not [^a-z] one</p>\n"
+
+
+def test_a_part_that_opens_needs_its_end() -> None:
+    assert html.render("<details>\n<summary>A <b></summary>\n\n*b*\n\n- c\n\n</details>\n\nd") == (
+        "<details><summary>A &lt;b&gt;</summary><p><em>b</em></p><ul><li>c</li></ul></details>\n<p>d</p>\n"
+    )
+    assert "<details" not in html.render("<details>\n<summary>A</summary>\n\nb")
+    assert "<details" not in html.render("b\n\n</details>")
 
 
 def test_an_address_that_the_page_does_not_follow_is_shown() -> None:

@@ -312,6 +312,11 @@ HOSTILE = {
     "pipes": "|",
     "titles": '[a](x "',
     "tabs": "\t",
+    "dollars": "$a ",
+    "pairs of dollars": "$$x\n",
+    "formulas": "$x$ ",
+    "open formulas": "\\( ",
+    "formulas alone": "\\[\n",
 }
 
 

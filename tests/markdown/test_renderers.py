@@ -246,6 +246,7 @@ def test_a_long_message_is_quick(parts: Callable[[str], list[object]]) -> None:
         ("~~~\na ``` b\n~~~", "```\na `\u200b`\u200b` b\n```"),
         ("- a\n- b\n  1. c", "- a\n- b\n  1. c"),
         ("1. a\n\n   ```\n   x\n   ```", "1. a\n```\nx\n```"),
+        ("1. ```\n   x\n   ```\n\n   a", "1.\n```\nx\n```\n   a"),
         ("> a\n> **b**", "> a\n> *b*"),
         ("[text](https://x.org/a_b) https://y.org/_c_", "text (https://x.org/a_b) https://y.org/_c_"),
         (r"\*not bold\* and \_this\_", "*\u200bnot bold* and _\u200bthis_"),

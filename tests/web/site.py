@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message
 
 from keryx.core.clock import Clock
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
+from keryx.core.ports.agent import TranscribeSound
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web.client_address import TrustedProxies
@@ -93,6 +94,7 @@ async def open_site(
     hosts: tuple[str, ...] = (),
     installation: Installation = INSTALLATION,
     trusted_proxies: tuple[str, ...] = (),
+    transcribe: TranscribeSound | None = None,
 ) -> AsyncGenerator[Site]:
     web = WebApp(
         hub,
@@ -104,6 +106,7 @@ async def open_site(
         hosts=hosts,
         installation=installation,
         proxies=TrustedProxies(trusted_proxies),
+        transcribe=transcribe,
     )
     async with web.lifespan() as app:
         site = Site(app, web)

@@ -15,6 +15,7 @@ from keryx.store.db import Engine
 from keryx.surfaces.web import settings
 from keryx.surfaces.web.auth import CookieSigner, read_cookie_key
 from keryx.surfaces.web.operations import RequiredRole
+from keryx.surfaces.web.responses import OPENAI_PATH
 from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.settings import WebSettings
 from keryx.surfaces.web.sign_in_limits import BROWSER_COOKIE_NAME, FailureCounter
@@ -31,7 +32,12 @@ async def test_without_credentials_nothing_but_health_and_sign_in_answers(world:
         for operation in OPERATIONS:
             if operation.role is not RequiredRole.NONE:
                 path = operation.path.replace("{", "").replace("}", "")
-                detail = await site.problem(401, operation.method, path, json={})
+                if path.startswith(OPENAI_PATH):
+                    refused = await site.request(operation.method, path, json={})
+                    assert refused.status_code == 401
+                    detail = refused.json()["error"]["message"]
+                else:
+                    detail = await site.problem(401, operation.method, path, json={})
                 assert "sign in" in detail
         await site.problem(401, "GET", "/openapi.json")
         await site.problem(401, "GET", "/metrics")

@@ -4,12 +4,15 @@ import json
 import signal
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
+from openai import APIConnectionError, OpenAI
+from openai.types.responses import ResponseStreamEvent
 from tests.cli.driver import WAIT, Cli, Node
 
+RETRY = {"x-stainless-retry-count": "1"}
 WORDS = " ".join(f"word{n}" for n in range(40))
 
 
@@ -122,3 +125,43 @@ def test_another_address_needs_a_token_or_a_password(keryx: Cli) -> None:
             assert client.get("/api/start").status_code == 401
             assert client.post("/api/sign-in", json={"secret": "correct horse"}).status_code == 200
             assert kept not in client.get("/api/settings").text
+
+
+def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(keryx: Cli) -> None:
+    seen: list[ResponseStreamEvent] = []
+    with keryx.serving() as node, suppress(APIConnectionError):
+        with OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT) as client:
+            for event in client.responses.create(model="keryx", input=f"slow 4 {WORDS}", stream=True):
+                seen.append(event)
+                if event.type == "response.output_text.delta" and event.sequence_number > 60:
+                    node.process.send_signal(signal.SIGKILL)
+    created = seen[0]
+    assert seen[-1].type == "response.output_text.delta"
+    assert created.type == "response.created"
+    with (
+        keryx.serving() as node,
+        OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT) as client,
+    ):
+        rest = client.responses.retrieve(
+            created.response.id, stream=True, starting_after=seen[-1].sequence_number
+        )
+        seen += list(rest)
+        # A client that knows nothing of the stream sends its request again, and gets the same answer.
+        repeated = client.responses.create(model="keryx", input=f"slow 4 {WORDS}", extra_headers=RETRY)
+        sessions = ask(node, "GET", "/api/sessions")["sessions"]
+    numbers = [event.sequence_number for event in seen]
+    assert numbers == sorted(set(numbers))
+    items = {event.output_index: event.item for event in seen if event.type == "response.output_item.done"}
+    texts = dict.fromkeys(items, "")
+    for event in seen:
+        if event.type == "response.output_text.delta":
+            texts[event.output_index] += event.delta
+    for index, item in items.items():
+        assert item.type == "message" and item.content[0].type == "output_text"
+        assert item.content[0].text == texts[index]
+    assert [item.status for item in items.values() if item.type == "message"] == ["incomplete", "completed"]
+    last = seen[-1]
+    assert last.type == "response.completed"
+    assert last.response.output_text.strip() == WORDS
+    assert repeated.id == created.response.id
+    assert len(sessions) == 1

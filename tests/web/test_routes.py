@@ -188,9 +188,47 @@ async def test_preferences_are_kept(site: Site) -> None:
     assert "model" not in await site.patch("/api/preferences", {"model": ""})
 
 
+async def test_what_a_viewer_is_told_of_is_kept_for_all_and_for_single_conversations(site: Site) -> None:
+    wanted = {"muted": ["finished"], "sound": True, "conversations": {"a": "none", "b": "all"}}
+    assert await site.patch("/api/preferences", wanted) == wanted
+    changed = await site.patch("/api/preferences", {"muted": [], "conversations": {"a": "default"}})
+    assert changed == {"sound": True, "conversations": {"b": "all"}}
+    assert (await site.get("/api/start"))["preferences"] == changed
+    await site.problem(400, "PATCH", "/api/preferences", json={"conversations": {"a": "loud"}})
+
+
 async def test_twenty_at_once_are_all_taken_in(site: Site) -> None:
     sent = await asyncio.gather(*(site.post("/api/sessions", {"text": f"n {n}"}) for n in range(20)))
     assert len({s["session"] for s in sent}) == 20
+
+
+async def test_a_person_whom_something_is_refused_reads_a_page_in_their_language(site: Site) -> None:
+    browser = {"Accept": "text/html,*/*;q=0.8", "Accept-Language": "de-AT,de;q=0.9"}
+    missing = await site.request("GET", "/media/nothing", headers=browser)
+    assert (missing.status_code, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "Es gibt keine Datei &#x27;nothing&#x27;, oder sie gehört dir nicht." in missing.text
+    assert "Zu deinen Gesprächen" in missing.text
+    wrong = await site.request("GET", "/", headers={**browser, "Host": "evil.example"})
+    assert (wrong.status_code, wrong.headers["content-type"]) == (421, "text/html; charset=utf-8")
+    assert "Dieser Ort ist nicht als &#x27;evil.example&#x27; bekannt" in wrong.text
+    # The page of a wrong name leads nowhere, but its style is there.
+    assert "<a " not in wrong.text
+    [style] = re.findall(r'href="(/static/[^"]+[.]css)"', wrong.text)
+    assert (await site.request("GET", style, headers={"Host": "evil.example"})).status_code == 200
+
+
+async def test_a_problem_is_told_in_the_language_of_the_browser(site: Site) -> None:
+    await site.post("/api/projects", {"name": "Oslo"})
+    german, english = {"Accept-Language": "de"}, {"Accept-Language": "en"}
+    body = {"name": "Oslo"}
+    told = "es gibt schon ein Projekt 'Oslo': wähle einen anderen Namen"
+    assert await site.problem(409, "POST", "/api/projects", json=body, headers=german) == told
+    same = "there is a project 'Oslo' already: choose another name"
+    for headers in (english, {}):
+        assert await site.problem(409, "POST", "/api/projects", json=body, headers=headers) == same
+    # What has no text for people is quoted within a sentence.
+    wrong = await site.problem(400, "GET", "/api/sessions?limit=x", headers=german)
+    assert wrong.startswith("das hat nicht funktioniert: the query is wrong")
 
 
 async def test_a_person_at_an_unknown_address_gets_a_page_with_a_way_back(site: Site) -> None:

@@ -2,21 +2,18 @@
 
 import asyncio
 import random
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import SECONDS, Pause, Scenes, World, viewer
 from tests.web.site import Listener, ReceivedEvent, Site, open_site
 
-from keryx.core.clock import Clock
 from keryx.core.errors import Unavailable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
-from keryx.core.texts import Catalogue
 from keryx.store import changes
-from keryx.store.db import Database, Engine, Work
+from keryx.store.db import Database, DatabaseWrapper, Engine, Work
 from keryx.store.db.metrics import MeteredDatabase
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
@@ -282,47 +279,18 @@ async def test_streams_end_at_once_when_the_server_stops(world: World) -> None:
     assert listener.status == 200
 
 
-class Flaky:
+class Flaky(DatabaseWrapper):
     """A database that refuses units of work of a label for some times."""
 
     def __init__(self, inner: Database) -> None:
-        self._inner = inner
-        self.engine = inner.engine
-        self.wake = inner.wake
+        super().__init__(inner)
         self.refuses: list[str] = []
-
-    @property
-    def clock(self) -> Clock:
-        return self._inner.clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._inner.clock = clock
-
-    @property
-    def texts(self) -> Catalogue:
-        return self._inner.texts
-
-    @texts.setter
-    def texts(self, texts: Catalogue) -> None:
-        self._inner.texts = texts
-
-    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
-        return await self._inner.write(label, work, key=key)
 
     async def read(self, label: str, work: Work[T]) -> T:
         if label in self.refuses:
             self.refuses.remove(label)
             raise Unavailable("not now")
         return await self._inner.read(label, work)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 async def test_a_failure_cuts_streams_and_skips_nothing(begin: Begin, database: Database) -> None:

@@ -15,7 +15,7 @@ from markdown_it.rules_inline import StateInline, image
 from markdown_it.token import Token
 
 from keryx.core.text import LINE_SEPARATORS, replace_for_page
-from keryx.markdown import tree
+from keryx.markdown import mathml, tree
 
 # A longer text is shown as it is, without markup.
 MAX_CHARS = 100_000
@@ -37,6 +37,11 @@ MAX_TABLE_COLUMNS = 100
 # Of all tables of a text, with those that a row leaves out: most renderers fill them in. The table that exceeds it stays
 # as text, and so do those after it.
 MAX_TABLE_CELLS = 10_000
+# Dollar signs of which the first may turn out to end a formula.
+_MAX_MATH_ENDS = 8
+# The signs around formulas, and those of formulas on lines of their own.
+_MATH_SIGNS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)"}
+_MATH_BLOCKS = {"$$": "$$", "\\[": "\\]"}
 # A longer address is shown as text, so that it can be split between parts.
 MAX_URL_LENGTH = 1000
 _LINE_ENDS = re.compile(f"\r\n?|[{LINE_SEPARATORS}]")
@@ -109,6 +114,8 @@ def _build_parser() -> MarkdownIt:
     md.enable(["table", "strikethrough"]).disable("reference")
     ends = ["paragraph", "reference", "blockquote"]
     md.block.ruler.before("table", "rest", _rest_rule, {"alt": [*ends, "list"]})
+    md.block.ruler.before("table", "math", _math_block_rule, {"alt": [*ends, "list"]})
+    md.inline.ruler.before("text", "math", _math_rule)
     md.block.ruler.at("list", _limit_depth(list_block), {"alt": ends})
     md.block.ruler.at("blockquote", _limit_depth(blockquote), {"alt": [*ends, "list"]})
     md.block.ruler.at("table", _table_rule, {"alt": ["paragraph", "reference"]})
@@ -203,6 +210,7 @@ def _table_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if _count_cells(state) > MAX_TABLE_CELLS:
         return False
     table = state.push("table_open", "table", 1)
+    table.meta["alignments"] = tuple(map(_find_alignment, _split_row(ruler)))
     state.push("thead_open", "thead", 1)
     _add_row(state, columns, "th", start)
     state.push("thead_close", "thead", -1)
@@ -222,7 +230,7 @@ def _count_cells(state: StateBlock, more: int = 0) -> int:
 
 
 def _read_rows(state: StateBlock, line: int, end: int, columns: int) -> list[Sequence[str]]:
-    """Return the rows of a table below its ruler, as far as the cells are not too many."""
+    """Return the rows of a table below its ruler, up to the limit of cells."""
     rows: list[Sequence[str]] = []
     outer, state.parentType = state.parentType, "table"
     terminators = state.md.block.ruler.getRules("blockquote")
@@ -254,6 +262,13 @@ def _split_row(row: str) -> list[str]:
     return cells
 
 
+def _find_alignment(ruler: str) -> str:
+    """Return where the cells below a part of the ruler stand: left, center or right, or an empty text for no choice."""
+    return {(True, True): "center", (True, False): "left", (False, True): "right"}.get(
+        (ruler.startswith(":"), ruler.endswith(":")), ""
+    )
+
+
 def _add_row(state: StateBlock, cells: Sequence[str], tag: str, line: int) -> None:
     state.push("tr_open", "tr", 1)
     for cell in cells or [""]:
@@ -265,7 +280,7 @@ def _add_row(state: StateBlock, cells: Sequence[str], tag: str, line: int) -> No
 
 
 def _inline_rule(state: StateCore) -> None:
-    """Parse what is inside paragraphs, headings and cells, as far as the marks are not too many."""
+    """Parse what is inside paragraphs, headings and cells, up to the limit of marks."""
     marks = 0
     for token in state.tokens:
         if token.type != "inline":
@@ -276,6 +291,76 @@ def _inline_rule(state: StateCore) -> None:
             state.md.inline.parse(token.content, state.md, state.env, token.children)
         else:
             token.type = _PLAIN
+
+
+def _math_block_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Take the lines of a formula as one paragraph, whatever else they may look like."""
+    text = _read_line(state, start)
+    closing = _MATH_BLOCKS.get(text[:2])
+    if closing is None or state.is_code_block(start):
+        return False
+    last = start if len(text) > 4 and text.endswith(closing) else _find_math_line(state, start, end, closing)
+    if last is None:
+        return False
+    if silent:
+        return True
+    paragraph = state.push("paragraph_open", "p", 1)
+    inline = state.push("inline", "", 0)
+    inline.content = state.getLines(start, last + 1, state.blkIndent, False).strip()
+    paragraph.map = inline.map = [start, last + 1]
+    inline.children = []
+    state.push("paragraph_close", "p", -1)
+    state.line = last + 1
+    return True
+
+
+def _find_math_line(state: StateBlock, start: int, end: int, closing: str) -> int | None:
+    """Return the line below `start` that ends a formula. Lines are read once for all formulas that may begin above them."""
+    scans: dict[str, tuple[int, int, bool]] = state.env.setdefault("math", {})
+    first, line, found = scans.get(closing, (0, 0, False))
+    if not first <= start < line:
+        line, text = start + 1, ""
+        while line < end and state.sCount[line] >= state.blkIndent and (text := _read_line(state, line)):
+            if text.endswith(closing):
+                break
+            line += 1
+        found = text.endswith(closing)
+        scans[closing] = start, line, found
+    return line if found and line < end else None
+
+
+def _math_rule(state: StateInline, silent: bool) -> bool:
+    """Take a formula in TeX as it is, with its backslashes. What is an amount of money is not one."""
+    found = _find_math(state.src, state.pos)
+    if found is None or found[1] > state.posMax:
+        return False
+    sign, end = found
+    if not silent:
+        token = state.push("math", "", 0)
+        token.content = state.src[state.pos : end]
+        token.info = token.content[len(sign) : -len(sign)]
+        token.block = sign in _MATH_BLOCKS
+    state.pos = end
+    return True
+
+
+def _find_math(src: str, start: int) -> tuple[str, int] | None:
+    """Return the sign with which a formula begins at a position, and the end of the formula."""
+    sign = src[start : start + 2]
+    limit = start + mathml.MAX_TEX_CHARS
+    if sign in _MATH_SIGNS:
+        end = src.find(_MATH_SIGNS[sign], start + 2, limit)
+        return (sign, end + 2) if end > start + 2 else None
+    if not sign.startswith("$") or len(sign) < 2 or sign[1].isspace():
+        return None
+    end = start
+    for _ in range(_MAX_MATH_ENDS):
+        end = src.find("$", end + 1, limit)
+        if end < 0:
+            return None
+        if not src[end - 1].isspace() and src[end - 1] != "\\":
+            return None if src[end + 1 : end + 2].isdigit() else ("$", end + 1)
+    return None
 
 
 def _image_rule(state: StateInline, silent: bool) -> bool:
@@ -348,7 +433,8 @@ def _parse_blocks(tokens: Iterator[Token], end: str) -> Iterator[tree.Block]:
                     tuple(_parse_items(tokens, "ordered_list_close", int(token.attrs.get("start", 1))))
                 )
             case "table_open":
-                yield tree.TableNode(tuple(_parse_rows(tokens)))
+                alignments: tuple[str, ...] = token.meta["alignments"]
+                yield tree.TableNode(tuple(_parse_rows(tokens)), alignments if any(alignments) else ())
             case "fence" | "code_block":
                 language = _LANGUAGE_PATTERN.match(token.info.strip())
                 yield tree.CodeBlockNode(
@@ -424,6 +510,8 @@ def _parse_leaf(token: Token, linked: bool) -> Sequence[tree.Inline]:
             return [tree.BreakNode()]
         case "code_inline":
             return [tree.CodeNode(token.content)]
+        case "math":
+            return [tree.MathNode(token.content, tex=token.info, display=token.block)]
         case "image" if linked:
             return _parse_inlines(token.children or [], "a")
         case "image":
@@ -476,7 +564,7 @@ def _merge_texts(nodes: Sequence[tree.Inline]) -> tuple[tree.Inline, ...]:
     merged: list[tree.Inline] = []
     texts: list[str] = []
     for node in nodes:
-        if isinstance(node, tree.TextNode):
+        if isinstance(node, tree.TextNode) and not isinstance(node, tree.MathNode):
             texts.append(node.text)
             continue
         if texts:

@@ -32,7 +32,7 @@ _CODE_MARGIN = "  "
 _TAB = "    "
 # A table column is not made narrower than this; a table that does not fit then is shown as one entry for each row.
 _MIN_COLUMN_WIDTH = 8
-# A wide character may stand at the end of a line, as in Chinese and Japanese.
+# A line may end with a wide character, as in Chinese and Japanese.
 _WORDS = re.compile(
     r"\n|[^\S\n]+|[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]+"
 )

@@ -11,7 +11,7 @@ import nh3
 
 from keryx.core.cache import LruCache
 from keryx.core.text import replace_for_page
-from keryx.markdown import MAX_CHARS, highlight, parse_blocks, tree
+from keryx.markdown import MAX_CHARS, highlight, mathml, parse_blocks, tree
 from keryx.markdown.highlight import CodeTokenKind
 from keryx.markdown.html_writer import HtmlWriter
 
@@ -20,16 +20,41 @@ _MAX_COLOURED_CHARS = 50_000
 # Bytes of HTML that are kept, and of one text among them.
 _CACHE_BYTES = 32 << 20
 _MAX_CACHED_BYTES = 4 << 20
-_NO_MARKUP = re.compile(r"[^`*_~\[\]<>&#|\\!+=:\-\n\r\x85\u2028\u2029/@]*\Z")
+_NO_MARKUP = re.compile(r"[^$`*_~\[\]<>&#|\\!+=:\-\n\r\x85\u2028\u2029/@]*\Z")
 _LIST_OR_CODE = re.compile(r"\s*\d+[.)]|\t| {4}")
 _URL_SCHEMES = {"http", "https", "mailto"}
 _TAGS = {
-    "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span",
+    "p", "br", "hr", "em", "strong", "s", "sup", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span", "details", "summary",
     "table", "thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6",
+    "math", "mrow", "mi", "mo", "mn", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup", "munder",
+    "mover", "munderover", "mtable", "mtr", "mtd",
 }  # fmt: skip
-_ATTRIBUTES = {"a": {"href", "title", "target"}, "ol": {"start"}, "pre": {"data-language"}}
+_ATTRIBUTES = {
+    "a": {"href", "title", "target"},
+    "ol": {"start"},
+    "pre": {"data-language"},
+    "math": {"display"},
+    "mi": {"mathvariant"},
+    "mo": {"stretchy"},
+    "mspace": {"width"},
+    "mfrac": {"linethickness"},
+}
 _TOKEN_CLASSES = {kind: f"code-{kind.value}" for kind in CodeTokenKind}
-_CLASSES = {"span": set(_TOKEN_CLASSES.values()), "pre": {"code", "plain"}}
+_ALIGNMENT_CLASSES = {"to-left", "to-center", "to-right"}
+_CLASSES = {
+    "span": {*_TOKEN_CLASSES.values(), "task", "done"},
+    "pre": {"code", "plain"},
+    "th": _ALIGNMENT_CLASSES,
+    "td": _ALIGNMENT_CLASSES,
+    "mtable": {"lines", "cases", "matrix"},
+    "sup": {"note"},
+}
+# A footnote and its mark, and the part of a text that opens.
+_NOTE = re.compile(r"\[\^([\w-]{1,40})\](:(?=\s))?")
+_NOTE_BEGINNING = re.compile(r"^ {0,3}\[\^([\w-]{1,40})\]:\s", re.MULTILINE)
+_SUMMARY = re.compile(r"<details(?: open)?>\s*<summary>(.*?)</summary>\s*\Z", re.DOTALL)
+_DETAILS_END = "</details>"
+_TASK = re.compile(r"\[([ xX])\](?=\s)")
 # By a hash of the text. Several threads render.
 _cache: LruCache[bytes, str] = LruCache(_CACHE_BYTES, measure=sys.getsizeof)
 _cache_lock = threading.Lock()
@@ -62,11 +87,13 @@ def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str
         if shown := text.strip(" \t"):
             yield 0, f"<p>{escape_text(shown)}</p>"
     else:
-        writer = _PageWriter(_MAX_COLOURED_CHARS if colours else 0)
-        for line, block in parse_blocks(text):
+        writer = _PageWriter(_MAX_COLOURED_CHARS if colours else 0, frozenset(_NOTE_BEGINNING.findall(text)))
+        for line, group in _group_details(list(parse_blocks(text))):
+            block = group[0]
+            written = writer.block(block) if len(group) == 1 else writer.details(group)
             end = "" if isinstance(block, tree.CodeBlockNode) else "\n"
             html = nh3.clean(
-                writer.block(block),
+                written,
                 tags=_TAGS,
                 attributes=_ATTRIBUTES,
                 allowed_classes=_CLASSES,
@@ -74,6 +101,19 @@ def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str
                 link_rel="noopener noreferrer nofollow",
             )
             yield line, html + end
+
+
+def _group_details(blocks: Sequence[tuple[int, tree.Block]]) -> Iterator[tuple[int, Sequence[tree.Block]]]:
+    """Yield each block alone, and those of a part that opens together: its summary, what is in it, and its end."""
+    ends = [n for n, (_, block) in enumerate(blocks) if tree.visible_text(block).strip() == _DETAILS_END]
+    at = 0
+    while at < len(blocks):
+        line, block = blocks[at]
+        last = at
+        if ends and isinstance(block, tree.ParagraphNode) and _SUMMARY.match(tree.visible_text(block)):
+            last = next((n for n in ends if n > at), at)
+        yield line, [block for _, block in blocks[at : last + 1]]
+        at = last + 1
 
 
 def render_plain(text: str) -> str:
@@ -104,8 +144,10 @@ def highlight_code(code: str, language: str) -> str:
 
 
 class _PageWriter(HtmlWriter):
-    def __init__(self, coloured_chars: int) -> None:
+    def __init__(self, coloured_chars: int, notes: frozenset[str]) -> None:
         self._coloured_chars = coloured_chars
+        # The footnotes that the text has.
+        self._notes = notes
 
     def code_block(self, block: tree.CodeBlockNode) -> str:
         text = f"{block.text}\n" if block.text else ""
@@ -113,10 +155,42 @@ class _PageWriter(HtmlWriter):
         code = highlight_code(text, block.lang if self._coloured_chars >= 0 else "")
         return f'<pre class="code" data-language="{escape(block.lang)}"><code>{code}</code></pre>'
 
+    def details(self, blocks: Sequence[tree.Block]) -> str:
+        """Write a part that opens, of its first line, its blocks and its last line."""
+        summary = _SUMMARY.match(tree.visible_text(blocks[0]))
+        assert summary is not None
+        return (
+            f"<details><summary>{escape(summary[1].strip())}</summary>{self.blocks(blocks[1:-1])}</details>"
+        )
+
+    def inline(self, node: tree.Inline) -> str:
+        if isinstance(node, tree.MathNode) and (drawn := mathml.convert(node.tex, display=node.display)):
+            return drawn
+        if isinstance(node, tree.TextNode) and self._notes:
+            return _NOTE.sub(
+                lambda found: f'<sup class="note">{found[1]}</sup>' if found[1] in self._notes else found[0],
+                escape(node.text),
+            )
+        return super().inline(node)
+
+    def list_item(self, item: tree.ListItemNode) -> str:
+        """Write an item. The brackets of a task stay in the text, and the style sheet shows them as a box."""
+        match item.blocks:
+            case (tree.ParagraphNode((tree.TextNode(text), *others)) as first, *blocks) if (
+                found := _TASK.match(text)
+            ):
+                state = "task" if found[1] == " " else "task done"
+                rest = self.inlines((tree.TextNode(text[found.end() :]), *others))
+                task = f'<span class="{state}">{escape(found[0])}</span>{rest}'
+                return (task if first.tight else f"<p>{task}</p>") + self.blocks(blocks)
+            case _:
+                return super().list_item(item)
+
     def table(self, table: tree.TableNode) -> str:
         columns = max(len(row.cells) for row in table.rows)
+        classes = [f"to-{alignment}" if alignment else "" for alignment in table.alignments]
         head, body = (
-            "".join(self.table_row(row, columns) for row in table.rows if row.header is header)
+            "".join(self.table_row(row, columns, classes) for row in table.rows if row.header is header)
             for header in (True, False)
         )
         return f"<table><thead>{head}</thead>{f'<tbody>{body}</tbody>' if body else ''}</table>"

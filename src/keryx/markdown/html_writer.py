@@ -1,6 +1,6 @@
 """Writes the tree as HTML. The page and Matrix differ in a few elements only, which subclasses override."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import assert_never
 
@@ -46,13 +46,22 @@ class HtmlWriter:
     def table(self, table: tree.TableNode) -> str:
         return f"<table>{''.join(map(self.table_row, table.rows))}</table>"
 
-    def table_row(self, row: tree.TableRowNode, columns: int = 0) -> str:
-        """Write a row, with empty cells for those that were cut off before it and those missing up to `columns`."""
+    def table_row(self, row: tree.TableRowNode, columns: int = 0, classes: Sequence[str] = ()) -> str:
+        """Write a row, with empty cells for those that were cut off before it and those missing up to `columns`. `classes`
+        are those of the columns, or empty texts."""
         tag = "th" if row.header else "td"
         missing = columns - row.first_column - len(row.cells)
         empty = tree.TableCellNode(())
         cells = (*[empty] * row.first_column, *row.cells, *[empty] * missing)
-        return "<tr>" + "".join(f"<{tag}>{self.inlines(cell.children)}</{tag}>" for cell in cells) + "</tr>"
+        attributes = [f' class="{name}"' if name else "" for name in classes] or [""] * len(cells)
+        return (
+            "<tr>"
+            + "".join(
+                f"<{tag}{attribute}>{self.inlines(cell.children)}</{tag}>"
+                for attribute, cell in zip(attributes, cells, strict=True)
+            )
+            + "</tr>"
+        )
 
     def inlines(self, children: Iterable[tree.Inline]) -> str:
         return "".join(map(self.inline, children))

@@ -11,6 +11,15 @@ class TextNode:
 
 
 @dataclass(frozen=True, slots=True)
+class MathNode(TextNode):
+    """A formula. Its text is what was written, with the signs around it: where formulas are not drawn, it is text."""
+
+    tex: str = ""
+    # On a line of its own.
+    display: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CodeNode:
     text: str
 
@@ -36,7 +45,7 @@ class StrikeNode:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkNode:
+class ReferenceNode:
     children: "tuple[Inline, ...]"
     url: str
     # The text is the address itself.
@@ -44,17 +53,20 @@ class LinkNode:
     more: bool = False
     title: str = ""
 
+    @property
+    def web(self) -> bool:
+        """Whether the address is one of the web, which is all that most platforms have links to."""
+        return self.url.lower().startswith(("http:", "https:"))
+
 
 @dataclass(frozen=True, slots=True)
-class ImageNode:
-    """A picture by address. It is shown as a link, so that nothing is loaded from another host."""
+class LinkNode(ReferenceNode):
+    pass
 
-    # The description.
-    children: "tuple[Inline, ...]"
-    url: str
-    bare: bool = False
-    more: bool = False
-    title: str = ""
+
+@dataclass(frozen=True, slots=True)
+class ImageNode(ReferenceNode):
+    """A picture by address. It is shown as a link, so that nothing is loaded from another host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,8 @@ class TableRowNode:
 @dataclass(frozen=True, slots=True)
 class TableNode:
     rows: tuple[TableRowNode, ...]
+    # Of each column "left", "center", "right" or, where the text does not say, "". Without any, it is empty.
+    alignments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from keryx.core.ports.adapter import LengthUnit
 from keryx.markdown import parse, plain, tree
+from keryx.markdown.plain import TextLine
 from keryx.markdown.split import LengthLimit, has_visible_text, split_document
 
 LIMIT = LengthLimit(4096, LengthUnit.UTF16)
@@ -30,7 +31,7 @@ def render_parts(markdown: str, limit: LengthLimit = LIMIT) -> list[str]:
 
 def render(document: tree.DocumentNode) -> str:
     """Return the whole document as one part of any length."""
-    return "\n".join(_render_blocks(document.blocks, loose=True)).strip("\n").rstrip()
+    return _WhatsAppWriter().write(document).rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,76 +44,33 @@ class _StyledRun:
     raw: bool = False
 
 
-def _render_blocks(blocks: Iterable[tree.Block], *, loose: bool) -> list[str]:
-    """Return the lines of blocks, with an empty line between them; in a list only between paragraphs."""
-    lines: list[str] = []
-    last: tree.Block | None = None
-    for block in blocks:
-        if last is not None and (
-            loose or (isinstance(last, tree.ParagraphNode) and isinstance(block, tree.ParagraphNode))
-        ):
-            lines.append("")
-        lines.extend(_render_block(block))
-        last = block
-    return lines
+class _WhatsAppWriter(plain.PlainWriter):
+    bullet = "-"
 
+    def write_paragraph(self, children: Iterable[tree.Inline]) -> list[TextLine]:
+        """Return the lines of a paragraph. A style does not go on in the next line, so it is closed and opened again."""
+        lines: list[list[_StyledRun]] = [[]]
+        for run in _collect_runs(children, frozenset()):
+            first, *rest = run.text.split("\n")
+            lines[-1].append(replace(run, text=first))
+            lines.extend([replace(run, text=text)] for text in rest)
+        if len(lines) > 1 and not any(run.text for run in lines[-1]):
+            lines.pop()
+        written = [_write_styles(line, _STYLES, before="", after="") for line in lines]
+        return [TextLine(ESCAPE + line if _LINE_MARK.match(line) else line) for line in written]
 
-def _render_block(block: tree.Block) -> list[str]:
-    match block:
-        case tree.ParagraphNode():
-            return _render_lines(block.children)
-        case tree.HeadingNode():
-            return _render_lines((tree.BoldNode(block.children),))
-        case tree.CodeBlockNode():
-            return _fence(block.lines)
-        case tree.TableNode():
-            return _fence(plain.render_table(block))
-        case tree.QuoteNode():
-            return [f"> {line}".rstrip() for line in _render_blocks(block.blocks, loose=True)]
-        case tree.ListNode():
-            return [line for item in block.items for line in _render_item(item)]
-        case tree.RuleNode():
-            return [plain.RULE]
-        case _:
-            assert_never(block)
+    def write_heading(self, heading: tree.HeadingNode) -> list[TextLine]:
+        return self.write_paragraph((tree.BoldNode(heading.children),))
 
+    def write_code_block(self, lines: Iterable[str], lang: str = "") -> list[TextLine]:
+        code = list(lines)
+        if not any(map(has_visible_text, code)):
+            return [TextLine(line) for line in code]
+        safe = (line.replace(_FENCE, ESCAPE.join(_FENCE)) for line in code)
+        return [TextLine(line, True) for line in (_FENCE, *safe, _FENCE)]
 
-def _fence(lines: Sequence[str]) -> list[str]:
-    if not any(map(has_visible_text, lines)):
-        return list(lines)
-    return [_FENCE, *(line.replace(_FENCE, ESCAPE.join(_FENCE)) for line in lines), _FENCE]
-
-
-def _render_item(item: tree.ListItemNode) -> list[str]:
-    marker = "- " if item.number is None else f"{item.number}. "
-    margin = " " * len(marker)
-    lines = _render_blocks(item.blocks, loose=False) or [""]
-    first = "" if item.continued else marker
-    if lines[0] == _FENCE:
-        # A fence begins a line of its own, and its code is not indented.
-        return [*([marker.rstrip()] if first else []), *lines]
-    fenced = False
-    shown: list[str] = []
-    for index, line in enumerate(lines):
-        fence = line == _FENCE
-        lead = (first or margin) if index == 0 else margin
-        shown.append(line if fenced or fence else lead + line)
-        fenced ^= fence
-    return shown
-
-
-def _render_lines(children: Iterable[tree.Inline]) -> list[str]:
-    """Return the lines of a paragraph. A style does not go on in the next line, so it is closed and opened again."""
-    runs = _collect_runs(children, frozenset())
-    lines: list[list[_StyledRun]] = [[]]
-    for run in runs:
-        first, *rest = run.text.split("\n")
-        lines[-1].append(replace(run, text=first))
-        lines.extend([replace(run, text=text)] for text in rest)
-    if len(lines) > 1 and not any(run.text for run in lines[-1]):
-        lines.pop()
-    written = [_write_styles(line, _STYLES, before="", after="") for line in lines]
-    return [ESCAPE + line if _LINE_MARK.match(line) else line for line in written]
+    def write_quote(self, lines: Iterable[TextLine]) -> list[TextLine]:
+        return [TextLine(f"> {line.text}".rstrip()) for line in lines]
 
 
 def _collect_runs(children: Iterable[tree.Inline], styles: frozenset[str]) -> list[_StyledRun]:

@@ -6,20 +6,24 @@ import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, ProfileId
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
+from keryx.engine.hub.api_turns import KEY_PREFIX, HubApiKeys
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
-from keryx.surfaces.web import responses, settings
+from keryx.surfaces.web import settings
 from keryx.surfaces.web.client_address import TrustedProxies, group_address
 from keryx.surfaces.web.responses import Unauthenticated, WrongHost
 from keryx.surfaces.web.sign_in_limits import GuessLimiter
@@ -32,8 +36,9 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROFILE_PATH = re.compile(r"/p/(?P<profile>[a-z0-9][a-z0-9_-]*)(?P<path>/.*)?\Z", re.DOTALL)
 _PORT_SUFFIX = re.compile(r":\d{1,5}\Z")
 # Platforms post to hooks under any name and prove themselves; probes ask by address or name.
-_ANY_HOST_PATHS = ("/hooks/", "/healthz", "/readyz")
-_AUTHENTICATED_PATHS = ("/api/", "/media/", "/metrics", "/openapi.json")
+# Files of the page are public, and the page that tells a person about a wrong name needs them.
+_ANY_HOST_PATHS = ("/hooks/", "/healthz", "/readyz", "/static/")
+_AUTHENTICATED_PATHS = ("/api/", "/v1/", "/media/", "/metrics", "/openapi.json")
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
@@ -115,24 +120,35 @@ def read_cookie_key(folder: Path) -> bytes:
 class Caller:
     """The authenticated caller of a request."""
 
-    def __init__(self, viewer: Viewer, sign_in: str | None = None, *, account: Viewer | None = None) -> None:
+    def __init__(
+        self,
+        viewer: Viewer,
+        sign_in: str | None = None,
+        *,
+        account: Viewer | None = None,
+        by_key: bool = False,
+    ) -> None:
         # The caller in the profile of the request.
         self.viewer = viewer
-        # The caller as they signed in, whatever profile they look at.
+        # The caller as they signed in, in any profile.
         self.account = account or viewer
         # The sign-in of the cookie, if the caller sent one.
         self.sign_in = sign_in
+        # The caller is a program with a key.
+        self.by_key = by_key
 
     def choose_profile(self, name: str, profiles: Collection[str]) -> "Caller":
         """Return the caller in another profile. Raise `Forbidden` unless the caller is the operator, who may look at each,
-        and `NotFound` if there is no such profile."""
+        and `NotFound` for an unknown profile."""
         if name == self.viewer.profile:
             return self
         if self.viewer.principal != OPERATOR:
-            raise Forbidden("this profile is not yours: leave /p/ and its name out of the address")
+            raise Forbidden(Phrase("web.foreign_profile"))
         if name not in profiles:
-            raise NotFound(f"there is no profile {name!r}: there are {', '.join(profiles)}")
-        return Caller(Viewer(ProfileId(name), OPERATOR), self.sign_in, account=self.account)
+            raise NotFound(Phrase("web.no_profile", name=repr(name), choices=", ".join(profiles)))
+        return Caller(
+            Viewer(ProfileId(name), OPERATOR), self.sign_in, account=self.account, by_key=self.by_key
+        )
 
 
 class Authenticator:
@@ -142,6 +158,7 @@ class Authenticator:
         self,
         operator: Viewer,
         sign_ins: HubSignIns,
+        keys: HubApiKeys,
         cookies: CookieSigner,
         guesses: GuessLimiter,
         *,
@@ -150,6 +167,7 @@ class Authenticator:
     ) -> None:
         self._operator = operator
         self._sign_ins = sign_ins
+        self._keys = keys
         self._cookies = cookies
         self._guesses = guesses
         self._token = token
@@ -175,19 +193,27 @@ class Authenticator:
     async def authenticate(self, headers: Headers, address: str) -> Caller:
         """Return the caller. Raise `Unauthenticated` if credentials are required and missing or wrong, `Throttled` after too
         many wrong tokens."""
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.required:
-            if self._matches_token(token.strip()):
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        token = given.strip()
+        is_key = token.startswith(KEY_PREFIX)
+        if scheme.lower() == "bearer" and (is_key or self.required):
+            if self._matches_token(token):
                 return Caller(self._operator)
+            viewer = await self._keys.check(token) if is_key else None
+            if viewer is not None:
+                return Caller(viewer, by_key=True)
             self._guesses.count_wrong_token(address)
-            raise Unauthenticated("this token is not right: use the one that Keryx was started with")
+            raise Unauthenticated(
+                "this token is not right: use the one that Keryx was started with, or a key of `keryx keys add`"
+            )
         for decoded in filter(None, map(self._cookies.decode, find_cookies(headers, COOKIE_NAME))):
             viewer = await self._sign_ins.check(*decoded)
             if viewer is not None:
                 return Caller(viewer, decoded[0])
         if self.required:
             raise Unauthenticated(
-                f"sign in first: POST the password or the token to {SIGN_IN_PATH}, or send the token as a bearer token"
+                f"sign in first: POST the password or the token to {SIGN_IN_PATH}, or send the token as a bearer token",
+                Phrase("web.sign_in"),
             )
         return Caller(self._operator)
 
@@ -208,12 +234,14 @@ class SecurityMiddleware:
         hosts: Iterable[str],
         proxies: TrustedProxies,
         profiles: Collection[str],
+        respond_error: Callable[[Request, KeryxError], Response],
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._hosts = _LOCAL_HOSTS | frozenset(hosts)
         self._proxies = proxies
         self._profiles = profiles
+        self._respond_error = respond_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -241,7 +269,7 @@ class SecurityMiddleware:
                 caller = await self._authenticator.authenticate(headers, state["address"])
                 state["caller"] = caller.choose_profile(profile, self._profiles) if profile else caller
         except KeryxError as exc:
-            await responses.problem_from_error(exc)(scope, receive, send_secure)
+            await self._respond_error(Request(scope), exc)(scope, receive, send_secure)
             return
         await self._app(scope, receive, send_secure)
 
@@ -250,9 +278,7 @@ class SecurityMiddleware:
         name = _PORT_SUFFIX.sub("", headers.get("host", "")).lower().rstrip(".")
         if path.startswith(_ANY_HOST_PATHS) or name in self._hosts or _is_ip_address(name):
             return
-        raise WrongHost(
-            f"this place is not known as {name[:80]!r}: add the name to `hosts` under [web] in keryx.toml"
-        )
+        raise WrongHost(Phrase("web.wrong_host", host=repr(name[:80])))
 
     def _check_origin(self, headers: Headers, method: str, path: str) -> None:
         """Raise `Forbidden` for a change or a stream that a page of another site requests."""

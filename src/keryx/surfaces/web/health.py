@@ -17,7 +17,7 @@ from keryx.core import ids
 from keryx.core.errors import KeryxError
 from keryx.core.ports.adapter import LinkState, PlatformStatus
 from keryx.engine.hub import Hub
-from keryx.interpreter import read_resident_memory
+from keryx.process_tuning import read_resident_memory
 
 _READY_TIMEOUT_SECONDS = 5.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -64,7 +64,7 @@ def build_health_routes(
             reason = f"the store did not answer within {_READY_TIMEOUT_SECONDS:g} seconds"
         except KeryxError as exc:
             reason = str(exc)
-        # A platform that does not work is told, but the node is ready: it serves everything else. The page is public, so it
+        # A platform that does not work is shown, but the node is ready: it serves everything else. The page is public, so it
         # has no details.
         troubles = [
             f"{_name_adapter(c)}: {c.link.value} since {c.since.isoformat(timespec='seconds')}; `keryx gateway status` tells why"

@@ -1,13 +1,13 @@
 """The HTTP server: accepts connections within limits, and closes those that are silent, slow or do not read."""
 
 import asyncio
+import heapq
 import logging
 import resource
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from heapq import heappop, heappush
 from itertools import count
 
 import anyio
@@ -44,6 +44,8 @@ _PAUSE_SECONDS = 0.5
 _SWEEP_SECONDS = 1.0
 # A connection is not closed for another one before this, because its request may be on its way.
 _MIN_WAIT_SECONDS = 0.2
+# When there are too many, this share of them is closed at once, because each search looks at all of them.
+_CLOSED_SHARE = 8
 _STOP_SECONDS = 2
 # The connections that wait in the kernel to be accepted.
 _BACKLOG = 1_024
@@ -163,7 +165,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def _silent(self) -> bool:
-        """Whether there was no whole head yet."""
+        """Whether the first head is still incomplete."""
         return not self.cycle
 
     @property
@@ -236,11 +238,11 @@ class HttpConnection(H11Protocol):
         self.transport.pause_reading()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a malformed request. If its answer has begun already, there is no room for another."""
+        """Refuse a malformed request. If its answer has begun already, end the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
             if self.cycle:
-                # The app may answer the part that came: it must see that nobody is there.
+                # The app may answer the part that came: it must see that the client is gone.
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
         else:
@@ -300,7 +302,7 @@ class RequestQueue:
 
     def add(self, connection: HttpConnection) -> None:
         """Begin the next request of a connection in this pass or a later one."""
-        heappush(self._waiting, (connection.begun_at, next(self._numbers), connection))
+        heapq.heappush(self._waiting, (connection.begun_at, next(self._numbers), connection))
         self._begin()
 
     def _begin(self) -> None:
@@ -308,7 +310,7 @@ class RequestQueue:
             if self._left == MAX_REQUESTS_PER_PASS:
                 asyncio.get_running_loop().call_soon(self._begin_pass)
             self._left -= 1
-            heappop(self._waiting)[2].begin_request()
+            heapq.heappop(self._waiting)[2].begin_request()
 
     def _begin_pass(self) -> None:
         self._left = MAX_REQUESTS_PER_PASS
@@ -322,7 +324,7 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self, app: ASGIApp, limits: ConnectionLimits, *, shared: Callable[[str], bool] = lambda _: False
     ) -> None:
-        """`shared` tells whether an address stands for many clients, so that it may have all connections."""
+        """`shared` tells whether many clients share an address, so that it may have all connections."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -340,7 +342,7 @@ class HttpServer(uvicorn.Server):
         self.requests = RequestQueue()
         self._limits = limits
         self._is_shared = shared
-        # In the order in which they were accepted.
+        # In the order of acceptance.
         self._open: dict[HttpConnection, None] = {}
         self._by_group: Counter[str] = Counter()
         self._released = WakeSignal()
@@ -369,7 +371,9 @@ class HttpServer(uvicorn.Server):
         """Forget a connection that has ended."""
         if connection in self._open:
             del self._open[connection]
-            self._by_group -= Counter([connection.group])
+            self._by_group[connection.group] -= 1
+            if not self._by_group[connection.group]:
+                del self._by_group[connection.group]
             self._released.signal()
 
     async def _accept_all(self, listener: socket.socket) -> None:
@@ -392,7 +396,7 @@ class HttpServer(uvicorn.Server):
         while len(self._open) >= self._limits.total:
             log.warning("there are %d connections, as many as there may be", len(self._open))
             seen = self._released.count
-            self._close_oldest()
+            self._close_oldest(most=self._limits.total // _CLOSED_SHARE + 1)
             with anyio.move_on_after(_MIN_WAIT_SECONDS):
                 await self._released.wait(seen)
 
@@ -416,16 +420,20 @@ class HttpServer(uvicorn.Server):
             self._open[connection] = None
             self._by_group[group] += 1
 
-    def _close_oldest(self, group: str | None = None) -> bool:
-        """Close the connection that has waited for its client for the longest time, first among those without a whole
-        request. Return whether there was one."""
-        waiting = [c for c in self._open if c.waiting and group in (None, c.group)]
+    def _close_oldest(self, group: str | None = None, *, most: int = 1) -> bool:
+        """Close connections that have waited for their clients for the longest time: several without a whole request, or
+        one that has its answer. Return whether there was one."""
+        waiting = [c for c in self._open if group in (None, c.group) and c.waiting]
         incomplete = [c for c in waiting if c.incomplete]
-        oldest = min(incomplete or waiting, key=lambda c: c.since, default=None)
-        if oldest is None or asyncio.get_running_loop().time() - oldest.since < _MIN_WAIT_SECONDS:
-            return False
-        oldest.transport.abort()
-        return True
+        before = asyncio.get_running_loop().time() - _MIN_WAIT_SECONDS
+        oldest = [
+            c
+            for c in heapq.nsmallest(most if incomplete else 1, incomplete or waiting, key=lambda c: c.since)
+            if c.since <= before
+        ]
+        for connection in oldest:
+            connection.transport.abort()
+        return bool(oldest)
 
     async def _sweep(self) -> None:
         """Close connections whose client takes too long."""

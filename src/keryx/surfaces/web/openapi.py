@@ -7,7 +7,7 @@ import msgspec
 
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.surfaces.web.operations import Operation, RequiredRole
-from keryx.surfaces.web.responses import PROBLEM_TYPE
+from keryx.surfaces.web.responses import OPENAI_PATH, PROBLEM_TYPE
 from keryx.surfaces.web.routes import OPERATIONS
 from keryx.surfaces.web.schema import Problem
 from keryx.surfaces.web.stream import events
@@ -36,6 +36,30 @@ _SERVERS = [
 _PROBLEM = {
     "description": "What went wrong, and what to do next.",
     "content": {PROBLEM_TYPE: {"schema": {"$ref": f"{_REF_PREFIX}Problem"}}},
+}
+
+_OPENAI_ERROR = {
+    "description": "What went wrong, and what to do next, in the shape of OpenAI's API.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "properties": {
+                            "message": {"type": "string"},
+                            "type": {"type": "string"},
+                            "param": {"type": ["string", "null"]},
+                            "code": {"type": ["string", "null"]},
+                        },
+                        "required": ["message", "type", "param", "code"],
+                    }
+                },
+                "required": ["error"],
+            }
+        }
+    },
 }
 
 
@@ -151,7 +175,8 @@ def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _build_responses(operation: Operation) -> dict[str, Any]:
-    problems = {"4XX": _PROBLEM, "5XX": _PROBLEM}
+    problem = _OPENAI_ERROR if operation.path.startswith(OPENAI_PATH) else _PROBLEM
+    problems = {"4XX": problem, "5XX": problem}
     if operation.media_types:
         content: dict[str, Any] = {kind: {"schema": {}} for kind in operation.media_types}
         return {"200": {"description": operation.summary, "content": content}, **problems}

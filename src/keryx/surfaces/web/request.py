@@ -17,11 +17,13 @@ from keryx.core.clock import Clock
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import SessionId
 from keryx.core.ports.adapter import PlatformReach
+from keryx.core.ports.agent import TranscribeSound
 from keryx.core.sessions import Viewer
-from keryx.core.texts import Texts, choose_language
+from keryx.core.texts import Phrase, Texts, choose_language
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.auth import Authenticator, Caller, CookieSigner
+from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
 from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.responses import BodyIncomplete, BodyTooLarge
 from keryx.surfaces.web.sign_in_limits import GuessLimiter, KnownBrowsers
@@ -30,7 +32,7 @@ from keryx.surfaces.web.stream import Broadcast
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_TOO_MUCH = "too much is being sent at once: try again"
+_TOO_MUCH = Phrase("web.too_much")
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
 
 
@@ -67,6 +69,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     renders: anyio.CapacityLimiter
     # For exports: each takes a reader of the store for as long as it lasts.
     exports: anyio.CapacityLimiter
+    # Requests that wait for a turn.
+    followers: TurnFollowers
+    # Returns what is said in a sound; `None` if no model is configured for it.
+    transcribe: TranscribeSound | None
 
 
 class IncomingBody:
@@ -85,7 +91,7 @@ class BodyMemory:
         self._limit = limit
         self._unknown_limit = unknown_limit
         self._taken = 0
-        # In the order in which they began, each with the bytes that it counts for.
+        # In the order of their beginning, each with the bytes that it counts for.
         self._unknown: dict[IncomingBody, int] = {}
 
     @contextmanager
@@ -180,12 +186,13 @@ async def parse_arguments(operation: Operation, http: Request) -> dict[str, requ
     """Return the `query` and `body` that the handler takes. Raise `Invalid` with the name of a wrong field."""
     arguments: dict[str, request_schema.RequestForm] = {}
     values: dict[str, str] = {}
+    query_type = operation.query or request_schema.EmptyQuery
     for name, value in http.query_params.multi_items():
-        if name in values:
+        if name in values and query_type.__struct_config__.forbid_unknown_fields:
             raise Invalid(f"{name[:80]!r} is given twice: give it once")
         values[name] = value
     try:
-        query = msgspec.convert(values, operation.query or request_schema.EmptyQuery, strict=False)
+        query = msgspec.convert(values, query_type, strict=False)
     except msgspec.ValidationError as exc:
         raise Invalid(f"the query is wrong: {exc}") from exc
     if operation.query:
@@ -199,7 +206,7 @@ async def parse_arguments(operation: Operation, http: Request) -> dict[str, requ
 async def read_body(http: Request, limit: int) -> bytes:
     """Return the body. Raise `BodyTooLarge` as soon as it is known to exceed the limit, and `Unavailable` while too much is
     being sent."""
-    too_large = BodyTooLarge(f"the body is too large: at most {limit / 1_000_000:g} MB are taken")
+    too_large = BodyTooLarge(Phrase("web.too_large", limit=f"{limit / 1_000_000:g}"))
     declared = http.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise too_large
@@ -213,5 +220,5 @@ async def read_body(http: Request, limit: int) -> bytes:
                     raise too_large
             content = bytes(body.content)
     except ClientDisconnect as exc:
-        raise BodyIncomplete("the connection ended before the body was complete") from exc
+        raise BodyIncomplete(Phrase("web.cut_off")) from exc
     return content

@@ -51,12 +51,34 @@ class SendWith(StrEnum):
     CTRL_ENTER = "ctrl_enter"
 
 
+class AlertKind(StrEnum):
+    FINISHED = "finished"
+    QUESTION = "question"
+    FAILED = "failed"
+
+
+class AlertLevel(StrEnum):
+    """Which alerts of one conversation are wanted: all, none, or as in the preferences."""
+
+    ALL = "all"
+    NONE = "none"
+    DEFAULT = "default"
+
+
 class RequestForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of request types."""
 
 
 class EmptyQuery(RequestForm, frozen=True, kw_only=True):
     pass
+
+
+class AddKeyForm(RequestForm, frozen=True, kw_only=True):
+    """`name`: the program or device that gets the key. `person`: whose rights it has, as platform:id, for the operator to
+    choose."""
+
+    name: Name
+    person: Annotated[str, Meta(max_length=400, pattern="^[^:]+:.+$")] | None = None
 
 
 class SessionQuery(RequestForm, frozen=True, kw_only=True):
@@ -276,6 +298,11 @@ class PreferForm(RequestForm, frozen=True, kw_only=True):
     send_with: SendWith | UnsetType = UNSET
     details: bool | UnsetType = UNSET
     model: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
+    # What the viewer is not told of while the page is out of sight.
+    muted: Annotated[list[AlertKind], Meta(max_length=3)] | UnsetType = UNSET
+    sound: bool | UnsetType = UNSET
+    # Conversations in which it is different; the others stay as they are.
+    conversations: Annotated[dict[Name, AlertLevel], Meta(max_length=100)] = {}
 
 
 class JobsQuery(RequestForm, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import math
 from http import HTTPStatus
+from typing import Any
 
 import anyio.to_thread
 import msgspec
@@ -27,6 +28,7 @@ from keryx.core.errors import (
     Throttled,
     Unavailable,
 )
+from keryx.core.texts import ENGLISH, Texts, explain
 from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.schema import Problem
 
@@ -35,6 +37,17 @@ _THREAD_BYTES = 100_000
 _GZIP_LEVEL = 4
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
+OPENAI_PATH = "/v1/"
+"""Below it, requests, responses and errors have the shapes of OpenAI's API."""
+# The type and the code of errors there.
+_OPENAI_ERRORS = {
+    HTTPStatus.UNAUTHORIZED: ("invalid_request_error", "invalid_api_key"),
+    HTTPStatus.FORBIDDEN: ("permission_error", "forbidden"),
+    HTTPStatus.NOT_FOUND: ("invalid_request_error", "not_found"),
+    HTTPStatus.CONFLICT: ("invalid_request_error", "conflict"),
+    HTTPStatus.TOO_MANY_REQUESTS: ("rate_limit_error", "rate_limit_exceeded"),
+}
+BEARER_CHALLENGE = 'Bearer realm="keryx"'
 _DETAILS = {
     HTTPStatus.NOT_FOUND: "there is nothing at this address: GET /openapi.json tells what there is",
     HTTPStatus.METHOD_NOT_ALLOWED: "this address does not take that method: the header Allow tells which",
@@ -125,38 +138,85 @@ def build_problem(status: HTTPStatus, detail: str, *, after: float | None = None
     if seconds is not None:
         headers["Retry-After"] = str(seconds)
     if status is HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = 'Bearer realm="keryx"'
+        headers["WWW-Authenticate"] = BEARER_CHALLENGE
     return Response(codec.dumps(document), status.value, headers, media_type=PROBLEM_TYPE)
 
 
-def problem_from_error(error: KeryxError) -> Response:
-    status = next(
+def find_status(error: KeryxError) -> HTTPStatus:
+    return next(
         (status for kind, status, _ in ERROR_STATUS if isinstance(error, kind)),
         HTTPStatus.INTERNAL_SERVER_ERROR,
     )
+
+
+def respond_to_error(error: KeryxError, path: str, texts: Texts = ENGLISH) -> Response:
+    """Build the response to an error in the shape that the clients of a path expect, for a person in their language."""
+    if path.startswith(OPENAI_PATH):
+        return openai_error(error)
     after = error.after.total_seconds() if isinstance(error, Retryable | Throttled) else None
-    return build_problem(status, str(error), after=after)
+    return build_problem(find_status(error), describe_error(error, texts), after=after)
 
 
-async def handle_http_error(_: Request, error: Exception) -> Response:
-    """Build the problem document for an error of starlette, such as an unknown path."""
+def describe_error(error: KeryxError, texts: Texts) -> str:
+    """Return what went wrong: in English as for programs, in another language as for people."""
+    if texts.language == ENGLISH.language:
+        return str(error)
+    return texts.render(explain(error, "web.failed"))
+
+
+async def handle_http_error(request: Request, error: Exception) -> Response:
+    """Build the response to an error of starlette, such as an unknown path."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    response = build_problem(status, _DETAILS.get(status, error.detail))
+    detail = _DETAILS.get(status, error.detail)
+    if request.url.path.startswith(OPENAI_PATH):
+        response = _respond_in_openai_shape(status, detail)
+    else:
+        response = build_problem(status, detail)
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response
 
 
-async def handle_keryx_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, KeryxError)
-    return problem_from_error(error)
-
-
-def report_unexpected(error: Exception) -> Response:
-    """Log an unexpected error, and build a problem document that reveals nothing about it."""
+def report_unexpected(error: Exception, path: str) -> Response:
+    """Log an unexpected error, and build a response that reveals nothing about it."""
     log.error("request failed", exc_info=error)
-    return build_problem(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "something went wrong here: try again, and look into the log of keryx serve",
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    detail = "something went wrong here: try again, and look into the log of keryx serve"
+    return (
+        _respond_in_openai_shape(status, detail)
+        if path.startswith(OPENAI_PATH)
+        else build_problem(status, detail)
+    )
+
+
+def openai_error(error: KeryxError) -> Response:
+    """Build the response to an error as clients of OpenAI's API expect it."""
+    after = error.after.total_seconds() if isinstance(error, Retryable | Throttled) else None
+    response = _respond_in_openai_shape(find_status(error), str(error), after=after)
+    if isinstance(error, AgentFailed | Conflict):
+        # Clients would repeat it by themselves, and it would fail again.
+        response.headers["X-Should-Retry"] = "false"
+    return response
+
+
+def build_openai_error(error: KeryxError) -> dict[str, Any]:
+    return _build_openai_body(find_status(error), str(error))
+
+
+def _build_openai_body(status: HTTPStatus, detail: str) -> dict[str, Any]:
+    kind, code = _OPENAI_ERRORS.get(status, ("invalid_request_error", None))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        kind, code = "server_error", "server_error"
+    return {"error": {"message": detail, "type": kind, "param": None, "code": code}}
+
+
+def _respond_in_openai_shape(status: HTTPStatus, detail: str, *, after: float | None = None) -> Response:
+    headers = {"Cache-Control": "no-store"}
+    if after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(after)))
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = BEARER_CHALLENGE
+    return Response(
+        codec.dumps(_build_openai_body(status, detail)), status.value, headers, media_type="application/json"
     )

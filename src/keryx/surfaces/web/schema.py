@@ -303,12 +303,16 @@ class Lineage(Schema, frozen=True, kw_only=True):
 
 class Preferences(Schema, frozen=True, kw_only=True):
     """How the viewer likes the page: kept on the server, the same in every browser. `model`: what new conversations
-    begin with; empty for the one in force."""
+    begin with; empty for the one in force. `muted`: what a browser does not tell the viewer of; it tells the rest, with
+    a `sound` if wanted. `conversations`: those of which it tells all or none."""
 
     theme: str = "system"
     send_with: str = "enter"
     details: bool = False
     model: str = ""
+    muted: list[str] = []
+    sound: bool = False
+    conversations: dict[str, str] = {}
 
 
 class Who(Schema, frozen=True, kw_only=True):
@@ -334,6 +338,30 @@ class SignedIn(Schema, frozen=True, kw_only=True):
 
 class SignIns(Schema, frozen=True, kw_only=True):
     sign_ins: list[SignedIn]
+
+
+class KeySchema(Schema, frozen=True, kw_only=True):
+    """A key with which a program calls the API. It has the rights of the person."""
+
+    id: str
+    name: str
+    principal: str
+    created_at: datetime
+    # The name of the person, if it is known.
+    person: str = ""
+    # To the hour.
+    seen_at: datetime | None = None
+
+
+class Keys(Schema, frozen=True, kw_only=True):
+    keys: list[KeySchema]
+
+
+class NewKey(Schema, frozen=True, kw_only=True):
+    """`secret` is shown this once: only a hash of it is stored."""
+
+    key: KeySchema
+    secret: str
 
 
 class PairingSchema(Schema, frozen=True, kw_only=True):

@@ -18,11 +18,13 @@ from keryx import metrics
 from keryx.core import codec
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
+from keryx.core.ports.agent import TranscribeSound
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
 from keryx.surfaces.web.auth import Authenticator, CookieSigner, SecurityMiddleware
 from keryx.surfaces.web.client_address import TrustedProxies
+from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
 from keryx.surfaces.web.request import BodyMemory, Installation, Services
 from keryx.surfaces.web.routes import build_routes
 from keryx.surfaces.web.sign_in_limits import GuessLimiter, KnownBrowsers
@@ -55,13 +57,15 @@ class WebApp:
         installation: Installation = Installation(),
         extra_routes: Sequence[BaseRoute] = (),
         max_hook_body: int = 0,
+        transcribe: TranscribeSound | None = None,
     ) -> None:
         """`max_hook_body` is the longest body in bytes that a hook accepts."""
         cookies, guesses = CookieSigner(key), GuessLimiter(clock)
         renders = anyio.CapacityLimiter(_RENDER_THREADS)
         self._broadcast = Broadcast(hub, renders, most=streams)
+        self._followers = TurnFollowers(hub, most=streams)
         self._authenticator = Authenticator(
-            operator, hub.sign_ins, cookies, guesses, token=token, password=password
+            operator, hub.sign_ins, hub.api_keys, cookies, guesses, token=token, password=password
         )
         self._services = Services(
             hub=hub,
@@ -76,6 +80,8 @@ class WebApp:
             setup_lock=anyio.Lock(),
             renders=renders,
             exports=anyio.CapacityLimiter(_EXPORTS),
+            followers=self._followers,
+            transcribe=transcribe,
         )
         self._hosts = hosts
         self._proxies = proxies
@@ -99,6 +105,7 @@ class WebApp:
                     hosts=self._hosts,
                     proxies=self._proxies,
                     profiles=self._services.installation.profiles,
+                    respond_error=static.serve_error,
                 )
                 yield _MetricsMiddleware(secured, routes)
             finally:
@@ -108,6 +115,7 @@ class WebApp:
     def close(self) -> None:
         """Close every stream, for instance because the process is asked to stop."""
         self._broadcast.close()
+        self._followers.close()
 
     def _build_routes(self, static: StaticFiles) -> list[BaseRoute]:
         document = codec.dumps(openapi.build_document(self._services.installation.version)).encode()
@@ -125,14 +133,17 @@ class WebApp:
 
 
 def _build_router(routes: Sequence[BaseRoute], static: StaticFiles) -> ASGIApp:
-    """Build the app of the routes, in which each error becomes a response."""
+    """Build the app of the routes, which turns each error into a response."""
 
     async def handle_http_error(request: Request, error: Exception) -> Response:
         missing = isinstance(error, HTTPException) and error.status_code == HTTPStatus.NOT_FOUND
         page = static.serve_missing(request) if missing else None
         return page or await responses.handle_http_error(request, error)
 
-    handlers = {HTTPException: handle_http_error, KeryxError: responses.handle_keryx_error}
+    async def handle_keryx_error(request: Request, error: Exception) -> Response:
+        return static.serve_error(request, error)
+
+    handlers = {HTTPException: handle_http_error, KeryxError: handle_keryx_error}
     return ExceptionMiddleware(Router(routes=routes, redirect_slashes=False), handlers=handlers)
 
 
@@ -195,4 +206,4 @@ class _ErrorMiddleware:
         except Exception as exc:
             if started:
                 raise
-            await responses.report_unexpected(exc)(scope, receive, send)
+            await responses.report_unexpected(exc, scope["path"])(scope, receive, send)

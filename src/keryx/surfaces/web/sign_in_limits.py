@@ -12,6 +12,7 @@ from datetime import timedelta
 from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
 from keryx.core.errors import Throttled
+from keryx.core.texts import Phrase
 
 log = logging.getLogger(__name__)
 
@@ -105,13 +106,13 @@ class GuessLimiter:
         is too long to be guessed, and a program must not suffer from another one with an old token."""
         if wait := self._wrong_tokens.get_wait(address):
             log.warning("many wrong tokens come from %s", address)
-            raise Throttled("too many wrong tokens came from your address: wait a minute", after=wait)
+            raise Throttled(Phrase("web.wrong_tokens"), after=wait)
         self._wrong_tokens.add(address)
 
     def _count_stranger(self, address: str) -> Callable[[], None]:
         wait = max(self._by_address.get_wait(address), self._in_all.get_wait(""))
         if wait:
-            raise Throttled("too many wrong tries: wait a minute, then try again", after=wait)
+            raise Throttled(Phrase("web.wrong_tries"), after=wait)
         undo = self._by_address.add(address), self._in_all.add("")
 
         def mark_right() -> None:
@@ -124,7 +125,7 @@ class GuessLimiter:
         if not seconds:
             return
         if self._waiting >= _MAX_WAITING:
-            raise Throttled("too many tries wait already: try again", after=timedelta(seconds=seconds))
+            raise Throttled(Phrase("web.tries_wait"), after=timedelta(seconds=seconds))
         self._waiting += 1
         try:
             await self._clock.sleep(seconds)
@@ -133,7 +134,7 @@ class GuessLimiter:
 
 
 class KnownBrowsers:
-    """Signs the cookie that marks a browser as one that has signed in before. It gives no access: without the password or
+    """Signs the cookie that marks a browser as one that has signed in before. It grants no access: without the password or
     the token it only keeps the failures of others from locking the browser out."""
 
     def __init__(self, key: bytes, clock: Clock) -> None:

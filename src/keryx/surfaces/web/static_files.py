@@ -12,8 +12,20 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from keryx.core.texts import LANGUAGES, NO_CHANGES, Catalogue, Texts, choose_language
-from keryx.surfaces.web.responses import accepts_gzip, build_problem, compute_etag, matches_etag
+from keryx.core.errors import KeryxError
+from keryx.core.text import to_sentence
+from keryx.core.texts import ENGLISH, LANGUAGES, NO_CHANGES, Catalogue, Texts, choose_language
+from keryx.surfaces.web.responses import (
+    BEARER_CHALLENGE,
+    OPENAI_PATH,
+    WrongHost,
+    accepts_gzip,
+    build_problem,
+    compute_etag,
+    find_status,
+    matches_etag,
+    respond_to_error,
+)
 
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -33,7 +45,7 @@ _INDEX = "index.html"
 _PREFIX = "/static/"
 _LINK = re.compile(r'\b(href|src)="([\w./-]+)"')
 _HTML_ACCEPTED = re.compile(r"\btext/html\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|\Z))", re.IGNORECASE)
-_MISSING_PAGE = """\
+_ERROR_PAGE = """\
 <!doctype html>
 <html lang="{language}">
 <head>
@@ -45,7 +57,7 @@ _MISSING_PAGE = """\
 <link rel="stylesheet" href="keryx.css">
 </head>
 <body>
-<main class="empty missing"><h2>{title}</h2><p><a href="/">{back}</a></p></main>
+<main class="empty missing"><h2>{words}</h2>{link}</main>
 </body>
 </html>
 """
@@ -71,7 +83,6 @@ class StaticFiles:
         self._texts = texts
         index = self._add_version(files.get(_INDEX, b"")).decode()
         self._indexes = {name: _build_index(index, texts.speak(name)) for name in LANGUAGES}
-        self._missing = {name: self._build_missing(texts.speak(name)) for name in LANGUAGES}
 
     async def serve_file(self, request: Request) -> Response:
         """Serve `/static/<version>/<name>`. Under another version it is the current file, and must not be cached."""
@@ -90,22 +101,35 @@ class StaticFiles:
 
     def serve_missing(self, request: Request) -> Response | None:
         """Return a page for a person at an unknown address, `None` for a program, which does not ask for HTML."""
-        accepted = request.headers.get("accept", "")
-        if request.method not in ("GET", "HEAD") or not _HTML_ACCEPTED.search(accepted):
-            return None
-        language = choose_language(request.headers.get("accept-language", ""))
-        body = self._missing[self._texts.speak(language).language]
-        headers = {"Cache-Control": "no-store", "Vary": "Accept, Accept-Language"}
-        return Response(body, HTTPStatus.NOT_FOUND, headers, media_type=_TYPES["html"])
+        texts = self._texts.speak(choose_language(request.headers.get("accept-language", "")))
+        words = texts.say("page.There is nothing at this address.")
+        return self._build_page(texts, HTTPStatus.NOT_FOUND, words) if _wants_page(request) else None
 
-    def _build_missing(self, texts: Texts) -> bytes:
-        """Build the page for an unknown address."""
-        page = _MISSING_PAGE.format(
+    def serve_error(self, request: Request, error: Exception) -> Response:
+        """Return a page for a person whose browser opens an address, and a problem document for the page itself and for a
+        program, in the language of the browser."""
+        assert isinstance(error, KeryxError)
+        accepted = request.headers.get("accept-language", "")
+        texts = self._texts.speak(choose_language(accepted)) if accepted else ENGLISH
+        path = request.url.path
+        if path.startswith(OPENAI_PATH) or not _wants_page(request):
+            return respond_to_error(error, path, texts)
+        words = to_sentence(texts.render(error.text))
+        return self._build_page(texts, find_status(error), words, link=not isinstance(error, WrongHost))
+
+    def _build_page(self, texts: Texts, status: HTTPStatus, words: str, *, link: bool = True) -> Response:
+        """Build a page that says what is wrong, with a link to the conversations."""
+        back = html.escape(texts.say("page.Go to your conversations"))
+        page = _ERROR_PAGE.format(
             language=texts.language,
-            title=html.escape(texts.say("page.There is nothing at this address.")),
-            back=html.escape(texts.say("page.Go to your conversations")),
+            words=html.escape(words),
+            link=f'<p><a href="/">{back}</a></p>' if link else "",
         )
-        return self._add_version(page.encode())
+        headers = {"Cache-Control": "no-store", "Vary": "Accept, Accept-Language"}
+        if status is HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = BEARER_CHALLENGE
+        body = self._add_version(page.encode())
+        return Response(body, status, headers, media_type=_TYPES["html"])
 
     def _add_version(self, body: bytes) -> bytes:
         """Add the version to the links of the index page."""
@@ -115,6 +139,12 @@ class StaticFiles:
             return f'{link[1]}="{_PREFIX}{self.version}/{link[2]}"' if known else link[0]
 
         return _LINK.sub(replace, body.decode()).encode()
+
+
+def _wants_page(request: Request) -> bool:
+    """Whether a browser opens this address, rather than the page or a program."""
+    accepted = request.headers.get("accept", "")
+    return request.method in ("GET", "HEAD") and _HTML_ACCEPTED.search(accepted) is not None
 
 
 def _read_files(folder: Traversable, prefix: str) -> dict[str, bytes]:

@@ -10,7 +10,9 @@ from starlette.routing import Route
 
 from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR
+from keryx.core.texts import Phrase
 from keryx.surfaces.web.auth import Caller
+from keryx.surfaces.web.openai_api import conversation_routes, generation_routes, model_routes
 from keryx.surfaces.web.operations import Operation, RequiredRole
 from keryx.surfaces.web.request import ApiRequest, Services, parse_arguments
 from keryx.surfaces.web.responses import build_response
@@ -39,6 +41,9 @@ _ROUTERS = (
     lanes.router,
     files.router,
     jobs.router,
+    generation_routes.router,
+    conversation_routes.router,
+    model_routes.router,
 )
 OPERATIONS: tuple[Operation, ...] = tuple(o for router in _ROUTERS for o in router.operations)
 
@@ -62,7 +67,7 @@ def _build_endpoint(
         if operation.role is not RequiredRole.NONE:
             caller: Caller = http.state.caller
             if operation.role is RequiredRole.OPERATOR and caller.viewer.principal != OPERATOR:
-                raise Forbidden("only the operator may do this")
+                raise Forbidden(Phrase("web.operator_only"))
         arguments = await parse_arguments(operation, http)
         result = await operation.handler(ApiRequest(services, http), **arguments)
         if result is None or isinstance(result, msgspec.Struct):

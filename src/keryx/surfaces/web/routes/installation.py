@@ -8,12 +8,12 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from keryx import platform_setups
+from keryx import setup_registry
 from keryx.core.errors import KeryxError, NotFound, Unavailable
 from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.ports.setup import PlatformSetup
 from keryx.engine.commands import list_commands
-from keryx.platform_setups import SetupSession
+from keryx.setup_registry import SetupSession
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
@@ -97,7 +97,7 @@ async def connections(request: ApiRequest) -> schema.Connections:
 )
 async def setups(request: ApiRequest) -> schema.PlatformSetups:
     home = _find_home(request)
-    platforms = await anyio.to_thread.run_sync(platform_setups.list_platforms)
+    platforms = await anyio.to_thread.run_sync(setup_registry.list_platforms)
     return schema.PlatformSetups(setups=[await _present_setup(platform, home) for platform in platforms])
 
 
@@ -110,16 +110,16 @@ async def setups(request: ApiRequest) -> schema.PlatformSetups:
 async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.SetupResult:
     home = _find_home(request)
     setup = await _load_setup(request.path_param("platform"))
-    label = platform_setups.build_label(setup.platform, body.name)
+    label = setup_registry.build_label(setup.platform, body.name)
     shown: list[str] = []
     async with request.services.setup_lock:
         configured = await anyio.to_thread.run_sync(
-            platform_setups.read_configured, home, label, dict(os.environ)
+            setup_registry.read_configured, home, label, dict(os.environ)
         )
         session = SetupSession(label, configured, shown.append)
-        answers = platform_setups.add_allowed(setup, body.answers, body.allow)
-        outcome = await platform_setups.check(setup, answers, session, seconds=_CHECK_SECONDS)
-        written = await anyio.to_thread.run_sync(platform_setups.write, home, label, outcome, body.allow)
+        answers = setup_registry.add_allowed(setup, body.answers, body.allow)
+        outcome = await setup_registry.check(setup, answers, session, seconds=_CHECK_SECONDS)
+        written = await anyio.to_thread.run_sync(setup_registry.write, home, label, outcome, body.allow)
     return schema.SetupResult(
         table=label,
         settings=str(written.settings),
@@ -143,7 +143,7 @@ async def _load_setup(platform: str) -> PlatformSetup:
     """Import the setup of a platform in a thread, as it can be code of another package."""
     try:
         with anyio.fail_after(_LOAD_SECONDS):
-            return await anyio.to_thread.run_sync(platform_setups.load, platform, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(setup_registry.load, platform, abandon_on_cancel=True)
     except TimeoutError:
         raise Unavailable(f"the setup of {platform} cannot be loaded: its package does not respond") from None
 
@@ -151,7 +151,7 @@ async def _load_setup(platform: str) -> PlatformSetup:
 async def _present_setup(platform: str, home: Path) -> schema.PlatformSetupSchema:
     try:
         setup = await _load_setup(platform)
-        accounts = await anyio.to_thread.run_sync(platform_setups.list_accounts, home, platform)
+        accounts = await anyio.to_thread.run_sync(setup_registry.list_accounts, home, platform)
     except KeryxError as exc:
         return schema.PlatformSetupSchema(platform=platform, title=platform, error=str(exc))
     return schema.PlatformSetupSchema(

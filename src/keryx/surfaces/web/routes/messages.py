@@ -11,6 +11,7 @@ from keryx.core.ids import QuestionId, SessionId, TurnId
 from keryx.core.messages import Message, Part, Text, parse_id, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.engine.hub.views import MessageRange, UnsentMessage
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
@@ -121,11 +122,11 @@ async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) ->
     known = await request.hub.media.load_parts(viewer, media)
     missing = [id_ for id_ in media if id_ not in known]
     if missing:
-        raise NotFound(f"there is no file {missing[0][:80]!r}, or it is not yours: upload it again")
+        raise NotFound(Phrase("file.unknown", name=repr(missing[0][:80])))
     parts: list[Part] = [Text(text)] if text.strip() else []
     parts += [known[id_] for id_ in media]
     if not parts:
-        raise Invalid("there is nothing to send: write something, or attach a file")
+        raise Invalid(Phrase("web.nothing_to_send"))
     return InboundMessage(
         event=f"{viewer.principal}:{key}",
         source=Source(

@@ -6,10 +6,12 @@ from keryx.core.errors import Invalid
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
+from keryx.surfaces.web.request_schema import AlertLevel
 
 router = ApiRouter()
 
 _TRUE = "yes"
+_CONVERSATION_KEY = "alerts."
 
 
 @router.get("/api/preferences", summary="How the viewer likes the page.")
@@ -32,6 +34,12 @@ async def prefer(request: ApiRequest, body: request_schema.PreferForm) -> schema
             known = ", ".join(names) or "none is configured"
             raise Invalid(f"there is no model {body.model!r} here: choose from {known}, or leave it empty")
         changed["model"] = body.model
+    if body.muted is not UNSET:
+        changed["muted"] = " ".join(body.muted)
+    if body.sound is not UNSET:
+        changed["sound"] = _TRUE if body.sound else ""
+    for session, level in body.conversations.items():
+        changed[_CONVERSATION_KEY + session] = "" if level is AlertLevel.DEFAULT else level.value
     return present_preferences(await request.hub.viewer_state.change_preferences(request.viewer, changed))
 
 
@@ -70,4 +78,11 @@ def present_preferences(values: dict[str, str]) -> schema.Preferences:
         send_with=values.get("send_with", "enter"),
         details=values.get("details") == _TRUE,
         model=values.get("model", ""),
+        muted=values.get("muted", "").split(),
+        sound=values.get("sound") == _TRUE,
+        conversations={
+            key.removeprefix(_CONVERSATION_KEY): level
+            for key, level in values.items()
+            if key.startswith(_CONVERSATION_KEY)
+        },
     )

@@ -1,9 +1,12 @@
-"""Routes of sign-ins: exchange a password or token for a cookie, list and revoke browsers."""
+"""Routes of sign-ins: exchange a password or token for a cookie, list and revoke browsers; and of the keys of programs."""
 
 from starlette.responses import Response
 
 from keryx.core import codec
+from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR
+from keryx.core.texts import Phrase
+from keryx.engine.hub.api_turns import ApiKeySummary
 from keryx.surfaces.web import auth, request_schema, schema
 from keryx.surfaces.web.auth import SIGN_IN_PATH, Caller
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
@@ -26,16 +29,14 @@ async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Respo
     """Return the caller with a cookie, and mark the browser as a known one. Raise `Throttled` after too many wrong secrets."""
     services, http = request.services, request.http
     if not services.authenticator.required:
-        raise Unauthenticated("nobody needs to sign in here: ask without a token")
+        raise Unauthenticated(Phrase("web.open"))
     browser = next(
         filter(None, map(services.browsers.find, auth.find_cookies(http.headers, BROWSER_COOKIE_NAME))), None
     )
     async with services.guesses.attempt(http.state.address, browser) as mark_right:
         viewer = await services.authenticator.check_secret(body.secret)
         if viewer is None:
-            raise Unauthenticated(
-                "this is not right: use the password or the token that Keryx was started with"
-            )
+            raise Unauthenticated(Phrase("web.wrong_password"))
         mark_right()
     id_, secret = await request.hub.sign_ins.create(viewer, browser=http.headers.get("user-agent", ""))
     response = Response(
@@ -81,6 +82,37 @@ async def sign_ins(request: ApiRequest) -> schema.SignIns:
 @router.delete("/api/sign-ins/{sign_in}", summary="End a sign-in. Its streams are cut within seconds.")
 async def revoke(request: ApiRequest) -> None:
     await request.hub.sign_ins.end(request.caller.account, request.path_param("sign_in"))
+
+
+@router.get("/api/keys", summary="The keys of programs: the viewer's, for the operator everybody's.")
+async def keys(request: ApiRequest) -> schema.Keys:
+    return schema.Keys(keys=list(map(_present_key, await request.hub.api_keys.list_all(request.viewer))))
+
+
+@router.post("/api/keys", summary="Make a key for a program. The secret is shown this once.", status=201)
+async def add_key(request: ApiRequest, body: request_schema.AddKeyForm) -> schema.NewKey:
+    if request.caller.by_key:
+        raise Forbidden("a key makes no keys: sign in on the page, or use `keryx keys add`")
+    platform, _, handle = (body.person or "").partition(":")
+    person = (platform, handle) if body.person else None
+    key, secret = await request.hub.api_keys.add(request.viewer, body.name, person=person)
+    return schema.NewKey(key=_present_key(key), secret=secret)
+
+
+@router.delete("/api/keys/{key}", summary="Revoke the key of a program.")
+async def revoke_key(request: ApiRequest) -> None:
+    await request.hub.api_keys.revoke(request.viewer, request.path_param("key"))
+
+
+def _present_key(key: ApiKeySummary) -> schema.KeySchema:
+    return schema.KeySchema(
+        id=key.id,
+        name=key.name,
+        principal=key.principal,
+        person=key.person,
+        created_at=key.created_at,
+        seen_at=key.seen_at,
+    )
 
 
 def present_caller(request: ApiRequest, caller: Caller) -> schema.Who:

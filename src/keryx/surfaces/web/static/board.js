@@ -13,7 +13,7 @@ export function show(root, app) {
     ticks: true,
     load: () => app.api.board(),
     body: ({ turns }) => turns.length
-      ? h("div", { key: "turns" }, turns.map((row) => card(row, app)))
+      ? h("div", { key: "turns" }, turns.toSorted((a, b) => Boolean(b.question) - Boolean(a.question)).map((row) => card(row, app)))
       : empty(t("Nothing runs now"), t("When somebody asks something, in a chat, an editor or here, the work appears on this board until it is done."), { label: t("Begin a conversation"), onclick: () => app.go("/new") }),
   });
 }

@@ -2,8 +2,8 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { cut, plural } from "./format.js";
-import { Problem } from "./link.js";
+import { bytes, cut, plural } from "./format.js";
+import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
 const SHOWN = 8;
@@ -14,10 +14,11 @@ const MODES = [
   ["interrupt", t("stop the running answer")],
 ];
 
-// `id` is a session, or "new". `send` gets {text, media, settings, busy} and the client id; it gives false to keep the text.
+// `id` is a session, or "new". `send` gets {client, text, media, busy, model}.
 export function composer(root, app, { id, first, send, stop, placeholder }) {
-  let text = first.text ?? "";
-  let media = first.media ?? [];
+  const kept = app.unsent.draftOf(id);
+  let text = (kept ?? first).text ?? "";
+  let media = (kept ?? first).media ?? [];
   let uploading = 0;
   let choice = 0;
   let closed = false;
@@ -25,10 +26,13 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   let mode = "";
   let model = app.info.models.find((m) => m.name === app.info.preferences.model)?.name ?? "";
   let timer = 0;
-  let unsaved = false;
+  // Whether the server has another text than the field, and whether it could not be told so.
+  let unsaved = Boolean(kept);
+  let behind = Boolean(kept) && !isNew(id);
   let area = null;
   let picker = null;
   let dragging = false;
+  let left = false;
 
   const open = () => (id === "new" ? null : app.state.open);
   const commands = () => {
@@ -37,7 +41,10 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   };
 
   function update() {
-    if (unsaved && !timer && app.link === "live") keep();
+    if (behind && !timer && app.link === "live") {
+      behind = false;
+      timer = setTimeout(save, PAUSE);
+    }
     const session = open()?.session;
     const running = open()?.running;
     const found = commands();
@@ -51,10 +58,10 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
       found.length ? menu(found) : null,
       h("div", { class: "box", key: "box" },
         media.length || uploading ? h("div", { class: "attached" },
-          media.map((m) => h("span", { class: "attachment", key: m.media }, icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
+          media.map((m) => h("span", { class: m.kind === "image" ? "attachment thumbnail" : "attachment", key: m.media }, m.kind === "image" ? h("img", { src: here(m.url), alt: "" }) : icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), m.size > 0 && h("span", { class: "size" }, bytes(m.size)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
           uploading ? h("span", { class: "chip", key: "up" }, plural(uploading, t("Uploading {n} file…|Uploading {n} files…"))) : null) : null,
         h("textarea", {
-          rows: "1", key: "text", "aria-label": t("Message"), placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,
+          rows: "1", key: "text", dir: "auto", "aria-label": t("Message"), placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,
           "aria-activedescendant": found.length ? `command-${choice}` : null, enterkeyhint: "send",
           ref: made, oninput: typed, onkeydown: keys, onpaste: pasted,
         }),
@@ -133,22 +140,38 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
 
   function keep() {
     saved = "";
+    unsaved = true;
+    behind = false;
     clearTimeout(timer);
     timer = setTimeout(save, PAUSE);
   }
 
+  // What the server does not have is in the browser, so that it outlives the tab.
   async function save() {
     timer = 0;
+    const draft = { text, media };
+    if (isNew(id)) {
+      app.unsent.keepDraft(id, draft);
+      return;
+    }
     try {
-      await app.api.compose(id, { text, media: media.map((m) => m.media) });
-      saved = text.trim() ? t("Draft saved") : "";
-      unsaved = false;
+      await app.api.compose(id, { text: draft.text, media: draft.media.map((m) => m.media) });
+      app.unsent.dropDraft(id);
+      if (id === "new" && app.info) app.info = { ...app.info, composer: draft };
+      saved = draft.text.trim() ? t("Draft saved") : "";
+      unsaved = draft.text !== text || draft.media !== media;
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;
-      saved = text.trim() ? t("Draft not saved yet") : "";
-      unsaved = problem.status === 0;
+      app.unsent.keepDraft(id, draft);
+      saved = draft.text.trim() ? t("Draft not saved yet") : "";
+      behind = problem.status === 0;
     }
-    update();
+    if (!left) update();
+  }
+
+  // Before what is typed goes out of sight.
+  function store() {
+    if (unsaved) app.unsent.keepDraft(id, { text, media });
   }
 
   function keys(event) {
@@ -168,28 +191,25 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     } else if (event.key === "Escape") area.blur();
   }
 
-  async function submit() {
+  function submit() {
     if ((!text.trim() && !media.length) || uploading) return;
-    const given = { text, media, busy: mode || null, model };
+    const given = { client: createId(), text, media, busy: mode || null, model };
     clearTimeout(timer);
-    clear();
-    const kept = await send(given, crypto.randomUUID());
-    if (kept === false) fill(given.text, given.media);
-    else save();
-  }
-
-  function clear() {
     text = area.value = saved = "";
     media = [];
+    unsaved = true;
+    store();
     grow();
     update();
+    send(given);
+    save();
   }
 
-  function fill(words, files = media) {
-    text = area.value = words;
-    media = files;
-    grow();
-    update();
+  // Takes a text to be edited, if nothing is being written.
+  function offer(words) {
+    if (text.trim() || media.length || uploading) return;
+    area.value = words;
+    typed();
     area.focus();
   }
 
@@ -205,7 +225,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
       update();
       const kept = await app.act(() => app.api.upload(file));
       uploading -= 1;
-      if (kept) media = [...media, kept];
+      if (kept) media = [...media, { ...kept, size: file.size }];
     }
     keep();
     update();
@@ -230,12 +250,22 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     attach(event.dataTransfer.files);
   }
 
+  addEventListener("pagehide", store);
   update();
   return {
     update,
-    fill,
+    offer,
     focus: () => area.focus({ preventScroll: true }),
+    unsaved: () => Boolean(uploading || (unsaved && (text.trim() || media.length))),
+    // The conversation has begun on the server.
+    rename(session) {
+      id = session;
+      if (text || media.length) keep();
+    },
     leave() {
+      left = true;
+      removeEventListener("pagehide", store);
+      store();
       if (timer) {
         clearTimeout(timer);
         save();
@@ -273,13 +303,11 @@ export function home(root, app) {
     first: app.info.composer ?? {},
     placeholder: t("Begin a conversation"),
     stop: () => {},
-    send: async ({ text, media, model }, client) => {
-      const sent = await app.act(() => app.api.begin({ text, media: media.map((m) => m.media), ...(model ? { settings: { model } } : {}) }, client));
-      if (sent === undefined) return false;
+    send(message) {
+      const session = `~${message.client}`;
       app.info = { ...app.info, composer: {} };
-      if (sent.reply) app.toast(sent.reply);
-      if (sent.session) app.go(`/s/${sent.session}`);
-      return true;
+      app.unsent.add({ ...message, session });
+      app.go(`/s/${session}`);
     },
   });
   if (!app.narrow || app.route.name === "new") write.focus();
@@ -290,7 +318,7 @@ export function home(root, app) {
       write.update();
     },
     leave: write.leave,
-    fill: write.fill,
+    unsaved: write.unsaved,
   };
 }
 

@@ -3,25 +3,34 @@
 
 import { composer, said } from "./composer.js";
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, surfaceName } from "./format.js";
-import { OPENING, Problem } from "./link.js";
-import { lostLink, nameOf } from "./sidebar.js";
+import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, stepMessages, surfaceName } from "./format.js";
+import { createId, isNew, OPENING, Problem } from "./link.js";
+import { askedElsewhere, lostLink, nameOf, stateView, unsentSession } from "./sidebar.js";
 
 const STEP = 100;
+const PAUSE = 1000;
+let views = 0;
 
+// `id` is a session, or the name of one that has not begun on the server yet.
 export function conversation(root, app, id, seq) {
+  const place = ++views;
   let list = null;
   let write = null;
   let failed = null;
   let seen = null;
   let local = 0;
   let flash = 0;
-  let renaming = false;
+  // The title while it is being changed, and whether the server could not be told of it.
+  let title = null;
+  let unkept = false;
   let loading = "";
   let reading = 0;
   let newest = 0;
   let announced = 0;
   let left = false;
+  let beginning = false;
+  let blind = false;
+  let outdated = false;
   const shown = new Set();
   const unfolded = new Set();
   const whole = new Map();
@@ -34,6 +43,8 @@ export function conversation(root, app, id, seq) {
       if (now) unfolded.add(key);
       else unfolded.delete(key);
     },
+    changed: () => changed(),
+    enlarge: async (part) => (await app.part("./dialogs.js"))?.lightBox(part),
     async all(message) {
       const full = await app.act(() => app.api.message(message.id));
       if (full) whole.set(full.id, full);
@@ -45,59 +56,87 @@ export function conversation(root, app, id, seq) {
       app.toast(t("Copied."));
     },
     retry: () => app.retry(id),
-    async undo(message) {
-      const undone = await app.undo(id, message);
-      if (undone) write.fill(undone.text);
-    },
+    undo: (message) => app.undo(id, message),
     async fork(message) {
-      const forked = await app.act(() => app.api.fork(id, { through: message.seq }, crypto.randomUUID()));
+      const forked = await app.act(() => app.api.fork(id, { through: message.seq }, createId()));
       if (forked) app.go(`/s/${forked.session.id}`);
     },
     async edit(message) {
       const text = await app.ask({ title: t("Edit and ask again"), text: t("The conversation goes on in a copy, from this message on. This one stays as it is."), input: said(message), long: true, yes: t("Ask in a copy") });
       if (!text) return;
       const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
-      const forked = await app.act(() => app.api.fork(id, { through: message.seq - 1, text, media }, crypto.randomUUID()));
+      const forked = await app.act(() => app.api.fork(id, { through: message.seq - 1, text, media }, createId()));
       if (forked) app.go(`/s/${forked.session.id}`);
     },
     async why(message) {
       const story = await app.act(() => app.api.why(message.id));
-      if (story) (await import("./dialogs.js")).story(story);
+      if (story) (await app.part("./dialogs.js"))?.story(story);
     },
     answer: (question, answer) => app.act(() => app.api.answer(question.id, answer)),
-    again: (pending) => deliver(pending, null),
-    drop: (pending) => app.dispatch({ type: "dropped", session: id, client: pending.client }),
+    again: (pending) => app.unsent.again(pending.client),
+    drop: (pending) => app.unsent.remove(pending.client),
   };
 
-  async function load(query) {
+  async function load(query, session = id) {
     try {
-      const given = app.begun(id);
-      await app.caught(() => given ?? app.api.open(id, query), (snapshot) => {
+      const given = app.begun(session);
+      await app.caught(() => given ?? app.api.open(session, query), (snapshot) => {
         if (left) return;
+        id = session;
         failed = null;
         app.dispatch({ type: "open", snapshot });
         newest = snapshot.session.last_seq ?? 0;
         if (!write) begin(snapshot.composer ?? {});
+        else if (blind) write.offer(snapshot.composer?.text ?? "");
+        blind = false;
       });
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;
       if (problem.status === 401) await app.act(() => Promise.reject(problem));
       failed = problem;
+      // What is known from before is shown meanwhile.
+      if (open() && !write && !left) {
+        blind = true;
+        begin({});
+      }
       app.draw();
     }
   }
 
+  // What is said is on the screen before the server knows of the conversation.
+  function preview() {
+    const waiting = app.unsent.of(id);
+    if (!waiting.length) return app.go("/");
+    app.dispatch({ type: "open", snapshot: { session: unsentSession(id, waiting), messages: [] } });
+    begin({});
+    update();
+  }
+
+  // The conversation has begun on the server: it goes on in place.
+  async function become(session) {
+    beginning = true;
+    await load({ limit: OPENING }, session);
+    if (left) return;
+    if (id === session) {
+      write.rename(session);
+      app.replace(`/s/${session}`);
+      update();
+    } else setTimeout(() => { beginning = false; update(); }, PAUSE);
+  }
+
   function begin(first) {
     frame();
-    write = composer(root.querySelector(".write"), app, { id, first, send, stop: () => app.act(() => app.api.stop(id)), placeholder: t("Message") });
+    write = composer(root.querySelector(".write"), app, { id, first, send: (message) => { app.unsent.add({ ...message, session: id }); toEnd(); }, stop: () => app.act(() => app.api.stop(id)), placeholder: t("Message") });
     list = new List(root.querySelector(".talk"), { row, height: guess, measured: true, follow: true, edge, moved });
     if (!app.narrow) write.focus();
   }
 
+  // The list may tell of a scroll after the view was left.
   function frame() {
+    if (left) return;
     const now = open();
     if (failed && !now) {
-      patch(root, h("div", { class: "screen", key: "failed" }, h("div", { class: "empty" },
+      patch(root, h("div", { class: "screen", key: "failed" }, app.unsent.of(id).map((entry) => h("div", { class: "column", key: entry.client }, pendingView(entry, tools))), h("div", { class: "empty" },
         h("h2", {}, failed.status === 404 ? t("This conversation is not here") : t("This conversation cannot be shown now")),
         h("p", {}, failed.status === 404 ? t("It was deleted, or its address is not quite right.") : failed.message),
         h("button", { type: "button", class: "button main", onclick: () => (failed.status === 404 ? app.go("/") : load({ limit: OPENING })) }, failed.status === 404 ? t("Back to the list") : t("Try again")))));
@@ -105,9 +144,9 @@ export function conversation(root, app, id, seq) {
     }
     patch(root, [
       header(now),
-      h("div", { class: "talk", key: `talk-${id}`, role: "log", "aria-live": "off", "aria-label": t("Conversation"), tabindex: "0", own: true }),
+      h("div", { class: "talk", key: `talk-${place}`, role: "log", "aria-live": "off", "aria-label": t("Conversation"), tabindex: "0", own: true }),
       !now && h("p", { class: "loading", key: "loading", role: "status" }, t("Loading…")),
-      h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${id}` })),
+      h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${place}` })),
     ]);
   }
 
@@ -116,58 +155,86 @@ export function conversation(root, app, id, seq) {
     return h("header", { class: "bar", key: "bar" },
       h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))),
       h("div", { class: "grow" },
-        h("h1", {}, !session ? nameOf(app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : renaming
-          ? h("input", { class: "field title", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = session.title ?? ""; setTimeout(() => e.select()); }, onkeydown: titleKeys, onblur: () => { renaming = false; app.draw(); } })
-          : h("button", { type: "button", class: "cut", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: () => { renaming = true; frame(); } }, nameOf(session))),
+        h("h1", {}, !session || isNew(id) ? nameOf(session ?? app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : title !== null
+          ? h("input", { class: "field title", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = title; if (!unkept) setTimeout(() => { e.focus(); e.select(); }); }, onkeydown: titleKeys, onblur: (e) => rename(e.target.value) })
+          : h("button", { type: "button", class: "cut", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: edit }, nameOf(session))),
         session && h("div", { class: "facts" },
           h("span", { class: "badge" }, badge(session.platform || session.surface)),
           h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
           session.settings?.model && h("span", { class: "cut" }, session.settings.model),
-          session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity)),
+          stateView(app, session),
+          app.info.preferences.conversations[id] === "none" && h("span", {}, t("muted")),
           session.ended_at && h("span", {}, t("ended") + (session.end_reason ? `: ${t(session.end_reason)}` : "")),
           session.archived && h("span", {}, t("archived")))),
+      askedElsewhere(app, id),
       lostLink(app),
-      session && [
+      session && !isNew(id) && [
         h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? t("Unpin (p)") : t("Pin (p)"), () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
         iconButton("info", t("Details (i)"), () => app.toggleDetails(), { "aria-pressed": String(app.details) }),
         iconButton("more", t("More"), more, { "aria-haspopup": "menu" }),
       ]);
   }
 
-  async function titleKeys(event) {
+  function edit() {
+    unkept = false;
+    title = open().session.title ?? "";
+    frame();
+  }
+
+  function titleKeys(event) {
     if (event.isComposing) return;
     if (event.key === "Escape") {
-      renaming = false;
+      title = null;
       frame();
-    } else if (event.key === "Enter") {
-      const title = event.target.value.trim();
-      renaming = false;
-      frame();
-      if (title) await app.change(id, { title });
-    }
+    } else if (event.key === "Enter") rename(event.target.value);
     event.stopPropagation();
+  }
+
+  // Leaving the field keeps the title. What cannot be kept now stays in the field until the link is back.
+  async function rename(typed) {
+    if (title === null) return;
+    const wanted = typed.trim();
+    const before = open()?.session.title ?? "";
+    title = null;
+    frame();
+    if (!wanted || wanted === before || (await app.change(id, { title: wanted })) !== undefined || left) return;
+    title = wanted;
+    unkept = true;
+    frame();
   }
 
   async function more(event) {
     const at = event.currentTarget;
     const { session } = open();
-    const { menu } = await import("./dialogs.js");
-    menu(at, [
-      ["edit", t("Rename"), () => { renaming = true; frame(); }],
+    (await app.part("./dialogs.js"))?.menu(at, [
+      ["edit", t("Rename"), edit],
       ["pin", session.pinned ? t("Unpin") : t("Pin"), () => app.pin(session)],
       ["archive", session.archived ? t("Unarchive") : t("Archive"), () => app.archive(session)],
       ["folder", t("Move to a project"), () => app.project(session)],
       null,
-      ["undo", t("Undo the last turn"), () => app.undo(id).then((undone) => undone && write.fill(undone.text))],
+      ...levels(),
+      null,
+      ["undo", t("Undo the last turn"), () => app.undo(id)],
       ["redo", t("Redo"), () => app.act(() => app.api.redo(id))],
       ["retry", t("Ask the last question again"), tools.retry],
-      ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, crypto.randomUUID())).session.id}`))],
+      ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
       null,
       ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
       ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
       ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
       ["trash", t("Delete"), () => app.remove(session)],
     ]);
+  }
+
+  // Of what happens here the person is told as set, of all of it, or of nothing.
+  function levels() {
+    const level = app.info.preferences.conversations[id];
+    const choose = (wanted) => () => app.prefer({ conversations: { [id]: wanted } });
+    return [
+      level && ["bell", t("Tell me as set"), choose("default")],
+      level !== "all" && ["bell", t("Tell me of every answer here"), choose("all")],
+      level !== "none" && ["mute", t("Tell me nothing of this one"), choose("none")],
+    ].filter(Boolean);
   }
 
   function pill(now) {
@@ -200,6 +267,7 @@ export function conversation(root, app, id, seq) {
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, t("Forked here from "), h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, t("another conversation")))));
       case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || t("tools"), 90)), h("span", {}, plural(item.messages.length, t("{n} message undone|{n} messages undone"))), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? t("Fold") : t("Show"))));
       case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
+      case "steps": return wrap([...item.messages, item.head, ...item.parts.map((p) => p.part)], () => stepMessages(item, tools));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
       case "question": return wrap([item.question], questionView(item.question, tools.answer));
       case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, t("The last answer failed. What was said is kept.")), h("button", { type: "button", class: "button", onclick: tools.retry }, t("Try again")))));
@@ -232,7 +300,7 @@ export function conversation(root, app, id, seq) {
     loading = "all";
     const last = now.messages[now.messages.length - 1]?.seq ?? 0;
     let from = (now.messages[0]?.seq ?? 1) - 1;
-    await app.act(() => app.caught(async () => {
+    const found = await app.caught(async () => {
       const all = [];
       let later = true;
       while (later && from < last) {
@@ -242,8 +310,13 @@ export function conversation(root, app, id, seq) {
         from = all[all.length - 1]?.seq ?? last;
       }
       return { messages: all, later };
-    }, ({ messages, later }) => app.dispatch({ type: "window", session: id, side: "all", messages, earlier: now.earlier, later })));
+    }, ({ messages, later }) => app.dispatch({ type: "window", session: id, side: "all", messages, earlier: now.earlier, later })).catch((problem) => {
+      if (!(problem instanceof Problem)) throw problem;
+      return null;
+    });
     loading = "";
+    // They are asked for again when the link is back.
+    outdated = !found;
     update();
   }
 
@@ -262,37 +335,18 @@ export function conversation(root, app, id, seq) {
     app.api.read(id, last).then(() => app.dispatch({ type: "read", session: id, seq: last }), () => (reading = 0));
   }
 
-  async function send(given, client) {
-    const pending = { client, text: given.text, media: given.media, at: new Date().toISOString(), busy: given.busy };
-    app.dispatch({ type: "sending", session: id, pending });
-    toEnd();
-    await deliver(pending);
-    return true;
-  }
-
-  async function deliver(pending) {
-    const tell = (type, more) => app.dispatch({ type, session: id, client: pending.client, ...more });
-    try {
-      const body = { text: pending.text, media: pending.media.map((m) => m.media), ...(pending.busy ? { busy: pending.busy } : {}) };
-      const sent = await app.api.send(id, body, pending.client);
-      if (sent.reply) tell("replied", { reply: { client: pending.client, text: sent.reply } });
-      if (sent.seq === undefined || open()?.messages.some((m) => m.seq === sent.seq)) tell("dropped");
-      else tell("sent");
-      if (sent.session && sent.session !== id && !left) app.go(`/s/${sent.session}`);
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      tell("unsent", { error: { text: problem.message, status: problem.status } });
+  // What waits in the browser for this conversation stands at its end, until the server has it.
+  function showWaiting() {
+    const { messages, pending } = open();
+    const waiting = app.unsent.of(id);
+    const arrived = new Set(messages.map((m) => m.client).filter(Boolean));
+    for (const entry of waiting) {
+      const known = pending.find((p) => p.client === entry.client);
+      if (arrived.has(entry.client)) app.unsent.settle(entry.client, id);
+      else if (!known) app.dispatch({ type: "sending", session: id, pending: entry });
+      else if (known.error?.text !== entry.error?.text) app.dispatch({ type: "unsent", session: id, client: entry.client, error: entry.error });
     }
-  }
-
-  // What could not be sent because the server was away is sent when it is back; its client id keeps it from doubling.
-  function resend(now) {
-    if (app.link !== "live") return;
-    for (const pending of now.pending) {
-      if (pending.error?.status !== 0) continue;
-      app.dispatch({ type: "sending", session: id, pending: { ...pending, error: undefined } });
-      deliver(pending);
-    }
+    for (const { client, sent } of pending) if (!sent && !waiting.some((entry) => entry.client === client)) app.dispatch({ type: "dropped", session: id, client });
   }
 
   async function jump(to) {
@@ -310,6 +364,12 @@ export function conversation(root, app, id, seq) {
     const call = target?.role === "tool" && open().messages.findLast((m) => m.seq < to && m.role === "assistant");
     update(`m${to}`);
     if (call) list.show(`m${to}`) || list.show(`m${call.seq}`);
+    const steps = list.items.find((item) => item.kind === "steps" && item.messages.some((m) => m.seq === (call?.seq ?? to)));
+    if (steps) {
+      tools.fold(`s:${steps.key}`, true);
+      changed();
+      list.show(steps.key);
+    }
     setTimeout(() => { flash = 0; changed(); }, 1700);
   }
 
@@ -320,18 +380,20 @@ export function conversation(root, app, id, seq) {
   }
 
   function update(aim) {
-    const now = open();
-    if (left || (!now && !failed)) return;
+    if (left || (!open() && !failed)) return;
     frame();
-    if (!list || !now) return;
-    document.title = `${nameOf(now.session)} · Keryx`;
+    if (!list || !open()) return;
+    const begun = isNew(id) && !beginning && app.unsent.sessionOf(id);
+    if (begun) become(begun);
+    showWaiting();
+    const now = open();
+    app.name(`${nameOf(now.session)} · Keryx`);
     write.update();
     if (seen !== now) {
       seen = now;
       list.set(items(now, shown), aim);
     }
-    if (now.stale) refresh();
-    resend(now);
+    if (now.stale && !outdated) refresh();
     markRead();
     frame();
   }
@@ -346,11 +408,20 @@ export function conversation(root, app, id, seq) {
   const onVisible = () => open() && list && markRead();
   document.addEventListener("visibilitychange", onVisible);
   frame();
-  load(seq ? { around: seq, limit: OPENING } : { limit: OPENING }).then(() => {
-    if (seq) return jump(seq);
-    update();
-    list?.toEnd();
-  });
+  if (isNew(id) && app.unsent.sessionOf(id)) {
+    id = app.unsent.sessionOf(id);
+    app.replace(`/s/${id}`);
+  }
+  if (isNew(id)) preview();
+  else show();
+
+  function show() {
+    return load(seq ? { around: seq, limit: OPENING } : { limit: OPENING }).then(() => {
+      if (seq) return jump(seq);
+      update();
+      list?.toEnd();
+    });
+  }
 
   // The message that is being read, by its number; 0 at the end, where the newest ones are.
   function reader() {
@@ -366,7 +437,16 @@ export function conversation(root, app, id, seq) {
     heard,
     jump,
     reader,
-    fill: (text) => write?.fill(text),
+    offer: (text) => write?.offer(text),
+    unsaved: () => write?.unsaved() ?? false,
+    sent(entry, session) {
+      if (entry.session === id && session && session !== id && !isNew(id)) app.go(`/s/${session}`);
+    },
+    resume() {
+      outdated = false;
+      if (unkept && title !== null) rename(root.querySelector("input.title").value);
+      if (failed && failed.status !== 404) show();
+    },
     leave() {
       left = true;
       document.removeEventListener("visibilitychange", onVisible);

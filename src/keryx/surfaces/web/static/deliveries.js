@@ -17,7 +17,7 @@ export function show(root, app) {
       h("div", { class: "stack", role: "group", "aria-label": t("Which deliveries are shown"), key: "filter" }, [["", t("Waiting or stuck")], ["sent", t("Arrived")], ["discarded", t("Discarded")]].map(([state, label]) =>
         h("button", { type: "button", class: "chip", "aria-pressed": String(wanted === state), onclick: () => { wanted = state; reload(); } }, label))),
       deliveries.length
-        ? table([t("To"), t("Answer"), t("State"), t("When"), ""], deliveries.map((d) => row(d, app, reload)), t("Deliveries"))
+        ? table([t("To"), t("Message"), t("State"), t("When"), ""], deliveries.map((d) => row(d, app, reload)), t("Deliveries"))
         : empty(t("Nothing is on its way"), t("When a chat platform is connected, each answer appears here from the moment it is written until it has arrived.")),
     ],
   });

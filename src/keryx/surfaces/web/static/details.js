@@ -2,6 +2,7 @@
 
 import { h, iconButton, patch, t } from "./dom.js";
 import { badge, count, cut, full, laneName, money, plural, SENDING, surfaceName } from "./format.js";
+import { Problem } from "./link.js";
 
 const STEP = 34;
 const INDENT = 16;
@@ -10,21 +11,25 @@ const WHY = { new: t("begun anew"), idle: t("after a silence"), daily: t("on a n
 export function details(root, app) {
   let lineage = null;
   let of = "";
+  let failed = false;
 
   async function ask(open) {
     const mark = `${open.id}:${open.session.turns ?? 0}:${open.session.epoch ?? 0}`;
     if (of === mark) return;
     if (!of.startsWith(`${open.id}:`)) lineage = null;
     of = mark;
-    const found = await app.api.lineage(open.id).catch(() => null);
-    if (of === mark && found) {
-      lineage = found.branches;
-      update();
-    }
+    const found = await app.api.lineage(open.id).catch((problem) => {
+      if (!(problem instanceof Problem)) throw problem;
+      return null;
+    });
+    if (of !== mark) return;
+    failed = !found;
+    lineage = found?.branches ?? lineage;
+    update();
   }
 
   function update() {
-    const open = app.state.open;
+    const { open } = app;
     if (!open) return;
     ask(open);
     const chats = open.lanes.filter((l) => l.platform !== "web");
@@ -32,14 +37,19 @@ export function details(root, app) {
       h("div", { class: "details-top", key: "top" }, h("h2", {}, t("Details")), iconButton("close", t("Close the details (Esc)"), () => app.toggleDetails())),
       section(t("Conversation"), pairs(facts(open.session))),
       section(t("Usage"), usage(open.session)),
-      lineage && section(t("Lineage"), picture(lineage, open.id)),
+      (lineage || failed) && section(t("Lineage"), lineage ? picture(lineage, open.id) : h("p", { class: "muted" }, t("This cannot be shown now"))),
       chats.length ? section(t("Lanes"), h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow", title: l.key }, laneName(l)), l.place && l.person && h("span", { class: "muted cut" }, l.person))))) : null,
       open.deliveries.length ? section(t("Deliveries"), h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
       files(open),
     ]);
   }
 
-  return { update };
+  return {
+    update,
+    resume() {
+      of = "";
+    },
+  };
 }
 
 const section = (title, ...inner) => h("section", { class: "section", key: title, "aria-label": title }, h("h3", {}, title), inner);
@@ -48,12 +58,12 @@ const pairs = (list) => h("dl", { class: "pairs" }, list.filter(([, value]) => v
 function facts(session) {
   return [
     [t("Began"), full(session.created_at)],
-    [t("In"), session.place ? `${session.platform}, ${session.place}` : surfaceName(session.surface)],
+    [t("Began in"), session.place ? `${session.platform}, ${session.place}` : surfaceName(session.surface)],
     [t("Messages"), (session.messages ?? 0).toLocaleString()],
     [t("Turns"), (session.turns ?? 0).toLocaleString()],
     [t("Model"), session.settings?.model],
     [t("Folder"), session.cwd],
-    ["Id", h("code", {}, session.id)],
+    ["ID", h("code", {}, session.id)],
   ];
 }
 
@@ -121,6 +131,6 @@ function picture(branches, here) {
         h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),
         (branch.epochs ?? []).filter((e) => e.number > 0).slice(-4).map((e, i) => h("line", { class: "branch", x1: x(depth) - 6, x2: x(depth) + 6, y1: y(row) + 8 + i * 3, y2: y(row) + 8 + i * 3 })),
         h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || t("Untitled"), 34 - depth * 2)),
-        h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, about(item)));
+        h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, cut(about(item), 42 - depth * 2)));
     })));
 }

@@ -2,9 +2,10 @@
 
 import { h, icon, patch, t } from "./dom.js";
 import { full } from "./format.js";
+import { here } from "./link.js";
 
 const KEYS = [
-  ["Ctrl K", t("Find conversations and commands")],
+  [`${t("Ctrl")} K`, t("Find conversations and commands")],
   ["n", t("New conversation")],
   ["/", t("Search")],
   ["j k", t("Down and up in the list")],
@@ -64,6 +65,15 @@ export function story(told) {
   return dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Why")), h("p", {}, t("This message: {outcome}.", { outcome: told.outcome })),
     h("ul", { class: "items story small" }, told.events.map((e) => h("li", {}, h("time", { datetime: e.at }, full(e.at)), h("span", {}, e.what)))),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, t("Close")))), { label: t("The story of this message") });
+}
+
+// A picture in front of the page.
+export function lightBox(part) {
+  const name = part.name || part.kind;
+  return dialog((close) => [
+    h("img", { src: here(part.url), alt: name }),
+    h("div", { class: "ends" }, h("span", { class: "cut grow" }, name), h("a", { class: "button", href: here(part.url), download: part.name || "" }, t("Save")), h("button", { type: "button", class: "button", autofocus: true, onclick: () => close(null) }, t("Close"))),
+  ], { label: name, className: "light-box" });
 }
 
 // Gives a project's id, null for none, undefined when nothing was chosen.

@@ -7,7 +7,7 @@ const OVERSCAN = 700;
 const NEAR_END = 24;
 const NEAR_EDGE = 1200;
 const BLOCKS = new Set(["P", "LI", "UL", "OL", "BLOCKQUOTE", "H1", "H2", "H3", "H4", "H5", "H6"]);
-const PROPERTIES = new Set(["value", "disabled", "hidden", "open", "selected"]);
+const PROPERTIES = new Set(["value", "disabled", "hidden", "open", "selected", "checked"]);
 
 // What the server says in the language of the reader; what is missing there is English.
 const TEXTS = JSON.parse(globalThis.document?.getElementById("texts")?.textContent || "{}");
@@ -126,13 +126,16 @@ function trusted(node, html) {
     const box = document.createElement("div");
     box.className = "code";
     block.replaceWith(box);
-    const copy = document.createElement("button");
-    copy.type = "button";
-    copy.className = "copy quiet";
-    copy.textContent = t("Copy");
-    copy.setAttribute("aria-label", t("Copy this code"));
-    box.append(block, copy);
+    const bar = document.createElement("div");
+    patch(bar, [
+      h("span", { class: "language cut grow" }, block.dataset.language || ""),
+      h("button", { type: "button", class: "wrap quiet", "aria-pressed": "false", "aria-label": t("Wrap the lines of this code") }, t("Wrap")),
+      h("button", { type: "button", class: "copy quiet", "aria-label": t("Copy this code") }, t("Copy")),
+    ]);
+    bar.className = "code-bar";
+    box.append(bar, block);
   }
+  for (const block of node.querySelectorAll("p, li, h1, h2, h3, h4, h5, h6, td, th, blockquote")) block.dir = "auto";
   for (const table of node.querySelectorAll("table")) {
     const box = document.createElement("div");
     box.className = "wide";
@@ -185,6 +188,8 @@ const SHAPES = {
   clock: "M8 14.5a6.5 6.5 0 1 0 0-13 6.5 6.5 0 0 0 0 13ZM8 4.5V8l2.5 1.5",
   warn: "M8 2 1.5 13.5h13L8 2ZM8 6.5v3M8 11.5h.01",
   down: "M3 6l5 5 5-5",
+  bell: "M4 11V7a4 4 0 0 1 8 0v4l1.5 1.5h-11L4 11ZM6.5 14.5h3",
+  mute: "M4 11V7a4 4 0 0 1 8 0v4l1.5 1.5h-11L4 11ZM6.5 14.5h3M2 1.5l12 13",
   folder: "M1.5 3.5h4.5l1.5 2h7v8h-13z",
   trash: "M2.5 4h11M6 4V2.5h4V4M4 4l.5 9.5h7L12 4",
 };

@@ -12,13 +12,21 @@ const YEAR = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "long", ye
 const MONTH = new Intl.DateTimeFormat(LOCALE, { month: "long", year: "numeric" });
 const FULL = new Intl.DateTimeFormat(LOCALE, { dateStyle: "medium", timeStyle: "medium", hour12: false });
 const SHORT = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "short" });
-const MARKS = { telegram: "Tg", discord: "Dc", slack: "Sl", matrix: "Mx", whatsapp: "Wa", signal: "Sg", web: "Wb", cli: "Tm", acp: "Ed", api: "Ap", job: "Jb", email: "Em", local: "Lo" };
-const NAMES = { web: t("web"), cli: t("terminal"), acp: t("editor"), api: "API", job: t("job"), gateway: t("chat"), matrix: "Matrix", telegram: "Telegram", discord: "Discord", slack: "Slack", whatsapp: "WhatsApp", signal: "Signal" };
+// Dates without a time are days of UTC.
+const NUMERIC = new Intl.DateTimeFormat(LOCALE, { day: "2-digit", month: "2-digit", timeZone: "UTC" });
+const MARKS = { telegram: "Tg", discord: "Dc", slack: "Sl", matrix: "Mx", whatsapp: "Wa", signal: "Sg", web: "Wb", cli: "Tm", acp: "Ed", api: "Ap", job: "Jb", email: "Em", imessage: "Im", feishu: "Fs", wechat: "Wc", webhook: "Wh", local: "Lo" };
+const NAMES = { web: t("web"), cli: t("terminal"), acp: t("editor"), api: "API", job: t("job"), gateway: t("chat"), matrix: "Matrix", telegram: "Telegram", discord: "Discord", slack: "Slack", whatsapp: "WhatsApp", signal: "Signal", email: t("E-mail"), imessage: "iMessage", feishu: "Feishu", wechat: "WeChat", webhook: "Webhook" };
 
 const MINUTE = 60_000;
+// So many calls of tools in a row fold into one line.
+const FOLD = 4;
+// Of a change: equal lines around it, and how much is compared line by line.
+const CONTEXT = 3;
+const COMPARED = 250_000;
 const DAYS = 86_400_000;
 
 export const time = (at) => TIME.format(new Date(at));
+export const monthDay = (date) => NUMERIC.format(new Date(date));
 export const full = (at) => FULL.format(new Date(at));
 
 // Midnight of a moment's day, as a number: what day separators and groups compare.
@@ -54,27 +62,34 @@ export function ago(at, now = Date.now()) {
 
 export function elapsed(milliseconds) {
   const seconds = Math.max(0, milliseconds) / 1000;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 10) return `${decimal(seconds, 1)} s`;
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
+const decimal = (n, digits) => n.toLocaleString(LOCALE, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
 export function count(n) {
   if (n < 1000) return String(n);
-  if (n < 1_000_000) return `${(n / 1000).toFixed(n < 10_000 ? 1 : 0)}k`;
-  return `${(n / 1_000_000).toFixed(1)}M`;
+  if (n < 1_000_000) return `${decimal(n / 1000, n < 10_000 ? 1 : 0)}k`;
+  return `${decimal(n / 1_000_000, 1)}M`;
+}
+
+export function bytes(n) {
+  if (n < 1000) return `${n} B`;
+  return n < 1_000_000 ? `${Math.round(n / 1000)} kB` : `${(n / 1_000_000).toFixed(1)} MB`;
 }
 
 // A text with a form for one and for several: "{n} file|{n} files".
-export const plural = (n, forms) => forms.split("|")[n === 1 ? 0 : 1].replace("{n}", n.toLocaleString());
+export const plural = (n, forms) => forms.split("|")[n === 1 ? 0 : 1].replace("{n}", n.toLocaleString(LOCALE));
 
 // Money is stored in millionths.
 export function money(millionths) {
   if (millionths === null || millionths === undefined) return t("unknown");
   if (millionths === 0) return "0";
   const amount = millionths / 1_000_000;
-  return amount < 0.01 ? amount.toFixed(4) : amount.toFixed(2);
+  return decimal(amount, amount < 0.01 ? 4 : 2);
 }
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
@@ -114,8 +129,53 @@ export function messageView(item, tools, { flash, last }) {
       via(m) && h("span", { class: "cut" }, via(m)),
       m.observed && h("span", { class: "sign quietly" }, t("overheard")),
       actions(m, tools, last)),
-    h("div", { class: "body" }, m.parts.map((part, i) => partView(part, m, i, item.results, tools)), sign(m)),
+    h("div", { class: "body" }, partsView(m, item.results, tools), sign(m)),
     !item.head && h("div", { class: "unseen" }, time(m.at)));
+}
+
+// Pictures and files that follow each other stand beside each other, and many calls of tools fold into one line.
+function partsView(m, results, tools) {
+  const out = [];
+  const runOf = (kinds, from) => {
+    let end = from;
+    while (end < m.parts.length && kinds.includes(m.parts[end].type)) end++;
+    return m.parts.slice(from, end);
+  };
+  for (let i = 0; i < m.parts.length; ) {
+    const files = runOf(["media"], i);
+    const calls = runOf(["tool_call"], i);
+    if (files.length) out.push(h("div", { class: "files" }, files.map((part) => media(part, tools))));
+    else if (calls.length >= FOLD) out.push(stepsView(`${m.id}.${i}`, calls.map((part) => ({ part, message: m })), results, tools));
+    else out.push(partView(m.parts[i], m, i, results, tools));
+    i += files.length || (calls.length >= FOLD ? calls.length : 1);
+  }
+  return out;
+}
+
+// The steps of several messages that are nothing but calls of tools.
+export function stepMessages(item, tools) {
+  const [first] = item.messages;
+  const calls = item.messages.flatMap((message) => message.parts.filter((p) => p.type === "tool_call").map((part) => ({ part, message })));
+  return h("article", { class: "message assistant", "aria-label": `${who(first)}, ${time(first.at)}`, "data-seq": first.seq },
+    item.head && h("div", { class: "head" }, h("span", { class: "who cut" }, who(first)), h("time", { datetime: first.at, title: full(first.at) }, time(first.at))),
+    h("div", { class: "body" }, stepsView(item.key, calls, item.results, tools)));
+}
+
+// Many calls in one line, which opens. `calls` are {part, message}.
+function stepsView(id, calls, results, tools) {
+  const key = `s:${id}`;
+  const last = calls[calls.length - 1];
+  const ends = calls.map(({ part }) => results.get(part.id)?.message.at).filter(Boolean);
+  const failed = calls.filter(({ part }) => results.get(part.id)?.part.failed).length;
+  const state = calls.some(({ part, message }) => !results.has(part.id) && !message.mark) ? "running" : calls.every(({ part }) => results.has(part.id)) ? "done" : "interrupted";
+  return h("details", { class: "tool steps", key, open: tools.unfolded.has(key), ontoggle: (e) => e.target.open !== tools.unfolded.has(key) && (tools.fold(key, e.target.open), tools.changed()) },
+    h("summary", {},
+      h("span", { class: "name" }, plural(calls.length, t("{n} step|{n} steps"))),
+      h("span", { class: "argument cut" }, `${last.part.name} ${cut(last.part.main || "", 80)}`),
+      ends.length > 0 && h("span", { class: "muted" }, elapsed(Math.max(...ends.map(Date.parse)) - Date.parse(calls[0].message.at))),
+      failed > 0 && h("span", { class: "state failed" }, plural(failed, t("{n} failed|{n} failed"))),
+      h("span", { class: `state ${state}` }, t(state))),
+    tools.unfolded.has(key) && h("div", { class: "inside" }, calls.map(({ part, message }) => tool(part, message, results.get(part.id), tools))));
 }
 
 function actions(m, tools, last) {
@@ -135,7 +195,7 @@ function sign(m) {
 
 function partView(part, m, i, results, tools) {
   switch (part.type) {
-    case "text": return part.html ? h("div", { class: "prose", html: part.html }) : part.text ? h("div", { class: "plain" }, part.text) : null;
+    case "text": return part.html ? h("div", { class: "prose", html: part.html }) : part.text ? h("div", { class: "plain", dir: "auto" }, part.text) : null;
     case "reasoning": {
       const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
       return text ? thought(`${m.id}.${i}`, [text, more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))], tools) : null;
@@ -143,7 +203,7 @@ function partView(part, m, i, results, tools) {
     case "notice": return h("div", { class: "notice" }, icon("info"), h("span", {}, part.text));
     case "tool_call": return tool(part, m, results.get(part.id), tools);
     case "tool_result": return tool({ id: part.id, name: part.name, input: "", main: "" }, m, { part, message: m }, tools);
-    default: return media(part);
+    default: return media(part, tools);
   }
 }
 
@@ -164,23 +224,85 @@ function tool(call, m, result, tools) {
       result && result.message.at !== m.at && h("span", { class: "muted" }, elapsed(Date.parse(result.message.at) - Date.parse(m.at))),
       h("span", { class: `state ${state}` }, t(state))),
     h("div", { class: "inside" },
-      call.input && [h("h4", {}, t("Input")), h("pre", { tabindex: "0" }, pretty(call.input)), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))],
-      part && [h("h4", {}, t("Output")), h("pre", { tabindex: "0" }, part.output || t("(nothing)")), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, t("Show all of it"))]));
+      call.input && [h("h4", {}, t("Input")), inputView(call.input), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))],
+      part && [h("h4", {}, t("Output")), textView(part.output || t("(nothing)")), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, t("Show all of it"))]));
 }
 
-function pretty(text) {
+function parseJson(text) {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    return JSON.parse(text);
   } catch {
-    return text;
+    return undefined;
   }
 }
 
-function media(part) {
+const UNIFIED = /^@@ .*@@/m;
+// How tools name what they replace.
+const REPLACED = [["old_string", "new_string"], ["old_str", "new_str"], ["oldText", "newText"], ["old_text", "new_text"]];
+
+// What a tool was given: a change of a file as a diff, other values under their names.
+function inputView(text) {
+  const input = parseJson(text);
+  if (!input || typeof input !== "object" || Array.isArray(input)) return textView(text);
+  const changes = [input, ...(Array.isArray(input.edits) ? input.edits : [])].map((edit) => REPLACED.find(([old, now]) => typeof edit?.[old] === "string" && typeof edit?.[now] === "string")?.map((name) => edit[name])).filter(Boolean);
+  const shown = Object.entries(input).filter(([name]) => !changes.length || (name !== "edits" && !REPLACED.flat().includes(name)));
+  return [
+    h("div", { class: "values" }, shown.map(([name, value]) => {
+      const words = typeof value === "string" ? value : JSON.stringify(value, null, typeof value === "object" ? 2 : 0);
+      return [h("span", { class: "field-name" }, name), words.includes("\n") ? textView(words) : h("code", {}, words)];
+    })),
+    changes.map(([old, now]) => diffView(compare(old.split("\n"), now.split("\n")))),
+  ];
+}
+
+// What a tool said: a diff, JSON, or text as it is.
+function textView(text) {
+  if (UNIFIED.test(text)) return diffView(text.split("\n").map((line) => [line.startsWith("+") && !line.startsWith("+++") ? "added" : line.startsWith("-") && !line.startsWith("---") ? "removed" : line.startsWith("@@") ? "skipped" : "", line]));
+  const value = /^\s*[[{]/.test(text) ? parseJson(text) : undefined;
+  return h("pre", { tabindex: "0", dir: "auto" }, value === undefined ? text : JSON.stringify(value, null, 2));
+}
+
+const diffView = (lines) => h("div", { class: "diff", tabindex: "0", role: "group", "aria-label": t("Change") }, lines.map(([kind, line]) => h("div", { class: kind || null }, line || " ")));
+
+// The lines of two texts as a diff: what is equal at both ends is left out but for some lines.
+export function compare(old, now) {
+  let start = 0;
+  while (start < old.length && start < now.length && old[start] === now[start]) start++;
+  let end = 0;
+  while (end < old.length - start && end < now.length - start && old[old.length - 1 - end] === now[now.length - 1 - end]) end++;
+  const same = (lines) => lines.map((line) => ["", `  ${line}`]);
+  const gap = (n) => (n > 0 ? [["skipped", plural(n, t("… {n} equal line|… {n} equal lines"))]] : []);
+  const first = Math.max(0, start - CONTEXT);
+  return [
+    ...gap(first), ...same(old.slice(first, start)),
+    ...compareLines(old.slice(start, old.length - end), now.slice(start, now.length - end)),
+    ...same(old.slice(old.length - end, old.length - end + CONTEXT)), ...gap(end - CONTEXT),
+  ];
+}
+
+// The longest lines in common stay, if the texts are short enough to look for them.
+function compareLines(old, now) {
+  const removed = (line) => ["removed", `- ${line}`];
+  const added = (line) => ["added", `+ ${line}`];
+  if (old.length * now.length > COMPARED) return [...old.map(removed), ...now.map(added)];
+  const common = Array.from({ length: old.length + 1 }, () => new Uint32Array(now.length + 1));
+  for (let i = old.length - 1; i >= 0; i--) for (let j = now.length - 1; j >= 0; j--) common[i][j] = old[i] === now[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+  const out = [];
+  let j = 0;
+  old.forEach((line, i) => {
+    while (j < now.length && line !== now[j] && common[i][j + 1] > common[i + 1][j]) out.push(added(now[j++]));
+    if (j < now.length && line === now[j]) out.push(["", `  ${now[j++]}`]);
+    else out.push(removed(line));
+  });
+  return [...out, ...now.slice(j).map(added)];
+}
+
+// A picture opens in front of the page; other files are chips that are saved.
+export function media(part, tools) {
   const name = cut(part.name || part.kind, 80);
-  if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener" }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
+  if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener", onclick: (e) => tools && !e.ctrlKey && !e.metaKey && (e.preventDefault(), tools.enlarge(part)) }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
   if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: here(part.url), "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
-  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name));
+  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), part.size > 0 && h("span", { class: "size" }, bytes(part.size)));
 }
 
 // An agent tells its whole plan each time it changes; the last one of a turn is shown.
@@ -207,7 +329,7 @@ export function draftView(item, tools) {
   const words = parts.some((p) => p.text);
   return h("article", { class: "message assistant", "aria-label": t("The answer that is being written"), "aria-busy": "true" },
     item.head && h("div", { class: "head" }, h("span", { class: "who" }, t("Agent")), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: "state running" }, item.running?.cancelling ? t("stopping") : words ? t("writing") : t("at work"))),
-    h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media) : part.thought
+    h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media, tools) : part.thought
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
           part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
@@ -215,12 +337,13 @@ export function draftView(item, tools) {
 }
 
 export function pendingView(pending, tools) {
-  return h("article", { class: pending.error ? "message user" : "message user sending", "aria-label": t("A message on its way") },
-    h("div", { class: "head" }, h("span", { class: "who" }, t("You")), h("span", {}, pending.error ? t("not sent") : pending.sent ? t("stored") : t("sending"))),
-    h("div", { class: "body" }, h("div", { class: "plain" }, pending.text), pending.media.map((m) => media(m))),
-    pending.error && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, pending.error.text),
-      h("button", { type: "button", class: "button", onclick: () => tools.again(pending) }, t("Send again")),
-      h("button", { type: "button", class: "button", onclick: () => tools.drop(pending) }, t("Remove"))));
+  const error = pending.sent ? null : pending.error;
+  const remove = h("button", { type: "button", class: error?.waits ? "quiet" : "button", onclick: () => tools.drop(pending) }, t("Remove"));
+  return h("article", { class: error ? "message user" : "message user sending", "aria-label": t("A message on its way") },
+    h("div", { class: "head" }, h("span", { class: "who" }, t("You")), error?.waits ? h("span", { class: "state unsent" }, t("not sent yet")) : h("span", {}, error ? t("not sent") : pending.sent ? t("stored") : t("sending"))),
+    h("div", { class: "body" }, pending.text && h("div", { class: "plain", dir: "auto" }, pending.text), pending.media.length > 0 && h("div", { class: "files" }, pending.media.map((m) => media(m, tools)))),
+    error?.waits && h("div", { class: "notice" }, icon("clock"), h("span", { class: "grow" }, error.status === 0 ? t("It is kept in this browser and sent as soon as the server is back.") : error.text), remove),
+    error && !error.waits && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, error.text), h("button", { type: "button", class: "button", onclick: () => tools.again(pending) }, t("Send again")), remove));
 }
 
 // What an agent asks a person. Without options the answer is free text.
@@ -301,10 +424,23 @@ export function items(open, shown) {
       before = null;
     }
   }
+  foldSteps(out);
   if (open.draft?.parts.length || open.running) out.push({ key: "draft", kind: "draft", draft: open.draft, running: open.running, head: before?.turn !== open.running?.id || before?.role === "user" });
   for (const question of open.questions) out.push({ key: `q${question.id}`, kind: "question", question });
   if (idle && !open.later && open.session.activity === "failed") out.push({ key: "failure", kind: "failure" });
   for (const reply of open.replies) out.push({ key: `r${reply.client}`, kind: "reply", reply });
   for (const pending of open.pending) out.push({ key: `p${pending.client}`, kind: "pending", pending });
   return out;
+}
+
+// Messages in a row that are nothing but calls of tools become one item, if there are many.
+function foldSteps(out) {
+  const only = (item) => item.kind === "message" && item.message.role === "assistant" && !item.message.undone && item.message.parts.some((p) => p.type === "tool_call") && item.message.parts.every((p) => p.type === "tool_call" || p.type === "reasoning");
+  for (let at = 0; at < out.length; at++) {
+    let end = at;
+    while (end < out.length && only(out[end]) && out[end].message.turn === out[at].message.turn && !out[end].message.mark) end++;
+    const run = out.slice(at, end);
+    if (run.length < 2 || run.flatMap((item) => item.message.parts).filter((p) => p.type === "tool_call").length < FOLD) continue;
+    out.splice(at, run.length, { key: run[0].key, kind: "steps", messages: run.map((item) => item.message), results: run[0].results, parts: run.flatMap((item) => item.parts), head: run[0].head });
+  }
 }

@@ -1,7 +1,7 @@
 // Link: what the page knows, and the way to the server. Calls that fail raise a `Problem` with a sentence for the person;
-// the stream goes on from its last cursor whatever happens to the connection. `reduce` is the one rule of what is known:
-// it takes snapshots, pages, the stream's events and what the person does alike, never changes what it was given, and an
-// event that comes twice changes nothing.
+// the stream goes on from its last cursor whatever happens to the connection; what a person wrote is kept
+// until the server has it. `reduce` is the one rule of what is known: it takes snapshots, pages, the stream's events and what
+// the person does alike, never changes what it was given, and an event that comes twice changes nothing.
 
 import { t } from "./dom.js";
 
@@ -12,6 +12,12 @@ export const here = (path) => BASE + path;
 const PATIENCE = 30_000;
 const SHORTEST = 250;
 const LONGEST = 8_000;
+const FIRST_PAUSE = 1_000;
+const LAST_PAUSE = 30_000;
+// The server remembers for 14 days which messages it took: what waited longer is sent only when a person says so.
+const STALE = 13 * 86_400_000;
+const DAY = 86_400_000;
+const STORE = "keryx";
 
 // What went wrong, in words that say what to do next. Status 0: the server cannot be reached.
 export class Problem extends Error {
@@ -27,6 +33,7 @@ export async function call(method, path, { query, body, raw, key, base = BASE } 
   if (raw) headers["Content-Type"] = "application/octet-stream";
   if (key) headers["Idempotency-Key"] = key;
   let answer;
+  let given = null;
   try {
     answer = await fetch(base + path + search(query), {
       method,
@@ -35,11 +42,10 @@ export async function call(method, path, { query, body, raw, key, base = BASE } 
       signal: AbortSignal.timeout(PATIENCE),
       credentials: "same-origin",
     });
+    if ((answer.headers.get("Content-Type") ?? "").includes("json")) given = await answer.json();
   } catch {
     throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back."));
   }
-  const type = answer.headers.get("Content-Type") ?? "";
-  const given = type.includes("json") ? await answer.json() : null;
   if (!answer.ok) throw new Problem(answer.status, given?.detail ?? t("The server answered {status}.", { status: answer.status }));
   return given;
 }
@@ -75,6 +81,9 @@ export const api = {
   signOut: () => call("POST", "/api/sign-out"),
   signIns: () => call("GET", "/api/sign-ins"),
   revoke: (id) => call("DELETE", one("sign-ins", id)),
+  keys: () => call("GET", "/api/keys"),
+  addKey: (name) => call("POST", "/api/keys", { body: { name } }),
+  revokeKey: (id) => call("DELETE", one("keys", id)),
   prefer: (body) => call("PATCH", "/api/preferences", { body }),
   sessions: (query) => call("GET", "/api/sessions", { query }),
   begin: (body, key) => call("POST", "/api/sessions", { body, key }),
@@ -178,6 +187,215 @@ export class Stream {
       if (await this.refused()) return;
       this.connect();
     }, delay);
+  }
+}
+
+// A conversation that the server does not know yet has a name that the page gave it.
+export const isNew = (id) => id.startsWith("~");
+
+// An id that nobody else has. Pages that came without encryption have no `randomUUID`.
+export const createId = () => crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+// What the browser keeps for this site, by keys of several words. What it does not take is kept in this tab alone.
+const kept = {
+  tab: new Map(),
+  name: (...words) => [STORE, ...words.map(encodeURIComponent)].join(":"),
+  read(key) {
+    const text = this.tab.get(key) ?? localStorage.getItem(key);
+    return text === null ? null : JSON.parse(text);
+  },
+  write(key, value) {
+    const text = JSON.stringify(value);
+    try {
+      localStorage.setItem(key, text);
+      this.tab.delete(key);
+    } catch {
+      this.tab.set(key, text);
+    }
+  },
+  remove(key) {
+    this.tab.delete(key);
+    localStorage.removeItem(key);
+  },
+  find(...words) {
+    const first = `${this.name(...words)}:`;
+    return [...new Set([...Object.keys(localStorage), ...this.tab.keys()])].filter((key) => key.startsWith(first)).sort();
+  },
+};
+
+// What a person wrote and the server does not have yet: messages to send, and text that was typed. It outlives the tab,
+// and is shown and sent for the same person alone. One tab at a time sends, in order; the client id of a message keeps
+// it from being taken twice. An entry is {client, session, text, media, busy, model, at, error}; its `session` may be
+// one that it is to begin. `error.waits`: it is tried again without being asked.
+export class UnsentMessages {
+  // `changed` is told when there is something to show, `sent` of each entry with the answer of the server, `refused` when
+  // the server wants a sign-in, `replaced` when somebody else has signed in.
+  constructor({ changed, sent, refused, replaced }) {
+    Object.assign(this, { changed, sent, refused, replaced, principal: "", who: [], entries: [], sending: false, timer: 0, pause: FIRST_PAUSE });
+    addEventListener("storage", ({ key }) => {
+      if (!this.principal || !(key === null || key.startsWith(STORE))) return;
+      const now = kept.read(kept.name("who"));
+      if (now && now !== this.principal) this.replaced();
+      this.load();
+      this.changed();
+    });
+  }
+
+  // Begins for a person: with what waits for them since another visit.
+  enter({ principal, profile }) {
+    kept.write(kept.name("who"), principal);
+    this.principal = principal;
+    this.who = [principal, profile];
+    for (const key of kept.find("begun", ...this.who)) if (Date.now() - kept.read(key).at > DAY) kept.remove(key);
+    this.load();
+    for (const entry of this.entries) {
+      if (Date.now() - Date.parse(entry.at) > STALE && (!entry.error || entry.error.waits)) this.put({ ...entry, error: { text: t("This has waited for many days. Send it again if it is still wanted."), status: 0 } });
+    }
+    this.flush();
+  }
+
+  // Nobody is signed in: nothing is shown and nothing is sent, in any tab.
+  leave() {
+    kept.write(kept.name("who"), "");
+    clearTimeout(this.timer);
+    this.principal = "";
+    this.entries = [];
+  }
+
+  // Removes all that is kept for this person.
+  forget() {
+    for (const kind of ["out", "begun", "draft"]) for (const key of kept.find(kind, ...this.who)) kept.remove(key);
+    this.load();
+  }
+
+  load() {
+    this.entries = kept.find("out", ...this.who).map((key) => kept.read(key)).filter(Boolean);
+  }
+
+  // Messages that cannot be sent now, or were refused.
+  get held() {
+    return this.entries.filter((entry) => entry.error);
+  }
+
+  of(session) {
+    return this.entries.filter((entry) => entry.session === session || this.sessionOf(entry.session) === session);
+  }
+
+  // The session that a name of the page stands for: empty until it has begun.
+  sessionOf(id) {
+    return isNew(id) ? kept.read(kept.name("begun", ...this.who, id))?.session ?? "" : id;
+  }
+
+  add(entry) {
+    const last = this.entries.at(-1)?.order ?? 0;
+    this.put({ ...entry, at: new Date().toISOString(), order: Math.max(Date.now(), last + 1) });
+    this.flush();
+  }
+
+  put(entry) {
+    kept.write(kept.name("out", ...this.who, String(entry.order).padStart(16, "0"), entry.client), entry);
+    this.load();
+    this.changed();
+  }
+
+  remove(client) {
+    const entry = this.entries.find((e) => e.client === client);
+    if (!entry) return;
+    kept.remove(kept.name("out", ...this.who, String(entry.order).padStart(16, "0"), client));
+    this.load();
+    this.changed();
+  }
+
+  // The server has a message: it was seen in a session.
+  settle(client, session) {
+    const entry = this.entries.find((e) => e.client === client);
+    if (!entry) return;
+    this.begin(entry.session, session);
+    this.remove(client);
+  }
+
+  begin(name, session) {
+    if (!isNew(name) || !session) return;
+    kept.write(kept.name("begun", ...this.who, name), { session, at: Date.now() });
+    const draft = this.draftOf(name);
+    if (draft) this.keepDraft(session, draft);
+    this.dropDraft(name);
+  }
+
+  // Sends a message that was refused, or does not wait for the next attempt.
+  again(client) {
+    const entry = this.entries.find((e) => e.client === client);
+    if (entry) this.put({ ...entry, at: new Date().toISOString(), error: undefined });
+    this.flush();
+  }
+
+  next() {
+    this.load();
+    const mine = this.principal && kept.read(kept.name("who")) === this.principal;
+    return mine ? this.entries.find((entry) => !entry.error || entry.error.waits) : undefined;
+  }
+
+  async flush() {
+    clearTimeout(this.timer);
+    if (!this.principal || this.sending || !this.next()) return;
+    this.sending = true;
+    let empty = false;
+    const send = async () => (empty = await this.drain());
+    try {
+      await (navigator.locks?.request(this.who.join("/"), send) ?? send());
+    } finally {
+      this.sending = false;
+    }
+    // One more may have come while the lock was given back.
+    if (empty) await this.flush();
+  }
+
+  // Sends one after the other. False if the rest has to wait.
+  async drain() {
+    for (let entry = this.next(); entry; entry = this.next()) {
+      let sent;
+      try {
+        sent = await this.post(entry);
+      } catch (problem) {
+        if (!(problem instanceof Problem)) throw problem;
+        if (problem.status === 401) {
+          this.refused();
+          return false;
+        }
+        const waits = problem.status === 0 || problem.status === 429 || problem.status >= 500;
+        // It may have been removed meanwhile.
+        if (this.entries.some((e) => e.client === entry.client)) this.put({ ...entry, error: { text: problem.message, status: problem.status, waits } });
+        if (!waits) continue;
+        this.timer = setTimeout(() => this.flush(), this.pause);
+        this.pause = Math.min(LAST_PAUSE, this.pause * 2);
+        return false;
+      }
+      this.pause = FIRST_PAUSE;
+      this.begin(entry.session, sent.session);
+      this.sent(entry, sent);
+      this.remove(entry.client);
+    }
+    return true;
+  }
+
+  post({ session, client, text, media, busy, model }) {
+    const known = this.sessionOf(session);
+    const body = { text, media: media.map((m) => m.media) };
+    if (known) return api.send(known, busy ? { ...body, busy } : body, client);
+    return api.begin(model ? { ...body, settings: { model } } : body, client);
+  }
+
+  // What was typed and could not be saved on the server, an empty text too: it goes before what the server has.
+  draftOf(id) {
+    return kept.read(kept.name("draft", ...this.who, id));
+  }
+
+  keepDraft(id, draft) {
+    if (this.principal) kept.write(kept.name("draft", ...this.who, id), draft);
+  }
+
+  dropDraft(id) {
+    kept.remove(kept.name("draft", ...this.who, id));
   }
 }
 

@@ -2,7 +2,8 @@
 // what it may do.
 
 import { h, icon, patch, t } from "./dom.js";
-import { api, EMPTY, OPENING, Problem, reduce, Stream } from "./link.js";
+import { plural } from "./format.js";
+import { api, EMPTY, isNew, OPENING, UnsentMessages, Problem, reduce, Stream, unread } from "./link.js";
 import { shelf, sidebar } from "./sidebar.js";
 
 const SCREENS = {
@@ -17,6 +18,10 @@ const SCREENS = {
 const NOWHERE = { name: "", id: "", seq: 0 };
 const NARROW = matchMedia("(max-width: 720px)");
 const SHEET = matchMedia("(max-width: 1100px)");
+const ICON = document.querySelector("link[rel=icon]");
+const PLAIN = ICON.href;
+// What a mark in the icon of the tab looks like: a question waits, or there is something unread.
+const MARKS = { asked: "fill='%23c2620a' stroke='%23fff'", unread: "fill='%23fff' stroke='%231d2f7a'" };
 
 let view = null;
 let side = null;
@@ -26,7 +31,11 @@ let route = NOWHERE;
 let visit = 0;
 let early = null;
 let sheet = false;
+let interrupted = false;
+let title = "Keryx";
 const held = new Set();
+const failures = new Map();
+const alerted = new Set();
 const $ = (id) => document.getElementById(id);
 
 const app = {
@@ -39,6 +48,10 @@ const app = {
   },
   get route() {
     return route;
+  },
+  // The open conversation, if the server knows it.
+  get open() {
+    return app.state.open && !isNew(app.state.open.id) ? app.state.open : null;
   },
 
   dispatch(event) {
@@ -79,6 +92,20 @@ const app = {
     else location.hash = path;
   },
 
+  // What the tab is called, beside what waits.
+  name(text) {
+    if (title === text) return;
+    title = text;
+    draw();
+  },
+
+  // Gives what is shown another address: a conversation that has begun.
+  replace(path) {
+    history.replaceState(null, "", `#${path}`);
+    route = parse();
+    draw();
+  },
+
   // Shows another profile. Its address can be kept: other tabs stay where they are.
   enter(profile) {
     location.assign(`/p/${encodeURIComponent(profile)}/`);
@@ -105,9 +132,11 @@ const app = {
 
   // Asks in a dialog. Gives the text that was typed, true for a plain yes, or null.
   async ask(question) {
-    const { ask } = await import("./dialogs.js");
-    return ask(question);
+    return (await app.part("./dialogs.js"))?.ask(question) ?? null;
   },
+
+  // A part of the page that is loaded when it is needed; `undefined` if it cannot be loaded now.
+  part: (path) => app.act(() => load(path)),
 
   theme(name) {
     if (name === "system") delete document.documentElement.dataset.theme;
@@ -116,7 +145,10 @@ const app = {
   },
 
   async prefer(change) {
-    app.info = { ...app.info, preferences: { ...app.info.preferences, ...change } };
+    const { preferences } = app.info;
+    const conversations = { ...preferences.conversations, ...change.conversations };
+    for (const id in conversations) if (conversations[id] === "default") delete conversations[id];
+    app.info = { ...app.info, preferences: { ...preferences, ...change, conversations } };
     if (change.theme) app.theme(change.theme);
     draw();
     await app.act(() => api.prefer(change));
@@ -133,6 +165,11 @@ const app = {
     draw();
   },
 
+  // Offers a text to the field of a conversation, which keeps what is being written there.
+  offer(id, text) {
+    if (route.name === "s" && route.id === id) view?.offer?.(text);
+  },
+
   // The snapshot that came with the beginning, once.
   begun(id) {
     const { open } = app.info;
@@ -146,8 +183,7 @@ const app = {
     if (early !== null) return;
     early = "";
     try {
-      const { palette } = await import("./palette.js");
-      palette(app, early);
+      (await app.part("./palette.js"))?.palette(app, early);
     } finally {
       early = null;
     }
@@ -157,10 +193,28 @@ const app = {
 };
 Object.assign(app, shelf(app));
 
+const unsent = new UnsentMessages({
+  changed: draw,
+  refused: gate,
+  replaced: () => location.reload(),
+  sent(entry, { reply, session, seq }) {
+    const open = app.state.open;
+    const shown = open?.id === entry.session || open?.id === session;
+    const told = (type, more) => shown && app.dispatch({ type, session: open.id, client: entry.client, ...more });
+    if (reply && shown) told("replied", { reply: { client: entry.client, text: reply } });
+    else if (reply) app.toast(reply);
+    told(seq === undefined || open?.messages.some((m) => m.seq === seq) ? "dropped" : "sent");
+    view?.sent?.(entry, session);
+  },
+});
+app.unsent = unsent;
+
 const stream = new Stream({
   tell,
   link(name) {
     app.link = name;
+    if (name !== "live") interrupted = true;
+    else if (interrupted) resume();
     draw();
   },
   async refused() {
@@ -181,11 +235,36 @@ function tell(event) {
     begin();
     return;
   }
+  if (event.type === "message" && event.message.client) unsent.settle(event.message.client, event.message.session);
   for (const heard of held) heard.push(event);
   app.dispatch(event);
   view?.heard?.(event);
   if (event.type === "gone" && route.id === event.session) app.go("/");
   if (event.type === "delivery") later(countTroubled);
+  const kind = KINDS[event.type === "question" ? `asked ${event.question.state}` : event.turn?.state];
+  if (kind) alert(kind, event.question ?? event.turn);
+}
+
+const KINDS = { "asked open": "question", done: "finished", failed: "failed", parked: "failed" };
+
+// Tells of what happened, once, as the person wants it.
+async function alert(kind, { id, session, surface, title: text = "" }) {
+  if (alerted.has(id) || !app.info) return;
+  alerted.add(id);
+  const { muted, conversations } = app.info.preferences;
+  const level = conversations[session] ?? (muted.includes(kind) || (kind === "finished" && surface !== "web") ? "none" : "all");
+  if (level === "all") (await load("./alerts.js").catch(() => null))?.alert(app, kind, { id, session, text });
+}
+
+// The link is back: what waits is sent, and what is shown is asked for again where the stream does not tell it.
+function resume() {
+  interrupted = false;
+  unsent.flush();
+  if (!app.info || !side) return;
+  side.resume();
+  if (view?.resume) view.resume();
+  else if (!view) visited();
+  details?.then((shown) => shown.resume());
 }
 
 let counting = 0;
@@ -213,16 +292,42 @@ function drawn() {
   if (!app.info || !side) return;
   side.update();
   view?.update?.();
-  const open = app.state.open;
-  const shown = Boolean(open && route.name === "s" && app.details);
+  head();
+  const shown = Boolean(app.open && route.name === "s" && app.details);
   $("app").classList.toggle("with-details", shown);
   $("details").hidden = !shown;
   if (shown) showDetails();
 }
 
+// The tab itself says what waits: questions first, then how many conversations have something unread.
+function head() {
+  const asked = Object.keys(app.state.questions).length;
+  const fresh = app.state.sessions.filter((s) => unread(s) && (document.hidden || route.id !== s.id)).length;
+  const name = `${fresh ? `(${fresh}) ` : ""}${title}`;
+  document.title = asked ? `${plural(asked, t("{n} question|{n} questions"))} · ${name}` : name;
+  const mark = asked ? MARKS.asked : fresh ? MARKS.unread : "";
+  const href = mark ? PLAIN.replace("%3C/svg%3E", `%3Ccircle cx='14.5' cy='14.5' r='4.5' ${mark}/%3E%3C/svg%3E`) : PLAIN;
+  if (ICON.href !== href) ICON.href = href;
+}
+
 async function showDetails() {
-  if (!details) details = import("./details.js").then((m) => m.details($("details"), app));
-  (await details).update();
+  if (!details) details = load("./details.js").then((m) => m.details($("details"), app));
+  try {
+    (await details).update();
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    details = null;
+  }
+}
+
+// Browsers remember by its address what could not be loaded.
+async function load(path) {
+  try {
+    return await import(failures.has(path) ? `${path}?${failures.get(path)}` : path);
+  } catch {
+    failures.set(path, (failures.get(path) ?? 0) + 1);
+    throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back."));
+  }
 }
 
 function shell() {
@@ -244,16 +349,17 @@ async function begin() {
   try {
     const start = await api.start(asked());
     app.info = start;
-    app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", ...start.preferences };
+    app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", muted: [], sound: false, conversations: {}, ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();
     app.dispatch({ type: "start", start });
+    unsent.enter(start.who);
     stream.follow(start.cursor);
     if (start.open && app.state.open?.id === start.open.session.id) app.dispatch({ type: "open", snapshot: app.begun(app.state.open.id) });
-    else {
-      if (app.state.open) forget();
+    else if (app.open || !view) {
+      if (app.open) forget();
       await visited();
-    }
+    } else view.resume?.();
     if (Object.keys(app.state.filter).length) await app.load(app.state.filter);
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
@@ -277,8 +383,8 @@ function forget() {
 // What the address asks for, so that it comes with the first answer; around what is being read, if that is shown already.
 function asked() {
   const { name, id, seq } = parse();
-  if (name !== "s") return {};
-  import("./conversation.js");
+  if (name !== "s" || isNew(id)) return {};
+  load("./conversation.js").catch(() => {});
   const around = app.state.open?.id === id && view?.reader ? view.reader() : seq;
   return { session: id, around: around || null, limit: OPENING };
 }
@@ -295,7 +401,10 @@ function trouble(problem) {
 
 async function gate() {
   stream.close();
+  view?.leave?.();
+  unsent.leave();
   side = view = details = null;
+  route = NOWHERE;
   app.info = null;
   app.state = EMPTY;
   const { signIn } = await import("./signin.js");
@@ -322,26 +431,37 @@ async function visited() {
   view?.leave?.();
   view = null;
   if (route.name !== "s" && app.state.open) app.dispatch({ type: "close" });
-  const made = await screen(mine);
-  if (mine !== visit) made?.leave?.();
-  else view = made;
+  try {
+    const made = await screen(mine);
+    if (mine !== visit) made?.leave?.();
+    else view = made;
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    if (mine === visit) view = missing(problem);
+  }
   draw();
+}
+
+// In place of a screen whose code could not be loaded.
+function missing(problem) {
+  patch($("main"), h("div", { class: "screen", key: "missing" }, h("div", { class: "empty" }, h("h2", {}, t("This cannot be shown now")), h("p", {}, problem.message), h("button", { type: "button", class: "button main", onclick: visited }, t("Try again")))));
+  return { resume: visited };
 }
 
 async function screen(mine) {
   const root = $("main");
   if (route.name === "s") {
-    const { conversation } = await import("./conversation.js");
+    const { conversation } = await load("./conversation.js");
     return mine === visit ? conversation(root, app, route.id, route.seq) : null;
   }
   if (SCREENS[route.name]) {
-    const [path, title] = SCREENS[route.name];
-    document.title = `${title} · Keryx`;
-    const { show } = await import(path);
+    const [path, label] = SCREENS[route.name];
+    app.name(`${label} · Keryx`);
+    const { show } = await load(path);
     return mine === visit ? show(root, app) : null;
   }
-  document.title = "Keryx";
-  const { home } = await import("./composer.js");
+  app.name("Keryx");
+  const { home } = await load("./composer.js");
   return mine === visit ? home(root, app) : null;
 }
 
@@ -349,7 +469,7 @@ function typing(target) {
   return target.closest?.("input, textarea, select, [contenteditable], dialog");
 }
 
-const current = () => side?.focused() ?? (route.name === "s" ? app.state.open?.session : null);
+const current = () => side?.focused() ?? (route.name === "s" ? app.open?.session : null);
 const KEYS = {
   n: () => app.go("/new"),
   "/": () => side.search(),
@@ -357,11 +477,11 @@ const KEYS = {
   k: () => side.move(-1),
   e: () => current() && app.archive(current()),
   p: () => current() && app.pin(current()),
-  u: () => app.state.open && app.undo(app.state.open.id).then((undone) => undone && view?.fill?.(undone.text)),
-  r: () => app.state.open && app.retry(app.state.open.id),
-  i: () => app.state.open && app.toggleDetails(),
-  "?": async () => (await import("./dialogs.js")).keys(),
-  Escape: () => app.details && app.state.open && app.toggleDetails(),
+  u: () => app.open && app.undo(app.open.id),
+  r: () => app.open && app.retry(app.open.id),
+  i: () => app.open && app.toggleDetails(),
+  "?": async () => (await app.part("./dialogs.js"))?.keys(),
+  Escape: () => app.details && app.open && app.toggleDetails(),
 };
 
 addEventListener("keydown", (event) => {
@@ -384,13 +504,20 @@ addEventListener("keydown", (event) => {
 }, { capture: true });
 
 addEventListener("click", async (event) => {
-  const copy = event.target.closest?.(".code > .copy");
+  const wrap = event.target.closest?.(".code .wrap");
+  if (wrap) wrap.setAttribute("aria-pressed", String(wrap.closest(".code").classList.toggle("wrapped")));
+  const copy = event.target.closest?.(".code .copy");
   if (!copy) return;
-  await navigator.clipboard.writeText(copy.parentElement.querySelector("pre").textContent);
+  await navigator.clipboard.writeText(copy.closest(".code").querySelector("pre").textContent);
   copy.textContent = t("Copied");
   setTimeout(() => (copy.textContent = t("Copy")), 1500);
 });
 
+document.addEventListener("visibilitychange", draw);
+// Text that is in this browser alone would be out of sight.
+addEventListener("beforeunload", (event) => {
+  if (unsent.entries.length || view?.unsaved?.()) event.preventDefault();
+});
 addEventListener("hashchange", visited);
 app.theme(localStorage.getItem("theme") ?? "system");
 begin();

@@ -43,7 +43,7 @@ const gone = (app, reload, work, id) => app.act(async () => { await work(id); aw
 const person = (p) => h("td", {}, h("span", { class: "badge" }, badge(p.platform)), " ", cut(p.name || p.person, 60), p.name && h("div", { class: "muted small" }, cut(p.person, 60)));
 
 function waiting(list, app, reload) {
-  return h("section", { class: "block", key: "waiting" }, h("h2", {}, t("Waiting")), list.length
+  return h("section", { class: "block", key: "waiting" }, h("h2", {}, t("People who wait")), list.length
     ? table([t("Person"), t("Asked"), ""], list.map((p) => h("tr", { key: p.id }, person(p), h("td", {}, h("time", { datetime: p.created_at, title: full(p.created_at) }, ago(p.created_at))), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button", onclick: () => gone(app, reload, app.api.refuse, p.id) }, t("Refuse")))))), t("People who wait"))
     : empty(t("Nobody waits"), t("Somebody who writes to your bot for the first time appears here, with the code they were given on their side.")));
 }

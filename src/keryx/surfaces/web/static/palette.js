@@ -8,12 +8,12 @@ import { nameOf } from "./sidebar.js";
 const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"];
 
 function commands(app) {
-  const open = app.state.open;
+  const open = app.open;
   return [
     ["plus", t("New conversation"), () => app.go("/new")],
     ...PLACES.map((name) => [name === "jobs" ? "clock" : name, t("Go to {place}", { place: t(`${name[0].toUpperCase()}${name.slice(1)}`) }), () => app.go(`/${name}`)]),
     ...(app.info.profiles ?? []).filter((p) => p !== app.info.who.profile).map((p) => ["pairing", t("Go to profile {name}", { name: p }), () => app.enter(p)]),
-    ["info", t("Show the keys"), async () => (await import("./dialogs.js")).keys()],
+    ["info", t("Show the keys"), async () => (await app.part("./dialogs.js"))?.keys()],
     ...["system", "light", "dark"].map((theme) => ["settings", t("Theme: {theme}", { theme: t(`${theme[0].toUpperCase()}${theme.slice(1)}`) }), () => app.prefer({ theme })]),
     ...(open ? [
       ["pin", open.session.pinned ? t("Unpin this conversation") : t("Pin this conversation"), () => app.pin(open.session)],

@@ -1,9 +1,9 @@
 // Screen: what all screens beside the conversation share: a title, one read of the server, and a fresh one when the
 // stream tells of something that is shown.
 
-import { h, iconButton, patch, t } from "./dom.js";
+import { h, icon, iconButton, patch, t } from "./dom.js";
 import { Problem } from "./link.js";
-import { lostLink } from "./sidebar.js";
+import { askedElsewhere, lostLink } from "./sidebar.js";
 
 const PAUSE = 250;
 
@@ -31,14 +31,15 @@ export function screen(root, app, { title, lead, load, body, live = [], ticks = 
   function frame() {
     if (left) return;
     patch(root, [
-      h("header", { class: "bar", key: `bar-${title}` }, h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))), h("h1", { class: "grow" }, title), lostLink(app)),
+      h("header", { class: "bar", key: `bar-${title}` }, h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))), h("h1", { class: "grow" }, title), askedElsewhere(app), lostLink(app)),
       h("div", { class: "screen", key: `screen-${title}`, tabindex: "0", "aria-label": title, role: "region" }, h("div", { class: "inner" }, h("p", { class: "lead" }, lead), content())),
     ]);
   }
 
+  // What was read before stays, with all that is being typed into it.
   function content() {
-    if (problem) return empty(t("This cannot be shown now"), problem.message, { label: t("Try again"), onclick: reload });
-    return data === null ? h("p", { class: "muted" }, t("Loading…")) : body(data, reload);
+    if (data === null) return problem ? empty(t("This cannot be shown now"), problem.message, { label: t("Try again"), onclick: reload }) : h("p", { class: "muted" }, t("Loading…"));
+    return [problem && h("div", { class: "trouble", role: "alert", key: "problem" }, icon("warn"), h("span", { class: "grow" }, problem.message), h("button", { type: "button", class: "button", onclick: reload }, t("Try again"))), body(data, reload)];
   }
 
   const clock = ticks ? setInterval(frame, 1000) : 0;
@@ -46,6 +47,7 @@ export function screen(root, app, { title, lead, load, body, live = [], ticks = 
   reload();
   return {
     update: frame,
+    resume: reload,
     heard(event) {
       if (live.includes(event.type) && !timer) timer = setTimeout(reload, PAUSE);
     },

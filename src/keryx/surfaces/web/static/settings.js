@@ -1,4 +1,4 @@
-// Settings: how the page looks and sends, projects, signed-in browsers, and what is in force on the server.
+// Settings: how the page looks and sends, projects, signed-in browsers, keys of programs, and what is in force on the server.
 
 import { standardModel } from "./composer.js";
 import { tone } from "./dialogs.js";
@@ -12,10 +12,10 @@ export function show(root, app) {
     lead: t("How this page behaves is kept on the server, the same in every browser."),
     live: ["project", "project_gone"],
     load: async () => {
-      const [signIns, settings] = await Promise.all([app.api.signIns(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
-      return { ...signIns, ...settings };
+      const [signIns, keys, settings] = await Promise.all([app.api.signIns(), app.api.keys(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
+      return { ...signIns, ...keys, ...settings };
     },
-    body: (data, reload) => [page(app), projects(app, reload), browsers(data.sign_ins, app, reload), old(app), inForce(data.settings, app)],
+    body: (data, reload) => [page(app), alerts(app), projects(app, reload), browsers(data.sign_ins, app, reload), programs(data.keys, app, reload), old(app), inForce(data.settings, app)],
   });
 }
 
@@ -29,8 +29,37 @@ function page(app) {
   const { models } = app.info;
   return h("section", { class: "block", key: "page" }, h("h2", {}, t("This page")),
     choice(app, "theme", t("Theme"), t("Light, dark, or as the system says."), [["system", t("System")], ["light", t("Light")], ["dark", t("Dark")]]),
-    choice(app, "send_with", t("Send with"), t("The other one makes a new line."), [["enter", "Enter"], ["ctrl_enter", "Ctrl Enter"]]),
+    choice(app, "send_with", t("Send with"), t("The other one makes a new line."), [["enter", "Enter"], ["ctrl_enter", `${t("Ctrl")} Enter`]]),
     models.length > 1 && choice(app, "model", t("Model of new conversations"), t("Those that you begin on this page. Each can be given another one later."), [["", t("{model}, as set", { model: standardModel(models) })], ...models.map((m) => [m.name, m.name])]));
+}
+
+const ALERTS = [
+  ["question", t("An agent needs you"), t("It asks for a permission or an answer, in any conversation.")],
+  ["failed", t("An answer failed"), t("In any conversation.")],
+  ["finished", t("An answer is finished"), t("To what was asked on this page.")],
+];
+
+function flag(name, title, text, checked, onchange) {
+  return h("div", { class: "settings", key: name }, h("div", {}, h("label", { for: `alert-${name}` }, title), h("p", {}, text)),
+    h("input", { type: "checkbox", id: `alert-${name}`, checked, onchange: (e) => onchange(e.target.checked) }));
+}
+
+// What the person is told of while they look elsewhere. The browser asks once for its own permission.
+function alerts(app) {
+  const { muted, sound } = app.info.preferences;
+  const change = (kind) => (on) => app.prefer({ muted: on ? muted.filter((name) => name !== kind) : [...muted, kind] });
+  const allowed = globalThis.isSecureContext && globalThis.Notification ? Notification.permission : "missing";
+  const words = {
+    granted: t("This browser shows notifications while the page is out of sight."),
+    default: t("This browser does not show notifications yet. Until then the page tells you itself, and its tab shows a mark."),
+    denied: t("This browser refuses notifications of this address; its own settings allow them."),
+    missing: t("This browser has no notifications for this address, which it gets by an encrypted way only."),
+  };
+  return h("section", { class: "block", key: "alerts" }, h("h2", {}, t("Being told")),
+    h("p", { class: "muted small" }, words[allowed], " ", t("A single conversation can be different: see its menu.")),
+    allowed === "default" && h("p", {}, h("button", { type: "button", class: "button main", onclick: async () => { await Notification.requestPermission(); app.draw(); } }, t("Turn notifications on"))),
+    ALERTS.map(([kind, title, text]) => flag(kind, title, text, !muted.includes(kind), change(kind))),
+    flag("sound", t("Sound"), t("A short tone with each of them."), sound, (on) => app.prefer({ sound: on })));
 }
 
 function projects(app, reload) {
@@ -56,9 +85,44 @@ function projects(app, reload) {
 
 function browsers(list, app, reload) {
   if (!app.info.who.password) return null;
-  const end = (s) => app.act(async () => { await app.api.revoke(s.id); await (s.current ? app.api.signOut() : null); await reload(); });
+  const end = async (s) => {
+    const waiting = s.current ? app.unsent.entries.length : 0;
+    if (waiting && !(await app.ask({ title: plural(waiting, t("Sign out and discard {n} message that is not sent yet?|Sign out and discard {n} messages that are not sent yet?")), yes: t("Sign out"), danger: true }))) return;
+    await app.act(async () => {
+      await app.api.revoke(s.id);
+      if (s.current) {
+        app.unsent.forget();
+        await app.api.signOut();
+      }
+      await reload();
+    });
+  };
   return h("section", { class: "block", key: "browsers" }, h("h2", {}, t("Signed-in browsers")),
     table([t("Browser"), t("Last seen"), ""], list.map((s) => h("tr", { key: s.id }, h("td", {}, s.browser || t("unknown"), s.current ? t(" (this one)") : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End")))))), t("Signed-in browsers")));
+}
+
+// Keys with which programs call the API. A secret is shown once, to be copied.
+function programs(list, app, reload) {
+  const add = (event) => {
+    event.preventDefault();
+    const field = event.target.elements[0];
+    const name = field.value.trim();
+    if (!name) return;
+    app.act(async () => {
+      const made = await app.api.addKey(name);
+      field.value = "";
+      await reload();
+      const secret = await app.ask({ title: t("Copy the key now"), text: t("It is not stored and cannot be shown again."), input: made.secret, yes: t("Copy") });
+      if (secret) await navigator.clipboard.writeText(secret);
+    });
+  };
+  const revoke = async (key) => {
+    if (await app.ask({ title: t("Revoke {name}?", { name: key.name }), text: t("The program that has it is refused from then on."), yes: t("Revoke"), danger: true })) app.act(async () => { await app.api.revokeKey(key.id); await reload(); });
+  };
+  return h("section", { class: "block", key: "programs" }, h("h2", {}, t("Keys of programs")),
+    h("p", { class: "muted small" }, t("Programs that speak the API of OpenAI talk to Keryx with a key, at the address "), h("code", {}, `${location.origin}/v1`)),
+    list.length > 0 && table([t("Program"), t("Rights of"), t("Last seen"), ""], list.map((key) => h("tr", { key: key.id }, h("td", {}, key.name), h("td", {}, key.person || key.principal), h("td", {}, key.seen_at ? full(key.seen_at) : t("never")), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => revoke(key) }, t("Revoke")))))), t("Keys of programs")),
+    h("form", { class: "settings", key: "add", onsubmit: add }, h("input", { class: "field", "aria-label": t("Name of a program or device"), placeholder: t("Name of a program or device"), maxlength: "200" }), h("button", { class: "button" }, t("Make a key"))));
 }
 
 const ALL = "all";

@@ -1,7 +1,7 @@
 // Sidebar: every conversation of every surface, live; search over all of them; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { ago, badge, dayOf, groupOf, plural, surfaceName } from "./format.js";
+import { ago, badge, cut, dayOf, groupOf, plural, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 const GROUP = 32;
@@ -29,25 +29,48 @@ const SURFACES = ["gateway", "web", "cli", "acp", "api"];
 // On a phone the list is not in sight: a screen says itself when the link is lost.
 export const lostLink = (app) => app.narrow && app.link !== "live" && h("span", { class: `link ${app.link}`, role: "status" }, LINKS[app.link]);
 
+const asking = (app, id) => Object.values(app.state.questions).some((q) => q.session === id);
+
+// What a conversation does now, in a word: what wants the person goes first.
+export function stateView(app, session) {
+  if (app.unsent.of(session.id).some((e) => e.error)) return h("span", { class: "state unsent" }, t("not sent yet"));
+  if (asking(app, session.id)) return h("span", { class: "state asking" }, t("asking"));
+  return session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity));
+}
+
+// The way to questions that wait in other conversations than the one that is shown.
+export function askedElsewhere(app, id = "") {
+  const others = Object.values(app.state.questions).filter((q) => q.session !== id);
+  if (!others.length) return null;
+  return h("a", { class: "button asks", key: "asks", href: others.length === 1 ? `#/s/${others[0].session}` : "#/board" }, h("span", { class: "state asking" }, plural(others.length, t("{n} question|{n} questions"))));
+}
+
 export const nameOf = (session) => session.title || t("Untitled");
 const busy = (session) => session.activity === "running" || session.activity === "waiting";
 
-// Rows of the list: what runs, what is pinned, then by day.
-export function rows(sessions, now) {
-  const running = sessions.filter(busy);
-  const pinned = sessions.filter((s) => s.pinned && !busy(s));
+// A conversation that is known by the messages alone that wait for it: it has not begun, or is not in the list.
+export const unsentSession = (id, [first]) => ({ id, title: cut(first.text.trim().split("\n")[0], 60), surface: "web", created_at: first.at, active_at: first.at });
+
+// Rows of the list: what asks the person, what is not sent yet and has no row of its own, what runs, what is pinned, then
+// by day. `asked` are the sessions with a question.
+export function rows(sessions, now, asked = [], unsent = []) {
+  const first = new Set(asked.map((s) => s.id));
+  const running = sessions.filter((s) => busy(s) && !first.has(s.id));
+  const pinned = sessions.filter((s) => s.pinned && !busy(s) && !first.has(s.id));
   const out = [];
   const add = (label, members) => {
     if (!members.length) return;
     out.push({ key: `g:${label}`, label });
     for (const session of members) out.push({ key: session.id, session });
   };
+  add(t("Needs you"), asked);
+  add(t("Not sent yet"), unsent);
   add(t("Running"), running);
   add(t("Pinned"), pinned);
   let label = "";
   const names = new Map();
   for (const session of sessions) {
-    if (busy(session) || session.pinned) continue;
+    if (busy(session) || session.pinned || first.has(session.id)) continue;
     const date = dayOf(session.active_at);
     if (!names.has(date)) names.set(date, groupOf(date, now));
     const group = names.get(date);
@@ -61,7 +84,7 @@ export function rows(sessions, now) {
 export function sidebar(root, app) {
   let query = "";
   let found = null;
-  let asked = 0;
+  let searches = 0;
   let timer = 0;
   let focus = null;
   let seen = null;
@@ -69,6 +92,9 @@ export function sidebar(root, app) {
   let items = [];
   let list = null;
   let typed = null;
+  let failed = false;
+  // Questions and waiting messages, as the rows show them.
+  let marks = "";
 
   function frame() {
     const { state } = app;
@@ -90,14 +116,14 @@ export function sidebar(root, app) {
         h("button", { type: "button", class: "unseen", onclick: () => app.palette() }, t("Open the command palette")),
         query
           ? iconButton("close", t("Clear the search (Esc)"), clear)
-          : h("kbd", { class: "only-wide", "aria-hidden": "true" }, "Ctrl K")),
+          : h("kbd", { class: "only-wide", "aria-hidden": "true" }, `${t("Ctrl")} K`)),
       h("div", { class: "filters", hidden: Boolean(query) || (!state.sessions.length && !chosen()) },
         h("select", { class: "choice", "aria-label": t("Which conversations are shown"), onchange: (e) => filter(e.target.value) },
           FILTERS.map(([value, label]) => h("option", { value, selected: value === chosen() }, label)),
           state.projects.length ? h("optgroup", { label: t("Projects") }, state.projects.map((p) => h("option", { key: p.id, value: `project:${p.id}`, selected: chosen() === `project:${p.id}` }, p.name))) : null,
           h("optgroup", { label: t("Began in") }, SURFACES.map((s) => h("option", { value: `surface:${s}`, selected: chosen() === `surface:${s}` }, surfaceName(s)))))),
-      h("nav", { class: "sessions", key: "list", "aria-label": t("Conversations"), own: true, hidden: Boolean(query) || !state.sessions.length, ref: begin }),
-      !query && !state.sessions.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? t("No conversation fits this choice.") : [t("Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected."), h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, t("Begin the first one")))]) : null,
+      h("nav", { class: "sessions", key: "list", "aria-label": t("Conversations"), own: true, hidden: Boolean(query) || !items.length, ref: begin }),
+      !query && !items.length ? h("div", { class: "hint grow", key: "none" }, chosen() ? t("No conversation fits this choice.") : [t("Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected."), h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, t("Begin the first one")))]) : null,
       query ? h("nav", { class: "sessions", key: "hits", "aria-label": t("Search results"), onkeydown: hitKeys }, hits()) : null,
       h("nav", { class: "places", "aria-label": t("Screens") },
         PLACES.map(([id, shape, label]) => h("a", { href: `#/${id}`, "aria-current": name === id ? "page" : null }, icon(shape), label, count(id)))),
@@ -128,7 +154,7 @@ export function sidebar(root, app) {
     const { session } = item;
     const open = app.route.name === "s" && app.route.id === session.id;
     const tab = (focus ?? items.find((i) => i.session)?.key) === session.id ? "0" : "-1";
-    return h("div", { class: "session-row", key: item.key, role: "listitem", memo: [session, open, tab, day, app.state.projects] }, () => entry(session, open, tab));
+    return h("div", { class: "session-row", key: item.key, role: "listitem", memo: [session, open, tab, day, app.state.projects, marks] }, () => entry(session, open, tab));
   }
 
   function entry(session, open, tab) {
@@ -143,8 +169,22 @@ export function sidebar(root, app) {
         project && h("span", { class: "dot", title: t("Project {name}", { name: project.name }), css: { "--tone": project.colour || "" } })),
       h("span", { class: "signs" },
         session.pinned && [icon("pin"), h("span", { class: "unseen" }, t("pinned"))],
-        session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity)),
+        stateView(app, session),
         fresh && h("span", { class: "unread-dot" }, h("span", { class: "unseen" }, t("unread")))));
+  }
+
+  // Sessions with a question, those too that are not in the list.
+  function asked() {
+    const questions = Object.values(app.state.questions);
+    const first = new Map(questions.map((q) => [q.session, { id: q.session, title: q.title, surface: "web", active_at: q.asked_at }]));
+    for (const session of app.state.sessions) if (first.has(session.id)) first.set(session.id, session);
+    return [...first.values()];
+  }
+
+  function unlisted() {
+    const known = new Set([...app.state.sessions, ...asked()].map((s) => s.id));
+    const names = new Set(app.unsent.held.map((e) => app.unsent.sessionOf(e.session) || e.session));
+    return [...names].filter((id) => !known.has(id)).map((id) => unsentSession(id, app.unsent.of(id)));
   }
 
   function chosen() {
@@ -175,16 +215,17 @@ export function sidebar(root, app) {
   }
 
   async function ask() {
-    const mine = ++asked;
+    const mine = ++searches;
     const answer = await app.act(() => app.api.search(query));
-    if (mine !== asked || !query) return;
-    found = answer ?? [];
+    if (mine !== searches || !query) return;
+    failed = answer === undefined;
+    found = answer ?? null;
     frame();
-    app.announce(plural(found.length, t("{n} result|{n} results")));
+    if (found) app.announce(plural(found.length, t("{n} result|{n} results")));
   }
 
   function hits() {
-    if (!found) return h("p", { class: "hint" }, t("Searching…"));
+    if (!found) return h("p", { class: "hint" }, failed ? t("This cannot be shown now") : t("Searching…"));
     if (!found.length) return h("div", { class: "hint" }, h("p", {}, t("Nothing is found for “{query}”.", { query })), h("p", {}, t("Try {one}, {other}, or the beginning of a word with {star}.", { one: "from:ann", other: "before:2026-01-01", star: "*" })));
     return found.map((hit, i) =>
       h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
@@ -242,13 +283,14 @@ export function sidebar(root, app) {
   return {
     update() {
       const { state } = app;
-      frame();
       const today = new Date().toDateString();
-      const signature = [state.sessions, state.projects, app.route.id, today];
-      if (seen && signature.every((value, i) => value === seen[i])) return;
-      if (!seen || seen[0] !== state.sessions || seen[3] !== today) items = rows(state.sessions, Date.now());
+      marks = [...app.unsent.held.map((e) => e.client), ...Object.keys(state.questions)].join();
+      const signature = [state.sessions, state.projects, app.route.id, today, marks];
+      if (seen && signature.every((value, i) => value === seen[i])) return frame();
+      if (!seen || seen[0] !== state.sessions || seen[3] !== today || seen[4] !== marks) items = rows(state.sessions, Date.now(), asked(), unlisted());
       seen = signature;
       day = today;
+      frame();
       if (focus && !items.some((i) => i.key === focus)) focus = null;
       list.set(items);
     },
@@ -256,6 +298,9 @@ export function sidebar(root, app) {
       if (app.narrow && app.route.name) app.go("/");
       typed.focus();
       typed.select();
+    },
+    resume() {
+      if (query) ask();
     },
     move,
     focused() {
@@ -316,16 +361,16 @@ export const shelf = (app) => ({
   },
 
   async project(session) {
-    const { chooseProject } = await import("./dialogs.js");
-    const chosen = await chooseProject(app, session);
+    const chosen = await (await app.part("./dialogs.js"))?.chooseProject(app, session);
     if (chosen !== undefined) await app.change(session.id, { project: chosen });
   },
 
   // Takes the last turn back, or all from that of a message on.
   async undo(id, message) {
     const undone = await app.act(() => app.api.undo(id, message ? { message: message.seq } : {}));
-    if (undone) app.toast(plural(undone.turns, t("Took back {n} turn.|Took back {n} turns.")), { action: t("Redo"), onclick: () => app.act(() => app.api.redo(id)) });
-    return undone;
+    if (!undone) return;
+    app.toast(plural(undone.turns, t("Took back {n} turn.|Took back {n} turns.")), { action: t("Redo"), onclick: () => app.act(() => app.api.redo(id)) });
+    app.offer(id, undone.text);
   },
 
   retry: (id) => app.act(() => app.api.retry(id)),

@@ -222,7 +222,7 @@ def _build_event(
             return events.JobEvent(job=change.subject, what=change.note)
         case ChangeKind.READ:
             return events.ReadEvent(session=change.subject, seq=int(change.note))
-        case ChangeKind.DRAFT:
+        case ChangeKind.DRAFT | ChangeKind.RELAY:
             return None
 
 

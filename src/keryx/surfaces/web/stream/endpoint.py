@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from keryx.core.errors import CursorExpired, KeryxError, Retryable
 from keryx.core.ids import Cursor
+from keryx.core.texts import Phrase
 from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.auth import Authenticator, Caller
 from keryx.surfaces.web.operations import ApiRouter
@@ -88,7 +89,7 @@ class EventStreamResponse:
 )
 async def stream(request: ApiRequest, query: request_schema.StreamQuery) -> EventStreamResponse | Response:
     if request.services.broadcast.full:
-        raise Retryable("too many pages are open: close some, or try again", after=_FULL_DELAY)
+        raise Retryable(Phrase("web.too_many_pages"), after=_FULL_DELAY)
     start = request.http.headers.get("last-event-id") or query.cursor
     cursor = Cursor(start) if start else await request.hub.head_cursor()
     await request.hub.views.check_cursor(cursor)

@@ -1,0 +1,118 @@
+"""Rendering: tables, code, tasks, formulas, tools and pictures look as they should, and no text is altered."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+from tests.browser.driver import House, Tab, tab
+from tests.browser.test_talk import PIXEL
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    house = House(tmp_path_factory.mktemp("home"))
+    with house.serving():
+        yield house
+
+
+@pytest.fixture
+def page(browser: Browser, shared: House) -> Iterator[Tab]:
+    with tab(browser, shared) as opened:
+        yield opened
+
+
+def say(page: Tab, text: str) -> None:
+    """Send a text of several lines, and wait for its answer."""
+    page.open("/new")
+    page.say(text)
+    expect(page.answers).not_to_have_count(0)
+    expect(page.draft).to_have_count(0)
+    expect(page.stop).to_have_count(0)
+
+
+def test_a_wide_table_scrolls_keeps_its_words_and_aligns_its_columns(page: Tab) -> None:
+    words = ["Donaudampfschifffahrt", "interoperability", "characteristically", "misunderstandings"] * 3
+    row = "|".join(words)
+    say(page, f"|{row}|\n|{'|'.join([':-', ':-:', '-:'] * 4)}|\n|{row}|\n")
+    box = page.answers.locator(".wide")
+    assert box.evaluate("e => e.scrollWidth > e.clientWidth")
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    cells = box.locator("td")
+    assert cells.evaluate_all("all => all.every(e => e.clientHeight < 40)")
+    for n, side in enumerate(("left", "center", "right")):
+        expect(cells.nth(n)).to_have_css("text-align", side)
+
+
+def test_code_names_its_language_wraps_and_is_copied_exactly(page: Tab) -> None:
+    code = f"path = r'C:\\_temp\\*'  # {'long ' * 60}"
+    say(page, f"```python\n{code}\n```")
+    block = page.answers.locator(".code")
+    expect(block.locator(".language")).to_have_text("python")
+    pre = block.locator("pre")
+    assert pre.evaluate("e => e.scrollWidth > e.clientWidth")
+    block.get_by_role("button", name="Wrap").click()
+    assert pre.evaluate("e => e.scrollWidth <= e.clientWidth")
+    block.get_by_role("button", name="Copy").click()
+    expect(block.get_by_role("button", name="Copy")).to_have_text("Copied")
+    assert page.page.evaluate("navigator.clipboard.readText()") == f"{code}\n"
+
+
+def test_tasks_are_boxes_and_formulas_are_drawn_or_shown_as_written(page: Tab) -> None:
+    say(page, "- [x] done\n- [ ] open\n\nSo $x^2$ and $\\unknown{y}$ for $5.")
+    boxes = page.answers.locator(".task")
+    expect(boxes).to_have_text(["[x]", "[ ]"])
+    assert boxes.evaluate_all("all => all.map(e => e.clientWidth)") == [12, 12]
+    expect(page.answers.locator("math")).to_have_count(1)
+    expect(page.answers.locator("p")).to_contain_text(r"$\unknown{y}$ for $5.")
+
+
+def test_text_from_right_to_left_stands_so(page: Tab) -> None:
+    say(page, "שלום עולם **מודגש**\n\nand English")
+    paragraphs = page.answers.locator("p")
+    expect(paragraphs.first).to_have_css("direction", "rtl")
+    expect(paragraphs.last).to_have_css("direction", "ltr")
+
+
+def test_many_steps_fold_into_one_line_that_opens(page: Tab) -> None:
+    say(page, "!tools 12")
+    steps = page.page.locator("details.steps")
+    expect(steps).to_contain_text("12 steps")
+    expect(steps).to_contain_text("done")
+    expect(steps.locator("details.tool")).to_have_count(0)
+    steps.locator("summary").click()
+    expect(steps.locator("details.tool")).to_have_count(12)
+    steps.locator("summary").first.click()
+    expect(steps.locator("details.tool")).to_have_count(0)
+    say(page, "!tools 2")
+    expect(page.page.locator("details.tool")).to_have_count(2)
+    expect(page.page.locator("details.steps")).to_have_count(0)
+
+
+def test_an_edit_of_a_tool_is_a_diff_and_other_input_stands_under_its_names(page: Tab) -> None:
+    given = {"path": "a.py", "count": 2, "old_string": "one\ntwo\nthree", "new_string": "one\n2\nthree"}
+    say(page, f"!tool edit {json.dumps(given)}")
+    page.page.locator("details.tool summary").click()
+    inside = page.page.locator("details.tool .inside")
+    expect(inside.locator(".field-name")).to_have_text(["path", "count"])
+    expect(inside.locator(".diff").first.locator("div")).to_have_text(["  one", "- two", "+ 2", "  three"])
+    expect(inside.locator(".diff .removed")).to_have_text("- two")
+
+
+def test_pictures_have_thumbnails_and_open_in_front_of_the_page(page: Tab, tmp_path: Path) -> None:
+    picture, notes = tmp_path / "small.png", tmp_path / "notes.txt"
+    picture.write_bytes(PIXEL)
+    notes.write_text("x" * 12_345)
+    page.begin("files", "files")
+    page.page.get_by_label("Files to attach").set_input_files([picture, notes])
+    attached = page.page.locator(".attached .attachment")
+    expect(attached.locator("img")).to_have_js_property("naturalWidth", 1)
+    expect(attached.nth(1)).to_contain_text("12 kB")
+    page.ask("look", "look")
+    expect(page.page.locator(".message.user .attachment")).to_contain_text("notes.txt")
+    page.page.locator(".message.user .picture").click()
+    box = page.page.get_by_role("dialog", name="small.png")
+    expect(box.locator("img")).to_be_visible()
+    page.page.keyboard.press("Escape")
+    expect(box).to_have_count(0)
