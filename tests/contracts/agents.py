@@ -12,7 +12,7 @@ from tests.agents.acp.conversation import player
 from tests.agents.conversation import VARIABLE, Tools, an_agent
 from tests.fakes.endpoint import KEY, Endpoint, Refusal, Script, Stall, answer, calls, thinks
 
-from keryx.agents import python
+from keryx.agents import python, python_process
 from keryx.agents.echo import EchoAgent
 from keryx.agents.llm.chat_client import RetryPolicy
 from keryx.agents.tools import Permission, ToolSets, ToolSpec
@@ -82,6 +82,12 @@ async def own(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
 @asynccontextmanager
 async def _open_own() -> AsyncGenerator[Agent]:
     async with python.open_agent("tests.contracts.agents:own") as agent:
+        yield agent
+
+
+@asynccontextmanager
+async def _open_own_process() -> AsyncGenerator[Agent]:
+    async with python_process.open_agent("tests.contracts.agents:own") as agent:
         yield agent
 
 
@@ -164,6 +170,18 @@ _PLAYER_MESSAGES: dict[Behaviour, str] = {
     Behaviour.STREAM: "stream",
     Behaviour.USAGE: "hello",
 }
+_OWN_MESSAGES: dict[Behaviour, str] = {
+    Behaviour.ANSWER: "hello",
+    Behaviour.THINK: "hello",
+    Behaviour.TOOL: "tool",
+    Behaviour.ASK: "ask",
+    Behaviour.FAIL: "fail",
+    Behaviour.CRASH: "crash",
+    Behaviour.HANG: "silence",
+    Behaviour.EMPTY: "empty",
+    Behaviour.STREAM: "hello",
+    Behaviour.USAGE: "hello",
+}
 CASES = (
     AgentCase(
         name="echo",
@@ -183,22 +201,8 @@ CASES = (
         },
     ),
     AgentCase(name="scripted", open=_open_scripted, messages={Behaviour.ANSWER: "hello"}),
-    AgentCase(
-        name="own",
-        open=_open_own,
-        messages={
-            Behaviour.ANSWER: "hello",
-            Behaviour.THINK: "hello",
-            Behaviour.TOOL: "tool",
-            Behaviour.ASK: "ask",
-            Behaviour.FAIL: "fail",
-            Behaviour.CRASH: "crash",
-            Behaviour.HANG: "silence",
-            Behaviour.EMPTY: "empty",
-            Behaviour.STREAM: "hello",
-            Behaviour.USAGE: "hello",
-        },
-    ),
+    AgentCase(name="own", open=_open_own, messages=_OWN_MESSAGES),
+    AgentCase(name="own-process", open=_open_own_process, messages=_OWN_MESSAGES),
     AgentCase(
         name="llm",
         open=_open_llm,

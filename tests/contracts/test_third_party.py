@@ -51,11 +51,18 @@ def run_suite(folder: Path, *arguments: str, **environ: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_suite_runs_over_other_packages_with_one_line(package: Path) -> None:
+# The next test runs all of it.
+@pytest.mark.parametrize(
+    "only",
+    [("-k", "not_stored or an_answer_is_text"), pytest.param((), marks=pytest.mark.faults)],
+    ids=["some", "all"],
+)
+def test_the_suite_runs_over_other_packages_with_one_line(package: Path, only: tuple[str, ...]) -> None:
     code, out = run_suite(
         package,
         "--pyargs",
         "keryx.testing",
+        *only,
         KERYX_TEST_ADAPTER="carrier_fake:open_harness",
         KERYX_TEST_AGENT="parrot:open_harness",
     )

@@ -10,9 +10,9 @@ from tests.fakes.wechat import ANN, BEN, BOT, TOKEN, FakeWeChat
 
 from keryx.core.media import Attachment
 from keryx.surfaces.gateway.wechat import WeChatAdapter, WeChatSettings
-from keryx.surfaces.gateway.wechat.ilink_api import Sleep
 from keryx.testing.contracts import AdapterHarness, Trait
 from keryx.testing.wire import UNREACHABLE_URL
+from keryx.timing import Sleep
 
 
 async def sleep_briefly(seconds: float) -> None:

@@ -18,13 +18,9 @@ from tests.fakes.whatsapp import (
 
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import WebhookRequest
-from keryx.surfaces.gateway.whatsapp import (
-    WhatsAppAgentAdapter,
-    WhatsAppCloudAdapter,
-    WhatsAppMode,
-    WhatsAppSettings,
-)
+from keryx.surfaces.gateway.whatsapp import WhatsAppAgentAdapter, WhatsAppCloudAdapter
 from keryx.surfaces.gateway.whatsapp.graph_api import Sleep
+from keryx.surfaces.gateway.whatsapp.whatsapp_settings import WhatsAppMode, WhatsAppSettings
 from keryx.testing.contracts import AdapterHarness, Trait
 from keryx.testing.wire import UNREACHABLE_URL
 

@@ -114,6 +114,8 @@ class FakeDiscord(WireFake):
         self.silent_heartbeats = False
         self.starts_left = 1000
         self.no_buttons = False
+        # How often threads may still be renamed; below 0 without a limit.
+        self.renames_left = -1
         # Files of people can no longer be fetched.
         # The status that files are answered with instead; 0 to serve them.
         self.broken_files = 0
@@ -648,9 +650,21 @@ class FakeDiscord(WireFake):
             return refusal
         body = json.loads(request.body)
         schema.check(body, schema.THREAD_UPDATE)
-        self.channels[channel].update(body)
+        thread = self.channels[channel]
+        if thread["type"] not in (10, 11, 12) or thread.get("owner_id") != BOT_ID:
+            return _error(403, 50013, "Missing Permissions")
+        state = thread.setdefault("thread_metadata", {"archived": False, "locked": False})
+        if state["archived"] and body.get("archived") is not False:
+            return _error(400, 50083, "Thread is archived")
+        if body.get("name", thread["name"]) != thread["name"]:
+            if self.renames_left == 0:
+                return _throttled(600, {"x-ratelimit-scope": "shared"})
+            self.renames_left -= 1
+        state.update({key: body.pop(key) for key in ("archived", "locked") if key in body})
+        thread.update(body)
+        self.dispatch("THREAD_UPDATE", thread)
         self.lock.notify_all()
-        return json_response(self.channels[channel])
+        return json_response(thread)
 
     def get_messages(self, request: WireRequest, channel: str) -> WireResponse:
         if refusal := self._refuse_channel(channel):
@@ -866,6 +880,8 @@ class FakeDiscord(WireFake):
         return json_response(self._message(post))
 
     def _add(self, post: Post) -> None:
+        # A message opens an archived thread again.
+        self.channels[post.channel].get("thread_metadata", {}).update(archived=False)
         self.posts.append(post)
         self.channels[post.channel]["last_message_id"] = post.id
         self.lock.notify_all()

@@ -22,8 +22,8 @@ from keryx.core.media import Attachment
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailAdapter, EmailSettings, read_servers
-from keryx.surfaces.gateway.email.event_receiver import Sleep
 from keryx.testing.wire import WireFake
+from keryx.timing import Sleep
 
 ADDRESS = "keryx@hub.test"
 PASSWORD = "horse-battery-staple"

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import re
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -17,13 +16,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
+from tests.fakes.websocket import WebsocketFake
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import Server, ServerConnection, serve
+from websockets.sync.server import ServerConnection
 
 from keryx.core.ports.adapter import WebhookRequest, WebhookResponse
 from keryx.surfaces.gateway.feishu import sign
 from keryx.surfaces.gateway.feishu.connection_frame import ConnectionFrame, decode_frame, encode_frame
-from keryx.testing.wire import WireFake, WireRequest, WireResponse, json_response
+from keryx.testing.wire import WireRequest, WireResponse, json_response
 
 APP_ID = "cli_a1b2c3d4e5f60001"
 APP_SECRET = "app-secret-of-the-tests"
@@ -73,7 +73,7 @@ class FeishuRefusal(Exception):
 
 
 @dataclass
-class FakeFeishu(WireFake):
+class FakeFeishu(WebsocketFake[tuple[str, bytes]]):
     """`refusals` answers a path that contains its key with a code, `gone` is the code with which a chat refuses messages."""
 
     secret: str = APP_SECRET
@@ -102,8 +102,6 @@ class FakeFeishu(WireFake):
         self.tokens: set[str] = set()
         self.tokens_fetched = 0
         self.token_seconds = 7200
-        # Not yet acknowledged, in order: id and payload.
-        self.waiting: list[tuple[str, bytes]] = []
         self.acks: list[dict[str, Any]] = []
         # What the person who pressed a button is shown.
         self.toasts: list[dict[str, Any]] = []
@@ -122,24 +120,8 @@ class FakeFeishu(WireFake):
         self.fragment_bytes = 100_000
         # What no client of Feishu may do.
         self.problems: list[str] = []
-        self.connections: list[ServerConnection] = []
-        self.connections_opened = 0
         self._counts = itertools.count(1)
-        self._socket: Server | None = None
         self._ticket = ""
-
-    def __enter__(self) -> "FakeFeishu":
-        super().__enter__()
-        self._socket = serve(self._serve_socket, "127.0.0.1", 0, close_timeout=0.2, ping_interval=None)
-        threading.Thread(target=self._socket.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        if self._socket is not None:
-            for connection in list(self.connections):
-                connection.close_socket()
-            self._socket.shutdown()
-        super().__exit__(*details)
 
     # What people do.
 
@@ -302,51 +284,15 @@ class FakeFeishu(WireFake):
             connection = self.connections[-1]
         connection.send(frame)
 
-    def _serve_socket(self, connection: ServerConnection) -> None:
-        assert connection.request is not None
-        query = parse_qs(urlsplit(connection.request.path).query)
-        if query.get("access_key") != [self._ticket] or query.get("service_id") != [str(SERVICE_ID)]:
-            connection.close(1008)
-            return
-        with self.lock:
-            self.connections.append(connection)
-            self.connections_opened += 1
-            self.lock.notify_all()
-        threading.Thread(target=self._read_frames, args=(connection,), daemon=True).start()
-        try:
-            self._hand_over(connection)
-        except ConnectionClosed:
-            pass
-        finally:
-            self._forget(connection)
+    def accepts(self, path: str) -> bool:
+        query = parse_qs(urlsplit(path).query)
+        return query.get("access_key") == [self._ticket] and query.get("service_id") == [str(SERVICE_ID)]
 
-    def _hand_over(self, connection: ServerConnection) -> None:
-        """Hand over what waits, each event once per connection; what is not acknowledged goes to the next one."""
-        handed: set[str] = set()
+    def name_event(self, event: tuple[str, bytes]) -> str:
+        return event[0]
 
-        def find_fresh() -> list[tuple[str, bytes]] | None:
-            """Return what this connection has to hand over; `None` if it has ended."""
-            if connection not in self.connections:
-                return None
-            newest = self.connections[-1] is connection
-            return [event for event in self.waiting if newest and event[0] not in handed]
-
-        while True:
-            with self.lock:
-                self.lock.wait_for(lambda: find_fresh() != [], 1)
-                batch = find_fresh()
-                if batch is None:
-                    return
-                events = self.inject_event_faults(batch)
-                torn = bool(batch) and self.roll(self.faults.torn)
-            handed |= {id_ for id_, _ in batch}
-            for number, (id_, payload) in enumerate(events):
-                for wire in self.build_frames(id_, payload):
-                    if torn and number == len(events) - 1:
-                        connection.send(wire[: len(wire) // 2])
-                        connection.close(1011)
-                        return
-                    connection.send(wire)
+    def encode_event(self, event: tuple[str, bytes]) -> list[bytes]:
+        return self.build_frames(*event)
 
     def build_frames(self, id_: str, payload: bytes) -> list[bytes]:
         size = self.fragment_bytes
@@ -372,17 +318,14 @@ class FakeFeishu(WireFake):
             for number, piece in enumerate(pieces)
         ]
 
-    def _read_frames(self, connection: ServerConnection) -> None:
+    def read_frame(self, connection: ServerConnection, frame: str | bytes) -> None:
         try:
-            for wire in connection:
-                self._read_frame(connection, decode_frame(bytes(wire) if isinstance(wire, bytes) else b"\0"))
+            self._read_frame(connection, decode_frame(frame if isinstance(frame, bytes) else b"\0"))
         except ConnectionClosed:
-            pass
+            raise
         except Exception as exc:
             self.problems.append(f"a frame cannot be read: {exc!r}")
             raise
-        finally:
-            self._forget(connection)
 
     def _read_frame(self, connection: ServerConnection, frame: ConnectionFrame) -> None:
         if frame.service != SERVICE_ID:
@@ -410,11 +353,6 @@ class FakeFeishu(WireFake):
                 self.waiting = [event for event in self.waiting if event[0] != id_]
                 if answer.get("data"):
                     self.toasts.append(json.loads(base64.b64decode(answer["data"])))
-            self.lock.notify_all()
-
-    def _forget(self, connection: ServerConnection) -> None:
-        with self.lock:
-            self.connections = [c for c in self.connections if c is not connection]
             self.lock.notify_all()
 
     # Encrypted posts.
@@ -519,11 +457,9 @@ class FakeFeishu(WireFake):
             return json_response({"code": 514, "msg": "app_id or app_secret is wrong", "data": None})
         if self.endpoint_code:
             return json_response({"code": self.endpoint_code, "msg": "refused by the test", "data": None})
-        assert self._socket is not None
         self._ticket = f"ticket-{next(self._counts)}"
-        port = self._socket.socket.getsockname()[1]
         url = (
-            f"ws://127.0.0.1:{port}/ws/v2?fpid=493&aid=552564&device_id=7&access_key={self._ticket}"
+            f"{self.socket_url}/ws/v2?fpid=493&aid=552564&device_id=7&access_key={self._ticket}"
             f"&service_id={SERVICE_ID}&ticket=x"
         )
         return json_response({"code": 0, "msg": "", "data": {"URL": url, "ClientConfig": self.config}})

@@ -126,6 +126,13 @@ class MessagesFake(WireFake):
             self.lock.notify_all()
         self.announce("updated-message")
 
+    def fail(self, row: Row, code: int = 22) -> None:
+        """Find out late that a message was not delivered."""
+        with self.lock:
+            row.error = code
+            self.lock.notify_all()
+        self.announce("message-send-error")
+
     def write_as_agent(self, chat: str, text: str) -> Row:
         """Let the owner of the Mac write by hand."""
         return self.write(chat, text, from_me=True)

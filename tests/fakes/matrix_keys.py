@@ -60,6 +60,7 @@ class FakeKeyServer(WireFake):
     def handle(self, request: WireRequest) -> WireResponse | None:
         if any(part in request.path for part in self.broken):
             return json_response({"errcode": "M_UNKNOWN", "error": "broken"}, status=502)
+        self.wait_until_released(request.path.removeprefix(_CLIENT))
         user, _, device = request.headers["authorization"].removeprefix("Bearer ").partition(" ")
         body: dict[str, Any] = json.loads(request.body) if request.body else {}
         routes: list[tuple[str, str, Callable[..., Any]]] = [

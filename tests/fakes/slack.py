@@ -5,19 +5,18 @@ import base64
 import itertools
 import json
 import re
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import Server, ServerConnection, serve
+from tests.fakes.websocket import WebsocketFake
+from websockets.sync.server import ServerConnection
 
 from keryx.core.ports.adapter import WebhookRequest, WebhookResponse
 from keryx.surfaces.gateway.slack import sign
-from keryx.testing.wire import WireFake, WireRequest, WireResponse, json_response
+from keryx.testing.wire import WireRequest, WireResponse, json_response
 
 BOT_TOKEN = "xoxb-1-2-test-token"
 APP_TOKEN = "xapp-1-A1-test-token"
@@ -118,6 +117,11 @@ class SlackPost:
     # Labels, each with its value.
     buttons: dict[str, str] = field(default_factory=dict[str, str])
     streaming: bool = False
+    # The mode of a stream, which its first content decides: text or chunks.
+    in_chunks: bool | None = None
+    # The states of tool calls by their titles, and the id of each.
+    tasks: dict[str, str] = field(default_factory=dict[str, str])
+    task_ids: dict[str, str] = field(default_factory=dict[str, str])
     edits: int = 0
     files: list[bytes] = field(default_factory=list[bytes])
     # The calls that made it what it is.
@@ -131,7 +135,7 @@ class SlackRefusal(Exception):
 
 
 @dataclass
-class FakeSlack(WireFake):
+class FakeSlack(WebsocketFake[dict[str, Any]]):
     """`refusals` answers a method with an error code, `gone` is what each channel refuses every message with, `limited` a
     method with 429. `mode` says how events are handed over: by Socket Mode, or by `post` as the Events API."""
 
@@ -167,28 +171,10 @@ class FakeSlack(WireFake):
         self.refuse_blocks = False
         # What people wrote, by channel: the history as `conversations.*` tells it.
         self.history: list[dict[str, Any]] = []
-        # Not yet acknowledged, in order.
-        self.waiting: list[dict[str, Any]] = []
-        self.connections: list[ServerConnection] = []
-        self.connections_opened = 0
         self.hello_connections: int | None = None
         self._counts = itertools.count(1)
         self._start = 1_700_000_000
-        self._socket: Server | None = None
         self._socket_ticket = ""
-
-    def __enter__(self) -> "FakeSlack":
-        super().__enter__()
-        self._socket = serve(self._serve_socket, "127.0.0.1", 0, close_timeout=0.2, ping_interval=None)
-        threading.Thread(target=self._socket.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        if self._socket is not None:
-            for connection in self.connections:
-                connection.close_socket()
-            self._socket.shutdown()
-        super().__exit__(*details)
 
     @property
     def api_url(self) -> str:
@@ -401,69 +387,25 @@ class FakeSlack(WireFake):
             if close:
                 connection.close()
 
-    def _serve_socket(self, connection: ServerConnection) -> None:
-        assert connection.request is not None
-        if f"ticket={self._socket_ticket}" not in connection.request.path:
-            connection.close(1008)
-            return
+    def accepts(self, path: str) -> bool:
+        return f"ticket={self._socket_ticket}" in path
+
+    def greet(self, connection: ServerConnection) -> None:
+        count = self.hello_connections or len(self.connections)
+        hello = {"type": "hello", "num_connections": count, "connection_info": {"app_id": "A1"}}
+        connection.send(json.dumps({**hello, "debug_info": {"host": "fake", "build_number": 1}}))
+
+    def name_event(self, event: dict[str, Any]) -> str:
+        return event["envelope_id"]
+
+    def encode_event(self, event: dict[str, Any]) -> list[str]:
+        return [json.dumps(event)]
+
+    def read_frame(self, connection: ServerConnection, frame: str | bytes) -> None:
+        ack = json.loads(frame)
         with self.lock:
-            self.connections.append(connection)
-            self.connections_opened += 1
-            count = self.hello_connections or len(self.connections)
-            self.lock.notify_all()
-        reader = threading.Thread(target=self._read_acks, args=(connection,), daemon=True)
-        reader.start()
-        try:
-            hello = {"type": "hello", "num_connections": count, "connection_info": {"app_id": "A1"}}
-            connection.send(json.dumps({**hello, "debug_info": {"host": "fake", "build_number": 1}}))
-            self._hand_over(connection)
-        except ConnectionClosed:
-            pass
-        finally:
-            with self.lock:
-                self.connections = [c for c in self.connections if c is not connection]
-                self.lock.notify_all()
-
-    def _hand_over(self, connection: ServerConnection) -> None:
-        """Hand over what waits, each envelope once per connection; what is not acknowledged goes to the next one."""
-        handed: set[str] = set()
-
-        def find_fresh() -> list[dict[str, Any]] | None:
-            """Return what this connection has to hand over; `None` if it has ended."""
-            if connection not in self.connections:
-                return None
-            newest = self.connections[-1] is connection
-            return [e for e in self.waiting if newest and e["envelope_id"] not in handed]
-
-        while True:
-            with self.lock:
-                self.lock.wait_for(lambda: find_fresh() != [], 1)
-                batch = find_fresh()
-                if batch is None:
-                    return
-                frames = self.inject_event_faults(batch)
-                torn = bool(batch) and self.roll(self.faults.torn)
-            handed |= {e["envelope_id"] for e in batch}
-            for number, envelope in enumerate(frames):
-                text = json.dumps(envelope)
-                if torn and number == len(frames) - 1:
-                    connection.send(text[: len(text) // 2])
-                    connection.close(1011)
-                    return
-                connection.send(text)
-
-    def _read_acks(self, connection: ServerConnection) -> None:
-        try:
-            for frame in connection:
-                ack = json.loads(frame)
-                with self.lock:
-                    self.acks.append(ack)
-                    self.waiting = [e for e in self.waiting if e["envelope_id"] != ack.get("envelope_id")]
-                    self.lock.notify_all()
-        except ConnectionClosed:
-            pass
-        with self.lock:
-            self.connections = [c for c in self.connections if c is not connection]
+            self.acks.append(ack)
+            self.waiting = [e for e in self.waiting if e["envelope_id"] != ack.get("envelope_id")]
             self.lock.notify_all()
 
     # The Events API.
@@ -602,10 +544,8 @@ class FakeSlack(WireFake):
         }
 
     def _open_connection(self, params: dict[str, Any]) -> dict[str, Any]:
-        assert self._socket is not None
         self._socket_ticket = f"t{next(self._counts)}"
-        port = self._socket.socket.getsockname()[1]
-        return {"url": f"ws://127.0.0.1:{port}/link/?ticket={self._socket_ticket}&app_id=A1"}
+        return {"url": f"{self.socket_url}/link/?ticket={self._socket_ticket}&app_id=A1"}
 
     def _refresh(self, params: dict[str, Any]) -> dict[str, Any]:
         if params["client_secret"] != "client-secret":
@@ -708,27 +648,28 @@ class FakeSlack(WireFake):
         if not channel.startswith("D") and not params.get("recipient_team_id"):
             raise SlackRefusal("missing_recipient_team_id")
         _check_ts(params["thread_ts"])
-        text = _read_markdown(params)
-        post = SlackPost(channel, self.make_ts(), text, params["thread_ts"], streaming=True)
+        post = SlackPost(channel, self.make_ts(), "", params["thread_ts"], streaming=True)
+        _extend_stream(post, params)
         post.methods.append("chat.startStream")
         self.posts.append(post)
         return {"channel": channel, "ts": post.ts}
 
     def _append_stream(self, params: dict[str, Any]) -> dict[str, Any]:
         post = self._find_stream(params)
-        text = _read_markdown(params)
-        if not text:
+        if not params.get("markdown_text") and not params.get("chunks"):
             raise SlackRefusal("no_text")
-        post.text += text
+        _extend_stream(post, params)
         post.methods.append("chat.appendStream")
         return {"channel": post.channel, "ts": post.ts}
 
     def _stop_stream(self, params: dict[str, Any]) -> dict[str, Any]:
         post = self._find_stream(params)
-        post.text += _read_markdown(params)
+        if params.get("blocks") and post.in_chunks:
+            raise SlackRefusal("streaming_mode_mismatch")
+        _extend_stream(post, params)
         post.streaming = False
         post.metadata = _check_metadata(params.get("metadata"))
-        post.buttons = _read_blocks(params.get("blocks") or [])[1]
+        post.buttons |= _read_blocks(params.get("blocks") or [])[1]
         post.methods.append("chat.stopStream")
         return {"channel": post.channel, "ts": post.ts}
 
@@ -867,16 +808,46 @@ def _show(post: SlackPost, *, metadata: bool) -> dict[str, Any]:
         shown["thread_ts"] = post.thread
     if metadata and post.metadata:
         shown["metadata"] = post.metadata
+    if post.tasks and not post.text:
+        shown["blocks"] = [{"type": "task_card"} for _ in post.tasks]
     if post.files:
         shown["files"] = [{"id": "F1", "name": "file"}]
     return shown
 
 
+def _extend_stream(post: SlackPost, params: dict[str, Any]) -> None:
+    """Append text or chunks, in the mode of the stream."""
+    chunks: list[dict[str, Any]] = params.get("chunks") or []
+    text = _read_markdown(params)
+    if chunks and text:
+        raise SlackRefusal("cannot_provide_both_markdown_text_and_chunks")
+    if chunks or text:
+        if post.in_chunks not in (None, bool(chunks)):
+            raise SlackRefusal("streaming_mode_mismatch")
+        post.in_chunks = bool(chunks)
+    for chunk in chunks:
+        match chunk:
+            case {"type": "markdown_text", "text": str(said), **rest} if said and not rest:
+                text += said
+            case {"type": "task_update", "id": str(id_), "title": str(title), "status": status, **rest}:
+                known = status in ("pending", "in_progress", "complete", "error")
+                if not known or not id_ or not 0 < len(title) <= 256 or set(rest) - {"details", "output"}:
+                    raise SlackRefusal("invalid_arguments")
+                # A task of the same id is replaced.
+                post.tasks.pop(post.task_ids.get(id_, ""), None)
+                post.task_ids[id_] = title
+                post.tasks[title] = status
+            case {"type": "blocks", **rest} if set(rest) == {"blocks"} and rest["blocks"]:
+                post.buttons |= _read_blocks(rest["blocks"])[1]
+            case _:
+                raise SlackRefusal("invalid_arguments")
+    if len(post.text) + len(text) > LONGEST_MARKDOWN:
+        raise SlackRefusal("msg_too_long")
+    post.text += text
+
+
 def _read_markdown(params: dict[str, Any]) -> str:
-    text = params.get("markdown_text")
-    if text is None:
-        chunks: list[dict[str, Any]] = params.get("chunks") or []
-        text = "".join(str(c["text"]) for c in chunks if c["type"] == "markdown_text")
+    text = params.get("markdown_text") or ""
     if not isinstance(text, str):
         raise SlackRefusal("invalid_arguments")
     if len(text) > LONGEST_MARKDOWN:

@@ -88,8 +88,8 @@ def test_a_wrong_setting_is_told_with_its_place_and_what_was_meant(tmp_path: Pat
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        ("env:NO_SUCH", "sample.work.token is missing: set the variable NO_SUCH."),
-        ("file:/no/such", "sample.work.token cannot be read from /no/such: no such file or directory."),
+        ("env:NO_SUCH", "sample.work.token is missing: set the variable NO_SUCH"),
+        ("file:/no/such", "sample.work.token cannot be read from /no/such: no such file or directory"),
     ],
 )
 def test_a_secret_that_cannot_be_read_is_told_by_the_name_of_its_setting(reference: str, why: str) -> None:

@@ -93,6 +93,16 @@ class Pauses:
         await asyncio.sleep(min(seconds, 0.01))
 
 
+async def test_while_attempts_fail_the_reason_of_the_last_one_stays() -> None:
+    async def handle(connection: ServerConnection) -> None: ...
+
+    async with platform(handle, refuse=HTTPStatus.BAD_GATEWAY) as url:
+        reports = Reports()
+        async with listening(Listener(url), reports):
+            await until(lambda: len(reports.details) > 6)
+    assert reports.details[0] == "" and all("502" in detail for detail in reports.details[1:])
+
+
 async def test_a_lost_connection_is_resumed_where_it_was() -> None:
     said: list[str] = []
 

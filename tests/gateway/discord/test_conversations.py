@@ -163,6 +163,22 @@ async def test_a_conversation_has_a_thread_of_its_own(database: Database, clock:
         assert server.discord.texts(GENERAL) == []
 
 
+async def test_a_thread_has_the_title_of_its_conversation_and_is_archived_at_its_end(
+    database: Database, clock: FakeClock
+) -> None:
+    async with serve(database, clock, threads=True) as server:
+        discord = server.discord
+        first = discord.say(f"<@{BOT_ID}> plan a trip", channel=GENERAL, mentions=MENTION)
+        await server.reads("answer to plan a trip", channel=first)
+        discord.say("/title Rome in May", channel=first)
+        await server.shows(lambda: discord.channels[first]["name"] == "Rome in May")
+        discord.say("/new", channel=first)
+        await server.shows(lambda: discord.channels[first].get("thread_metadata", {}).get("archived", False))
+        discord.say("and a hotel", channel=first)
+        await server.shows(lambda: discord.texts(first)[-1] == "answer to and a hotel")
+        assert not discord.channels[first]["thread_metadata"]["archived"]
+
+
 async def test_a_message_deleted_before_its_answer_is_not_answered(server: Server) -> None:
     server.discord.say("hello")
     await server.reads("answer to hello")

@@ -57,6 +57,43 @@ async def test_only_the_first_part_is_a_reply(bot: Bot) -> None:
     assert [post.reference for post in bot.discord.bot_posts(GENERAL)] == [asked, ""]
 
 
+def add_thread(bot: Bot, *, owner: str = BOT_ID) -> tuple[Target, dict[str, Any]]:
+    bot.discord.add_channel("601", type=11, name="Travel", parent_id=GENERAL, owner_id=owner)
+    return Target("discord", BOT_ID, GENERAL, "601"), bot.discord.channels["601"]
+
+
+async def test_a_thread_of_the_bot_is_renamed_and_archived(bot: Bot) -> None:
+    target, thread = add_thread(bot)
+    for _ in range(2):
+        await bot.adapter.rename_thread(target, "Rome\n" + "x" * 200)
+    assert thread["name"].startswith("Rome x") and len(thread["name"]) == 100
+    for _ in range(2):
+        await bot.adapter.archive_thread(target)
+    assert thread["thread_metadata"]["archived"]
+    assert [method for method, path in bot.discord.requests if path == "/channels/601"].count("PATCH") == 2
+    await bot.adapter.rename_thread(target, "Rome")
+    assert thread["name"] == "Rome" and thread["thread_metadata"]["archived"]
+
+
+async def test_a_thread_that_a_person_has_opened_stays_as_it_is(bot: Bot) -> None:
+    target, thread = add_thread(bot, owner="7")
+    await bot.adapter.rename_thread(target, "Rome")
+    await bot.adapter.archive_thread(target)
+    await bot.adapter.archive_thread(Target("discord", BOT_ID, GENERAL))
+    assert thread["name"] == "Travel" and "thread_metadata" not in thread
+
+
+async def test_a_rename_that_discord_puts_off_is_told_with_its_time(bot: Bot) -> None:
+    target, thread = add_thread(bot)
+    bot.discord.renames_left = 0
+    with pytest.raises(Throttled) as caught:
+        await bot.adapter.rename_thread(target, "Rome")
+    assert caught.value.after == timedelta(minutes=10) and thread["name"] == "Travel"
+    bot.discord.refused["601"] = (404, 10003)
+    with pytest.raises(TargetGone):
+        await bot.adapter.archive_thread(target)
+
+
 async def test_a_thread_is_a_channel_of_its_own(bot: Bot) -> None:
     bot.discord.add_channel("601", type=11, name="Travel", parent_id=GENERAL, owner_id=BOT_ID)
     await bot.send("hello", chat=GENERAL, thread="601")
@@ -440,10 +477,10 @@ async def test_a_file_that_is_too_large_or_gone_says_so(discord: FakeDiscord) ->
     file = await attach(bot)
     channel, message, _ = file.reference.split()
     other = msgspec.structs.replace(file, reference=f"{channel} {message} 1")
-    with pytest.raises(Invalid, match="removed from its message"):
+    with pytest.raises(Invalid, match="it was deleted"):
         await bot.adapter.download(other, limit=1000)
     discord.files.clear()
-    with pytest.raises(Invalid, match="status 404"):
+    with pytest.raises(Invalid, match=r"\(404\)"):
         await bot.adapter.download(file, limit=1000)
     discord.delete(message)
     with pytest.raises(Invalid, match="its message was deleted"):
@@ -503,3 +540,8 @@ def test_settings_are_checked() -> None:
     with pytest.raises(Invalid, match="Unknown setting"):
         read(token="env:TOKEN", guild="5")
     assert DiscordSettings().message_content
+
+
+def test_threads_have_titles_if_the_bot_opens_them() -> None:
+    assert read(token="env:TOKEN", threads=True).capabilities.thread_titles
+    assert not read(token="env:TOKEN").capabilities.thread_titles

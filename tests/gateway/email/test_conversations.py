@@ -6,16 +6,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 import msgspec
 import pytest
 from tests.builders import until
-from tests.engine.world import AT_ONCE, World
+from tests.engine.world import AT_ONCE, OPERATORS, World
 from tests.fakes.email import FakeMail, open_adapter, plain_text
 from tests.gateway.email.conftest import sleep_briefly
 
 from keryx.core.access import EVERYBODY, AccessRule
+from keryx.core.deliveries import DeliveryState
 from keryx.core.messages import Message, Role
 from keryx.core.ports.agent import AgentEvent, FileEvent, TextDelta, TurnContext
 from keryx.engine.units import place
 from keryx.engine.units.place import PlaceFacts
-from keryx.store import messages
+from keryx.store import deliveries, messages
 from keryx.store.db import Database, Engine, Transaction
 from keryx.testing import FakeClock, RecordingAdapterContext
 
@@ -176,3 +177,32 @@ async def test_the_agent_is_told_where_it_is_without_any_address(fake: FakeMail)
     shown = msgspec.structs.replace(event.source, user_name=None, topic=f"write to {ANN}")
     hidden = place.describe(PlaceFacts(source=shown), [adapter], {}, salt=b"salt")
     assert ANN not in hidden and "write to " in hidden
+
+
+async def test_an_answer_that_bounces_has_failed_with_the_reason(correspond: Open) -> None:
+    office = await correspond()
+    office.fake.write(ANN, "Hello")
+    await office.read(1)
+    [sent] = office.fake.mails(ANN)
+    [delivery] = await office.world.delivered(1)
+    status = f"Reporting-MTA: dns; mx\n\nFinal-Recipient: rfc822; {ANN}\nAction: failed\nStatus: 5.2.2\nDiagnostic-Code: smtp; 552 full\n"
+    parts = {"message/delivery-status": status, "text/rfc822-headers": f"Message-ID: {sent['Message-ID']}\n"}
+    body = "".join(f"--x\nContent-Type: {kind}\n\n{part}\n" for kind, part in parts.items())
+    office.fake.deliver(
+        (
+            "From: MAILER-DAEMON@hub.test\r\nReturn-Path: <>\r\nMessage-ID: <b1@hub.test>\r\n"
+            f"Content-Type: multipart/report; boundary=x\r\n\r\n{body}--x--\n"
+        ).encode()
+    )
+    await office.world.until(
+        lambda tx: (
+            deliveries.get(tx, delivery.id).error
+            == "the mail server of the person has not taken it: 552 full"
+        )
+    )
+    failed = await office.world.read(deliveries.get, delivery.id)
+    assert failed.state is DeliveryState.FAILED
+    # The operator sends it again, and nothing else is answered.
+    await office.world.hub.deliveries.decide(OPERATORS, delivery.id, DeliveryState.READY)
+    assert await office.read(2) == office.fake.texts(ANN)[:1] * 2
+    assert len(office.agent.views) == 1 and not office.fake.mails("mailer-daemon@hub.test")

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from keryx.core.messages import Text
-from keryx.core.ports.adapter import InboundMessage
-from keryx.surfaces.gateway.email import event_parser
+from keryx.core.ports.adapter import InboundFailure, InboundMessage
+from keryx.surfaces.gateway.email import bounces, event_parser
 from keryx.surfaces.gateway.email.event_parser import MailAccount, MailSummary, ParsedMail, ReplyDetails
 from keryx.surfaces.gateway.email.mail_headers import decode_bytes, decode_words
 from keryx.surfaces.gateway.email.mime_parts import MAX_TEXT_CHARS
@@ -195,6 +195,114 @@ def test_an_address_that_nobody_reads_is_never_answered(local: str) -> None:
 
 def test_a_person_may_say_that_their_mail_is_not_automatic() -> None:
     assert read(mail(header="Auto-Submitted: no\r\nX-Auto-Response-Suppress: None\r\n")).reason == ""
+
+
+STATUS = """Reporting-MTA: dns; mx.hub.test
+Arrival-Date: Sun, 1 Mar 2026 12:00:00 +0000
+
+Final-Recipient: rfc822; ann@elsewhere.test
+Original-Recipient: rfc822;Ann@People.test
+Action: failed
+Status: 5.1.1
+Diagnostic-Code: smtp; 550 5.1.1 <ann@elsewhere.test>: no such
+ person here
+"""
+
+
+def report(status: str = STATUS, *, original: str = f"Message-ID: {OWN}\n", header: str = "") -> bytes:
+    """A report of RFC 3464, as Postfix writes it."""
+    parts = [
+        "Content-Type: text/plain\n\nI'm sorry to have to inform you that your message could not be delivered.\n",
+        f"Content-Type: message/delivery-status\n\n{status}",
+        f"Content-Type: message/rfc822\n\nFrom: keryx@hub.test\n{original}Subject: Re: Hi\n\nThe answer\n",
+    ]
+    body = "".join(f"--x\n{part}\n" for part in parts) + "--x--\n"
+    kind = "multipart/report; report-type=delivery-status; boundary=x"
+    return mail(
+        body,
+        header=f"Auto-Submitted: auto-replied\r\nContent-Type: {kind}\r\n{header}",
+        author="MAILER-DAEMON@hub.test (Mail Delivery System)",
+        checked="Return-Path: <>\r\n",
+    )
+
+
+def read_bounce(raw: bytes) -> InboundFailure | None:
+    summary = read(raw)
+    assert summary.bounce and summary.reason
+    return bounces.parse_bounce(raw, summary, ACCOUNT)
+
+
+def test_a_report_says_which_mail_was_not_delivered_and_why() -> None:
+    failure = read_bounce(report())
+    assert failure is not None
+    assert (failure.message, failure.source.chat, failure.delivery) == (OWN, "ann@people.test", None)
+    assert failure.reason == (
+        "the mail server of the person has not taken it: 550 5.1.1 <ann@elsewhere.test>: no such person here"
+    )
+    assert failure.event == "<m1@people.test> mailer-daemon@hub.test"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (STATUS.partition("Diagnostic-Code")[0], "status 5.1.1"),
+        (STATUS.partition("Status")[0], "no reason is given"),
+        (
+            STATUS.replace("Action: failed", "Action: delivered") + "\nAction: failed\nStatus: 5.2.2\n",
+            "status 5.2.2",
+        ),
+    ],
+)
+def test_a_report_may_say_less(status: str, reason: str) -> None:
+    failure = read_bounce(report(status))
+    assert failure is not None and failure.reason.endswith(reason)
+
+
+@pytest.mark.parametrize("action", ["delayed", "delivered", "relayed", "expanded", ""])
+def test_a_report_of_anything_but_a_failure_changes_nothing(action: str) -> None:
+    assert read_bounce(report(STATUS.replace("failed", action))) is None
+
+
+def test_a_report_about_a_mail_of_others_changes_nothing() -> None:
+    assert read_bounce(report(original="Message-ID: <other@people.test>\n")) is None
+    foreign = OWN.replace("hub.test", "evil.test")
+    assert read_bounce(report(original=f"Message-ID: {foreign}\n")) is None
+
+
+def test_a_report_without_the_mail_refers_to_it() -> None:
+    failure = read_bounce(report(original="", header=f"In-Reply-To: {OWN}\r\n"))
+    assert failure is not None and failure.message == OWN
+
+
+def test_the_text_of_an_older_server_is_a_report_too() -> None:
+    body = f"Hi. This is the qmail-send program at hub.test.\n\n<ann@people.test>:\n550 no mailbox here\n\n--- Below this line\nMessage-ID: {OWN}\n"
+    raw = mail(body, header="Subject: failure notice\r\n", author="MAILER-DAEMON@people.test")
+    failure = read_bounce(raw)
+    assert failure is not None and failure.message == OWN
+    assert failure.reason == "the mail server of the person has not taken it: 550 no mailbox here"
+
+
+def test_an_answer_of_a_person_about_a_failure_is_no_report() -> None:
+    raw = mail("It says failure notice", header=f"Subject: Undelivered?\r\nIn-Reply-To: {OWN}\r\n")
+    assert not read(raw).bounce and read(raw).reason == ""
+    receipt = mail(header="Content-Type: multipart/report; report-type=disposition-notification\r\n")
+    assert not read(receipt).bounce and read(receipt).reason
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        report()[:600],
+        report(status="\n\n\n"),
+        report(status="Action: failed\n" * 5000),
+        report().replace(b"boundary=x", b"boundary="),
+        report().replace(b"message/rfc822", b"application/octet-stream"),
+    ],
+    ids=["cut", "empty", "long", "boundary", "original"],
+)
+def test_a_broken_report_is_read_as_far_as_it_goes(raw: bytes) -> None:
+    failure = read_bounce(raw)
+    assert failure is None or failure.message == OWN
 
 
 def test_keryx_does_not_answer_itself() -> None:

@@ -8,13 +8,30 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.builders import until
 from tests.contracts.imessage import build_bluebubbles
 from tests.fakes.imessage import ANN, GROUP, OWN, PASSWORD, SECRET, FakeBlueBubbles
 
 from keryx.core.deliveries import Target
-from keryx.core.errors import Forbidden, NotSent, Refused, TargetGone, Throttled, Unavailable, Uncertain
+from keryx.core.errors import (
+    Forbidden,
+    NotSent,
+    Refused,
+    Retryable,
+    TargetGone,
+    Throttled,
+    Unavailable,
+    Uncertain,
+)
 from keryx.core.ids import DeliveryId
-from keryx.core.ports.adapter import InboundEvent, LinkState, OutgoingPart, Receipt, WebhookRequest
+from keryx.core.ports.adapter import (
+    InboundEvent,
+    InboundFailure,
+    LinkState,
+    OutgoingPart,
+    Receipt,
+    WebhookRequest,
+)
 from keryx.surfaces.gateway.imessage import BAD_PASSWORD, SECRET_HEADER, BlueBubblesAdapter
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
@@ -103,6 +120,56 @@ async def test_a_post_is_answered_when_what_it_is_about_is_stored(mac: FakeBlueB
         assert sum("message/query" in request for request in mac.requests) - before <= 4
         assert len(context.events) == 3
         assert await post(adapter, path="", x_keryx_secret=SECRET) == 200
+
+
+async def test_a_message_that_is_not_delivered_after_all_is_told_once(mac: FakeBlueBubbles) -> None:
+    adapter = build_with_hook(mac)
+    async with listening(adapter) as context:
+        await wait_until_connected(context)
+        mac.write(ANN, "one")
+        guid = await adapter.send(build_part())
+        mac.fail(mac.sent_rows(ANN)[0])
+        for _ in range(2):
+            assert await post(adapter, body=b'{"type": "message-send-error", "data": {}}') == 200
+    [failure] = context.failures
+    assert (failure.message, failure.delivery, failure.source.chat) == (guid, None, ANN)
+    assert failure.reason == "Messages could not send it: the person has no iMessage (error 22)"
+
+
+async def test_without_posts_a_late_failure_is_found_by_asking(
+    mac: FakeBlueBubbles, adapter: BlueBubblesAdapter
+) -> None:
+    async with listening(adapter) as context:
+        await wait_until_connected(context)
+        mac.write(ANN, "one")
+        guid = await adapter.send(build_part())
+        mac.fail(mac.sent_rows(ANN)[0], 5)
+        await until(lambda: bool(context.failures))
+    assert (context.failures[0].message, context.failures[0].reason) == (
+        guid,
+        "Messages could not send it: it is not delivered (error 5)",
+    )
+
+
+async def test_a_failure_waits_while_other_bubbles_are_being_sent(mac: FakeBlueBubbles) -> None:
+    adapter = build_with_hook(mac)
+    async with listening(adapter) as context:
+        await wait_until_connected(context)
+        mac.write(ANN, "one")
+        await adapter.send(build_part())
+        mac.fail(mac.sent_rows(ANN)[0])
+        busy = True
+
+        async def receive(inbound: InboundEvent) -> Receipt:
+            if isinstance(inbound, InboundFailure) and busy:
+                raise Retryable("it is being sent")
+            return Receipt(duplicate=False)
+
+        context.set_receive(receive)
+        assert await post(adapter, body=b'{"type": "message-send-error", "data": {}}') == 200
+        busy = False
+        assert not context.failures
+        assert await post(adapter) == 200 and len(context.failures) == 1
 
 
 async def test_a_lost_post_loses_nothing(mac: FakeBlueBubbles) -> None:
@@ -223,14 +290,15 @@ async def test_keryx_registers_its_hook_once_and_removes_one_with_an_older_secre
 ) -> None:
     old = {"id": 90, "url": "http://keryx.test:1/hooks/imessage/old", "events": ["*"]}
     other = {"id": 91, "url": "http://elsewhere.test/hook", "events": ["*"]}
-    mac.hooks = [old, other]
+    earlier = {"id": 92, "url": f"http://keryx.test:1/hooks/imessage/{SECRET}", "events": ["new-message"]}
+    mac.hooks = [old, other, earlier]
     for _ in range(2):
         adapter = build_with_hook(mac, url="http://keryx.test:1/")
         async with listening(adapter) as context:
             await wait_until_connected(context)
     wanted = {
         "url": f"http://keryx.test:1/hooks/imessage/{SECRET}",
-        "events": ["new-message", "updated-message"],
+        "events": ["new-message", "updated-message", "message-send-error"],
     }
     assert mac.hooks == [other, {"id": 1, **wanted}]
 

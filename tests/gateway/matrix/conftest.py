@@ -1,4 +1,4 @@
-"""A Synapse for the whole session, started when a test first asks for it, and people on it."""
+"""A Synapse for the whole run, started when a test first asks for it, and people on it."""
 
 from collections.abc import Iterator
 
@@ -6,19 +6,20 @@ import pytest
 from tests import left_out
 from tests.gateway.matrix.person import Person
 from tests.gateway.matrix.synapse import Synapse, installed
+from tests.shared_server import get_run_folder, share
 
 
 @pytest.fixture(scope="session")
-def synapse() -> Iterator[Synapse]:
+def synapse(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Synapse]:
     if not installed():
         left_out.skip(
             "tests with a Matrix homeserver", why="matrix-synapse is not installed", command=left_out.SYNAPSE
         )
-    server = Synapse()
-    try:
+    folder = get_run_folder(tmp_path_factory, worker_id) / "synapse"
+    server = Synapse(folder)
+    with share(folder, start=server.start, stop=server.stop):
         yield server
-    finally:
-        server.remove()
+        server.close()
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
-"""A real homeserver: Synapse on loopback, with SQLite in a folder that goes away with it."""
+"""A real homeserver: Synapse on loopback, with SQLite in a folder of the test run."""
 
+import base64
 import hashlib
 import hmac
 import importlib.util
+import json
+import os
 import secrets
-import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +30,26 @@ def installed() -> bool:
 
 
 class Synapse:
-    """Started when made. `person` registers somebody who speaks through the client-server API."""
+    """The server of a folder. `person` registers somebody who speaks through the client-server API."""
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="keryx-synapse-"))
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._people: list[Person] = []
-        self._secret = secrets.token_hex(16)
-        self._port = find_free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-        self._configure()
-        self._start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._settings['port']}"
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return json.loads((self._folder / "settings.json").read_text())
 
     def person(self, name: str, *, display: str = "") -> Person:
         """A new account; the name gets an ending, so that tests do not meet."""
         user = f"{name}-{secrets.token_hex(4)}"
         nonce = httpx.get(f"{self.url}/_synapse/admin/v1/register").json()["nonce"]
         words = [nonce, user, PASSWORD, "notadmin"]
-        mac = hmac.new(self._secret.encode(), "\0".join(words).encode(), hashlib.sha1).hexdigest()
+        mac = hmac.new(self._settings["secret"].encode(), "\0".join(words).encode(), hashlib.sha1).hexdigest()
         body: dict[str, Any] = {"nonce": nonce, "username": user, "password": PASSWORD, "mac": mac}
         answer = httpx.post(
             f"{self.url}/_synapse/admin/v1/register",
@@ -54,22 +60,46 @@ class Synapse:
         self._people.append(made)
         return made
 
-    def stop(self) -> None:
-        """Take the server away at once; `start_again` brings it back with all it knew."""
-        self._process.kill()
-        self._process.wait(20)
-
-    def start_again(self) -> None:
-        self._start()
-
-    def remove(self) -> None:
+    def close(self) -> None:
         for person in self._people:
             person.close()
-        self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Take the server away at once; `start` brings it back with all it knew."""
+        os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
+        deadline = time.monotonic() + _START_SECONDS
+        while self._answers():
+            assert time.monotonic() < deadline, "Synapse does not end"
+            time.sleep(0.01)
+
+    def start(self) -> None:
+        if not (self._folder / "settings.json").exists():
+            self._configure()
+        config = str(self._folder / "homeserver.yaml")
+        with (self._folder / "out").open("ab") as out:
+            started = subprocess.run(
+                [sys.executable, "-m", "synapse.app.homeserver", "--config-path", config, "--daemonize"],
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if started.returncode != 0 or time.monotonic() > deadline:
+                said = "".join((self._folder / n).read_text(errors="replace")[-2000:] for n in ("out", "log"))
+                raise RuntimeError(f"Synapse does not start: {said}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/_matrix/client/versions", timeout=2).is_success
+        except httpx.HTTPError:
+            return False
 
     def _configure(self) -> None:
-        folder = self._folder
+        folder, port, secret = self._folder, find_free_port(), secrets.token_hex(16)
         (folder / "log.yaml").write_text(
             f"version: 1\nhandlers: {{f: {{class: logging.FileHandler, filename: {folder}/log}}}}\n"
             "root: {level: WARNING, handlers: [f]}\ndisable_existing_loggers: false\n"
@@ -77,15 +107,16 @@ class Synapse:
         (folder / "homeserver.yaml").write_text(
             f"""server_name: {SERVER}
 pid_file: {folder}/pid
-listeners: [{{port: {self._port}, bind_addresses: ['127.0.0.1'], type: http, tls: false, resources: [{{names: [client, media], compress: false}}]}}]
+listeners: [{{port: {port}, bind_addresses: ['127.0.0.1'], type: http, tls: false, resources: [{{names: [client, media], compress: false}}]}}]
 database: {{name: sqlite3, args: {{database: {folder}/db}}}}
 log_config: {folder}/log.yaml
 media_store_path: {folder}/media
 signing_key_path: {folder}/signing.key
-registration_shared_secret: {self._secret}
+registration_shared_secret: {secret}
 macaroon_secret_key: {secrets.token_hex(16)}
 form_secret: {secrets.token_hex(16)}
 report_stats: false
+bcrypt_rounds: 4
 trusted_key_servers: []
 federation_domain_whitelist: []
 suppress_key_server_warning: true
@@ -96,28 +127,6 @@ rc_room_creation: {_LOOSE}
 rc_invites: {{per_room: {_LOOSE}, per_user: {_LOOSE}, per_issuer: {_LOOSE}}}
 """
         )
-        self._run("--generate-keys").wait(_START_SECONDS)
-
-    def _run(self, *more: str) -> subprocess.Popen[bytes]:
-        config = str(self._folder / "homeserver.yaml")
-        with (self._folder / "out").open("ab") as out:
-            return subprocess.Popen(
-                [sys.executable, "-m", "synapse.app.homeserver", "--config-path", config, *more],
-                cwd=self._folder,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-            )
-
-    def _start(self) -> None:
-        self._process = self._run()
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                httpx.get(f"{self.url}/_matrix/client/versions", timeout=2).raise_for_status()
-                return
-            except httpx.HTTPError as exc:
-                out = (self._folder / "out").read_text(errors="replace")[-2000:]
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"Synapse does not start: {out}") from exc
-                time.sleep(0.05)
+        seed = base64.b64encode(secrets.token_bytes(32)).decode().rstrip("=")
+        (folder / "signing.key").write_text(f"ed25519 a_test {seed}\n")
+        (folder / "settings.json").write_text(json.dumps({"port": port, "secret": secret}))

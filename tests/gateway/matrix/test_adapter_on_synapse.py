@@ -304,7 +304,7 @@ async def test_what_was_heard_is_marked_as_read(adapter: MatrixAdapter, ann: Per
     async with listening(adapter, RecordingAdapterContext()) as context:
         said = ann.say(room, "hello")
         await heard(context, 1)
-        await until(lambda: bot.has_read(room, said), seconds=SECONDS)
+        await until(lambda: bot.has_read(room, said), seconds=SECONDS, every=0.05)
 
 
 async def test_typing_shows_until_the_message_comes(adapter: MatrixAdapter, ann: Person, bot: Person) -> None:

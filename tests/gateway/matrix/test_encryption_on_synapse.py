@@ -19,10 +19,11 @@ from keryx.core.ids import DeliveryId
 from keryx.core.media import Attachment
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import OutgoingPart
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix import MatrixAdapter
 from keryx.surfaces.gateway.matrix.encryption import DeviceTrust
 from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
-from keryx.surfaces.gateway.matrix.encryption.operator_files import (
+from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
     ConfirmRequest,
     EncryptionReport,
     RestoreRequest,
@@ -30,7 +31,7 @@ from keryx.surfaces.gateway.matrix.encryption.operator_files import (
     read_report,
 )
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
-from keryx.surfaces.gateway.matrix.sync import ENCRYPTED_NOTICE, PLAIN_REASON, UNREAD_NOTICE, UNTRUSTED_NOTICE
+from keryx.surfaces.gateway.matrix.sync import ENCRYPTED_NOTICE, PLAIN_REASON, UNREAD_NOTICE
 from keryx.testing import RecordingAdapterContext
 
 
@@ -69,7 +70,7 @@ async def connect(
 
 
 async def wait(condition: Callable[[], bool]) -> None:
-    await until(condition, seconds=SECONDS)
+    await until(condition, seconds=SECONDS, every=0.02)
 
 
 async def meet(ann: EncryptedPerson, bot: Person, **more: Any) -> str:
@@ -199,7 +200,7 @@ async def test_a_message_in_the_clear_in_an_encrypted_room_is_not_taken_and_the_
             ann.plain.say(room, words)
         await asyncio.to_thread(ann.say, room, "mine")
         [event] = await heard(context, 1)
-        notice = UNTRUSTED_NOTICE.format(reason=PLAIN_REASON)
+        notice = Phrase("matrix.untrusted", reason=PLAIN_REASON)
         await wait(lambda: ann.texts(room, by=bot.user) == [notice])
     assert (text(event), len(context.events)) == ("mine", 1)
 
@@ -235,7 +236,7 @@ async def test_a_person_is_verified_by_emoji_that_the_operator_confirms(
         room = await meet(ann, bot)
         await asyncio.to_thread(ann.say, room, "who are you?")
         reason = f"the device {ann.device} of {ann.user} is not verified"
-        await wait(lambda: UNTRUSTED_NOTICE.format(reason=reason) in ann.texts(room, by=bot.user))
+        await wait(lambda: Phrase("matrix.untrusted", reason=reason) in ann.texts(room, by=bot.user))
         await asyncio.to_thread(ann.start_verification, bot.user)
         shown = await wait_for_report(keys, lambda r: bool(r.comparisons))
         [comparison] = shown.comparisons
@@ -276,6 +277,8 @@ async def test_the_device_is_signed_by_the_identity_of_the_account_and_the_backu
             new = await wait_for_report(tmp_path / "other", lambda r: len(r.problems) == 2)
             assert "held by another client" in new.problems[0] and "keryx matrix restore" in new.problems[1]
             add_request(tmp_path / "other", RestoreRequest(report.recovery_key))
+            # Requests are looked for after each answer of the homeserver, and an answer without news comes late.
+            await asyncio.to_thread(ann.say, room, "hello again")
             done = await wait_for_report(tmp_path / "other", lambda r: bool(r.outcome))
             assert "keys were restored." in done.outcome and done.recovery_key == report.recovery_key
     finally:

@@ -167,3 +167,48 @@ async def test_a_full_disk_is_told_and_the_changes_are_written_later(
     await keys.flush()
     keys.close()
     assert read(path) == {"a": 1, "b": 2, "c": 3}
+
+
+async def test_a_log_that_cannot_be_written_anew_is_kept_and_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MIN_COMPACTION_BYTES", 1000)
+    keys = KeyFile.open(path)
+    draft = path.with_name(f"{path.name}.new")
+    draft.mkdir()
+    for number in range(20):
+        keys.set("a", f"{number:0100}")
+        await keys.flush()
+    grown = size(path)
+    draft.rmdir()
+    for number in range(100):
+        keys.set("a", f"{number:0100}")
+        await keys.flush()
+    keys.close()
+    assert grown > 2000 and size(path) < grown and read(path) == {"a": f"{99:0100}"}
+
+
+async def test_nothing_is_written_behind_a_part_of_a_change_that_cannot_be_removed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = KeyFile.open(path)
+    keys.set("a", 1)
+    await keys.flush()
+    write = os.write
+
+    def write_part(file: int, data: bytes) -> int:
+        return write(file, data[:5])
+
+    def refuse(file: int, length: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    keys.set("b", 2)
+    with monkeypatch.context() as broken:
+        broken.setattr(module.os, "write", write_part)
+        broken.setattr(module.os, "ftruncate", refuse)
+        with pytest.raises(EncryptionUnavailable, match="restart Keryx"):
+            await keys.flush()
+    with pytest.raises(EncryptionUnavailable, match="restart Keryx"):
+        await keys.flush()
+    keys.close()
+    assert read(path) == {"a": 1}

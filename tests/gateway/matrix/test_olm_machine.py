@@ -1,5 +1,6 @@
 """The encryption of accounts with each other, over a homeserver that passes keys on, with crashes in between."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
@@ -19,9 +20,11 @@ from keryx.surfaces.gateway.matrix.encryption import (
     UndecryptableMessage,
     UntrustedDevice,
 )
+from keryx.surfaces.gateway.matrix.encryption.device_list import DeviceList
 from keryx.surfaces.gateway.matrix.encryption.key_backup import format_recovery_key, parse_recovery_key
+from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
 from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
-from keryx.surfaces.gateway.matrix.encryption.operator_files import (
+from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
     AcceptRequest,
     RestoreRequest,
     add_request,
@@ -405,6 +408,60 @@ async def test_a_broken_session_is_replaced_and_the_key_is_sent_again(
         again = await ann.say("again")
         await bot.sync()
         assert await bot.read(again) == "again"
+
+
+async def test_a_broken_session_is_replaced_when_the_homeserver_answers_again(
+    fake: FakeKeyServer, tmp_path: Path, clock: Clock
+) -> None:
+    async with parties(fake, tmp_path, clock) as people:
+        ann, bot = await people.add(ANN, "A"), await people.add(BOT, "B")
+        await ann.say("hello")
+        [event] = [e for e in fake.queues[BOT, "B"] if e["type"] == "m.room.encrypted"]
+        event["content"] = msgspec.json.decode(msgspec.json.encode(event["content"]))
+        [message] = event["content"]["ciphertext"].values()
+        message["body"] = message["body"][:-8] + "AAAAAAAA"
+        fake.broken.add("/keys/claim")
+        await bot.sync()
+        fake.broken.clear()
+        await bot.sync()
+        await ann.sync()
+        again = await ann.say("again")
+        await bot.sync()
+        assert await bot.read(again) == "again"
+
+
+async def test_who_needs_devices_waits_for_those_that_are_being_looked_up(
+    fake: FakeKeyServer, tmp_path: Path, clock: Clock
+) -> None:
+    async with parties(fake, tmp_path, clock) as people:
+        await people.add(ANN, "A")
+        keys, server = KeyFile.open(tmp_path / "keys"), Homeserver(fake.url, f"{BOT} B")
+        devices = DeviceList(keys, server, BOT, DeviceTrust.FIRST_USE)
+        fake.hold("/keys/query")
+        first = asyncio.create_task(devices.refresh([ANN]))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(devices.refresh([ANN]))
+        await asyncio.sleep(0)
+        assert not second.done()
+        fake.release("/keys/query")
+        await second
+        assert list(devices.get(ANN).devices) == ["A"]
+        await first
+        keys.close()
+        await server.close()
+
+
+async def test_a_request_of_the_operator_that_the_homeserver_does_not_serve_is_answered(
+    fake: FakeKeyServer, tmp_path: Path, clock: Clock
+) -> None:
+    async with parties(fake, tmp_path, clock) as people:
+        bot = await people.add(BOT, "B")
+        before = read_report(bot.folder)
+        fake.broken.add("/room_keys/version")
+        add_request(bot.folder, RestoreRequest(before.recovery_key))
+        await bot.sync()
+        after = read_report(bot.folder)
+        assert after.requests == before.requests + 1 and after.outcome.endswith(".")
 
 
 async def test_a_repeated_message_is_refused_and_the_same_event_is_not(

@@ -79,11 +79,13 @@ def test_killed_while_an_answer_is_being_shown_it_goes_on_in_the_same_message(
     assert [seen.id for seen in ann.sees(room) if seen.sender == bot.user][1] == shown.id
 
 
+# Fewer than the homeserver tells at once, and more.
+@pytest.mark.parametrize("count", [8, pytest.param(70, marks=pytest.mark.faults)])
 def test_what_was_written_while_keryx_was_away_is_answered_when_it_is_back(
-    keryx: Cli, ann: Person, bot: Person
+    keryx: Cli, ann: Person, bot: Person, count: int
 ) -> None:
     room = begun(keryx, ann, bot)
-    asked = [f"m{number}" for number in range(70)]
+    asked = [f"m{number}" for number in range(count)]
     for words in asked:
         ann.say(room, words)
     with killed(keryx):
@@ -214,6 +216,8 @@ def test_a_picture_of_the_agent_follows_its_words(
     assert ann.download(picture.content["url"]) == b"\x89PNG\r\n\x1a\nred"
 
 
+# Other processes use the same homeserver.
+@pytest.mark.faults
 def test_a_homeserver_that_goes_away_for_a_while_loses_nothing(
     keryx: Cli, synapse: Synapse, ann: Person, bot: Person
 ) -> None:
@@ -223,7 +227,7 @@ def test_a_homeserver_that_goes_away_for_a_while_loses_nothing(
         time.sleep(0.5)
         synapse.stop()
         time.sleep(1)
-        synapse.start_again()
+        synapse.start()
         ann.say(room, "and back")
         ann.wait_for(lambda: len(ann.answers(room, by=bot)) == 3, 90)
     assert ann.answers(room, by=bot) == ["hello", "on its way", "and back"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -239,7 +240,7 @@ async def test_a_signal_cli_that_is_down_is_waited_for(account: Account) -> None
     account.signal.write(ANN, "hello")
     assert await account.hear() == ["hello"]
     links = [link for link, _ in account.context.link_states]
-    assert links == [LinkState.CONNECTING, LinkState.CONNECTED] or links == [LinkState.CONNECTED]
+    assert links == [LinkState.CONNECTING, LinkState.CONNECTING, LinkState.CONNECTED]
 
 
 async def test_a_missing_spool_says_how_to_start_signal_cli(account: Account) -> None:
@@ -253,6 +254,32 @@ async def test_a_spool_that_signal_cli_does_not_write_is_named(account: Account)
     account.signal.write(ANN, "hello")
     assert await account.hear() == ["hello"]
     assert (LinkState.CONNECTED, NO_SPOOL.format(path=account.spool)) in account.context.link_states
+
+
+async def test_a_spool_that_is_not_written_is_named_again_after_signal_cli_was_away(account: Account) -> None:
+    account.signal.stdout = None
+    named = LinkState.CONNECTED, NO_SPOOL.format(path=account.spool)
+    states = account.context.link_states
+    task = asyncio.create_task(account.adapter.listen(account.context))
+    account.signal.write(ANN, "hello")
+    await until(lambda: named in states)
+    account.signal.refusals["receive"] = [
+        RpcRefusal(-3, "Error while receiving messages: Connection closed!")
+    ]
+    account.signal.write(ANN, "again")
+    await until(lambda: states[-1][0] is LinkState.CONNECTING)
+    account.signal.write(ANN, "and again")
+    await until(lambda: states[-1] == named)
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_a_spool_that_is_too_large_to_be_read_whole_is_not_cleared(account: Account) -> None:
+    account.spool.write_bytes(b"{}\n")
+    os.truncate(account.spool, 65_000_000)
+    error = await account.fail()
+    assert isinstance(error, Unavailable) and "more than" in str(error)
+    assert account.spool.stat().st_size == 65_000_000
 
 
 async def test_messages_of_another_account_are_neither_answered_nor_removed(account: Account) -> None:

@@ -25,9 +25,7 @@ from keryx.core.errors import (
     Uncertain,
 )
 from keryx.core.media import Attachment
-from keryx.core.ports.adapter import (
-    Streaming,
-)
+from keryx.core.ports.adapter import StepState, Streaming, ToolStep
 from keryx.core.questions import Button
 from keryx.surfaces.gateway.slack import (
     SlackStreaming,
@@ -46,8 +44,72 @@ async def test_an_answer_in_a_channel_is_streamed_to_who_asked(workspace: Worksp
     assert (post.text, post.thread, post.streaming) == ("One two three", THREAD, False)
     start = workspace.slack.calls[0][1]
     assert (start["recipient_user_id"], start["recipient_team_id"]) == (PERSON, "T0000001")
-    assert [p.get("markdown_text") for _, p in workspace.slack.calls] == ["One", " two", " three"]
+    chunks = [chunk for _, params in workspace.slack.calls for chunk in params["chunks"]]
+    assert [chunk["text"] for chunk in chunks] == ["One", " two", " three"]
     assert post.metadata is not None and post.metadata["event_payload"] == {"key": "d1.0"}
+
+
+SEARCH, READ = ToolStep("c1", "search", StepState.RUNNING), ToolStep("c2", "read", StepState.RUNNING)
+SEARCHED = ToolStep("c1", "search", StepState.DONE)
+
+
+async def test_tool_calls_are_tasks_of_the_stream(workspace: Workspace) -> None:
+    ts = await workspace.send("", thread=THREAD, final=False, steps=(SEARCH,))
+    [post] = workspace.slack.posts
+    assert (post.text, post.tasks, post.streaming) == ("", {"search": "in_progress"}, True)
+    await workspace.send("", thread=THREAD, edits=ts, final=False, steps=(SEARCHED, READ))
+    assert post.tasks == {"search": "complete", "read": "in_progress"}
+    failed = ToolStep("c2", "read", StepState.FAILED)
+    await workspace.send("Found", thread=THREAD, edits=ts, final=False, steps=(SEARCHED, failed))
+    assert (post.text, post.tasks) == ("Found", {"search": "complete", "read": "error"})
+    await workspace.send("Found it.", thread=THREAD, edits=ts)
+    assert post.methods == ["chat.startStream", *["chat.appendStream"] * 2, "chat.stopStream"]
+    assert (post.text, post.streaming, post.edits) == ("Found it.", False, 0)
+
+
+async def test_a_tool_call_that_still_runs_is_complete_with_the_answer(workspace: Workspace) -> None:
+    ts = await workspace.send("Look", thread=THREAD, final=False, steps=(SEARCH,))
+    buttons = (Button("Yes", "/answer 1"),)
+    await workspace.send("Look: nothing.", thread=THREAD, edits=ts, buttons=buttons)
+    [post] = workspace.slack.posts
+    assert (post.text, post.tasks, post.buttons) == (
+        "Look: nothing.",
+        {"search": "complete"},
+        {"Yes": "/answer 1"},
+    )
+
+
+async def test_a_task_of_unknown_outcome_is_repeated_and_the_text_goes_on(workspace: Workspace) -> None:
+    ts = await workspace.send("One", thread=THREAD, final=False)
+    workspace.slack.lost.add("chat.appendStream")
+    with pytest.raises(Uncertain):
+        await workspace.send("One", thread=THREAD, edits=ts, final=False, steps=(SEARCH,))
+    await workspace.send("One two", thread=THREAD, edits=ts, final=False, steps=(SEARCHED,))
+    [post] = workspace.slack.posts
+    assert (post.text, post.tasks, post.edits) == ("One two", {"search": "complete"}, 0)
+
+
+async def test_without_a_stream_tool_calls_are_lines_above_the_text_until_the_answer(
+    workspace: Workspace,
+) -> None:
+    ts = await workspace.send("", final=False, steps=(SEARCH,))
+    assert workspace.slack.texts() == ["⏳ `search`"]
+    await workspace.send("One", edits=ts, final=False, steps=(SEARCHED, READ))
+    assert workspace.slack.texts() == ["✅ `search`  \n⏳ `read`\n\nOne"]
+    await workspace.send("One two", edits=ts)
+    assert workspace.slack.texts() == ["One two"]
+
+
+async def test_a_stream_of_tool_calls_whose_start_was_lost_is_found(workspace: Workspace) -> None:
+    asked = workspace.slack.say("question", thread_ts=THREAD)
+    workspace.slack.lost.add("chat.startStream")
+    with pytest.raises(Uncertain):
+        await workspace.send("", thread=THREAD, reply_to=asked, final=False, steps=(SEARCH,))
+    part = build("The answer", thread=THREAD, reply_to=asked, again=True)
+    ts = await workspace.adapter.find_sent(part)
+    assert ts == workspace.slack.posts[0].ts
+    await workspace.adapter.send(msgspec.structs.replace(part, edits=ts or "", again=False))
+    assert workspace.slack.texts() == ["The answer"] and not workspace.slack.count_open(DIRECT)
 
 
 async def test_without_a_thread_or_a_person_a_message_is_edited(workspace: Workspace) -> None:

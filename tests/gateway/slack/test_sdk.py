@@ -59,6 +59,21 @@ def test_the_sdk_streams(slack: FakeSlack, client: Any) -> None:
     assert slack.texts() == ["**hello world!**"] and slack.count_open("D0000001") == 0
 
 
+def test_the_sdk_streams_tool_calls(slack: FakeSlack, client: Any) -> None:
+    task = {"type": "task_update", "id": "c1", "title": "search", "status": "in_progress"}
+    started = client.chat_startStream(channel="D0000001", thread_ts=THREAD, chunks=[task])
+    said = [{**task, "status": "complete"}, {"type": "markdown_text", "text": "hello"}]
+    client.chat_appendStream(channel="D0000001", ts=started["ts"], chunks=said)
+    assert (slack.posts[0].text, slack.posts[0].tasks) == ("hello", {"search": "complete"})
+    for wrong, code in (
+        ({"markdown_text": "!"}, "streaming_mode_mismatch"),
+        ({"markdown_text": "!", "chunks": [task]}, "cannot_provide_both_markdown_text_and_chunks"),
+    ):
+        with pytest.raises(errors.SlackApiError) as caught:
+            client.api_call("chat.appendStream", json={"channel": "D0000001", "ts": started["ts"], **wrong})
+        assert caught.value.response["error"] == code
+
+
 def test_the_sdk_uploads_a_file(slack: FakeSlack, client: Any) -> None:
     place = client.files_getUploadURLExternal(filename="a.txt", length=3)
     assert str(place["upload_url"]).startswith(slack.url)

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from functools import cache
 from string import Formatter
 from typing import Any
 
@@ -66,6 +67,8 @@ COMMANDS = """\
 /instructions Antworte kurz.
 /handoff
 /handoff matrix
+/handoff telegram:niemand
+/handoff telegram.fort:7
 /mirror
 /mirror vielleicht
 /jobs
@@ -126,13 +129,16 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
         yield fake
 
 
-def list_english() -> Iterator[tuple[str, re.Pattern[str]]]:
+@cache
+def list_english() -> dict[str, re.Pattern[str]]:
     """Return how each sentence of the catalogue looks in English, unless its German form looks like that too."""
+    found: dict[str, re.Pattern[str]] = {}
     for key, template in LANGUAGES["en"].items():
         pattern = re.compile(_build_pattern(template), re.IGNORECASE)
         words = re.findall(r"[a-z]{2,}", re.sub(r"\{[^}]*\}", "", template))
         if len(words) > 2 and not key.startswith("page.") and not pattern.search(LANGUAGES["de"][key]):
-            yield key, pattern
+            found[key] = pattern
+    return found
 
 
 def _build_pattern(template: str) -> str:
@@ -147,7 +153,7 @@ def _build_pattern(template: str) -> str:
 
 
 def check_german(text: str) -> None:
-    assert [key for key, pattern in list_english() if pattern.search(text)] == [], text
+    assert [key for key, pattern in list_english().items() if pattern.search(text)] == [], text
 
 
 async def test_a_conversation_in_german_has_no_english_text(
@@ -199,10 +205,12 @@ async def test_a_conversation_in_german_has_no_english_text(
             await german.ask(text)
         # Files that cannot be fetched, or are too large.
         telegram.files["large"] = bytes(20_000_001)
-        for name in ("none", "large"):
+        telegram.file_waits["busy"] = [7200]
+        for name in ("none", "large", "busy"):
             photo = [{"file_id": name, "width": 9, "height": 9}]
             [shown] = await german.ask(None, caption="schau", photo=photo)
             assert "[photo.jpg konnte nicht abgerufen werden: " in shown
+        assert "telegram bittet, 120 Minuten zu warten" in shown
         # A stranger.
         await german.ask("Hallo?", chat=8)
     finally:

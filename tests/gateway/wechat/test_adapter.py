@@ -32,7 +32,12 @@ from keryx.core.ports.adapter import InboundMessage, LinkState, OutgoingPart
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.wechat import WeChatAdapter, make, message_sender
 from keryx.surfaces.gateway.wechat.event_parser import WeChatIdentity
-from keryx.surfaces.gateway.wechat.event_receiver import UpdatePosition, format_position, parse_position
+from keryx.surfaces.gateway.wechat.event_receiver import (
+    ContextTokens,
+    UpdatePosition,
+    format_position,
+    parse_position,
+)
 from keryx.surfaces.gateway.wechat.ilink_api import is_own_url
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.wire import WireResponse, json_response
@@ -172,7 +177,8 @@ async def test_a_poll_that_fails_is_repeated_after_growing_pauses(bot: Bot) -> N
     bot.wechat.write(ANN, "one")
     await bot.hear()
     assert bot.pauses == [1, 2, 4]
-    assert [link for link, _ in bot.context.link_states] == [LinkState.CONNECTED]
+    links = [link for link, _ in bot.context.link_states]
+    assert links == [*[LinkState.CONNECTING] * 3, LinkState.CONNECTED]
 
 
 async def test_a_server_that_asks_to_wait_is_obeyed(bot: Bot) -> None:
@@ -454,7 +460,7 @@ async def test_a_file_on_another_host_is_fetched_from_the_cdn_that_is_known(bot:
     file = await receive_file(bot, full_url="http://169.254.169.254/secrets")
     assert (await bot.adapter.download(file, limit=1000)).body == PNG
     only = change_reference(file, param="")
-    with pytest.raises(Invalid, match="does not belong to WeChat"):
+    with pytest.raises(Invalid, match="it is not on WeChat"):
         await bot.adapter.download(only, limit=1000)
 
 
@@ -554,3 +560,15 @@ def test_the_settings_make_an_adapter() -> None:
 def test_a_wrong_setting_is_named(table: dict[str, Any], words: str) -> None:
     with pytest.raises(Invalid, match=words):
         make(build_setup(**table))
+
+
+async def test_a_token_that_is_read_while_listening_ends_is_not_kept() -> None:
+    class Ending(RecordingAdapterContext):
+        async def load_state(self, scope: str) -> str | None:
+            tokens.attach(None)
+            return "old"
+
+    tokens = ContextTokens(WeChatIdentity(bot="bot"))
+    tokens.attach(Ending())
+    assert await tokens.find("ann") == "old"
+    assert await tokens.find("ann") == ""

@@ -245,3 +245,11 @@ def test_anything_else_is_no_message(raw: object) -> None:
 def test_the_ids_of_people_are_described() -> None:
     assert IDS.chat is not None and IDS.chat.matches(ANN)
     assert not IDS.chat.matches("ann") and not IDS.chat.matches("a b@im.wechat")
+
+
+def test_a_message_that_is_nested_too_deeply_is_invalid() -> None:
+    nested: Any = "x"
+    for _ in range(2000):
+        nested = [nested]
+    with pytest.raises(Invalid):
+        read_message({"from_user_id": ANN, "item_list": nested})

@@ -16,14 +16,14 @@ from keryx.core.media import Attachment
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import InboundMessage, LinkState, OutgoingPart
 from keryx.core.questions import Button
-from keryx.surfaces.gateway.whatsapp import (
+from keryx.surfaces.gateway.whatsapp.agent_adapter import (
     AGENT_IN_USE,
-    BAD_KEY,
     WhatsAppAgentAdapter,
     format_position,
     parse_position,
 )
 from keryx.surfaces.gateway.whatsapp.graph_api import RateWindow
+from keryx.surfaces.gateway.whatsapp.whatsapp_settings import BAD_KEY
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.wire import WireResponse, json_response
 

@@ -38,17 +38,13 @@ from keryx.core.media import Attachment
 from keryx.core.ports.adapter import InboundEvent, LinkState, OutgoingPart, Receipt, WebhookRequest
 from keryx.core.questions import Button
 from keryx.engine.policy import Policy, map_reach
-from keryx.platform_setups import find_missing
+from keryx.setup_registry import find_missing
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
-from keryx.surfaces.gateway.whatsapp import (
-    BAD_TOKEN,
-    WhatsAppAgentAdapter,
-    WhatsAppCloudAdapter,
-    make,
-)
+from keryx.surfaces.gateway.whatsapp import WhatsAppAgentAdapter, WhatsAppCloudAdapter, make
 from keryx.surfaces.gateway.whatsapp.graph_api import WhatsAppApiError
 from keryx.surfaces.gateway.whatsapp.message_sender import translate_error
 from keryx.surfaces.gateway.whatsapp.setup import SETUP
+from keryx.surfaces.gateway.whatsapp.whatsapp_settings import BAD_TOKEN
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.wire import UNREACHABLE_URL
 
@@ -492,7 +488,7 @@ async def test_a_refusal_to_locate_a_file_says_whether_to_try_again(
 async def test_the_token_is_not_sent_to_another_host(number: Number, host: str) -> None:
     media = number.whatsapp.add_file("p", "image/png", b"x")
     number.whatsapp.file_host = host
-    with pytest.raises(Invalid, match="does not belong to WhatsApp"):
+    with pytest.raises(Invalid, match="it is not on WhatsApp"):
         await fetch(number, media)
 
 

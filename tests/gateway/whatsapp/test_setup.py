@@ -11,8 +11,9 @@ from tests.fakes.whatsapp import DISPLAY, KEY, NUMBER, TOKEN, FakeWhatsAppAgent,
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import ENTRY_POINT_GROUP, SetupOutcome
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
-from keryx.surfaces.gateway.whatsapp import BAD_KEY, BAD_TOKEN, WhatsAppCloudAdapter, make
+from keryx.surfaces.gateway.whatsapp import WhatsAppCloudAdapter, make
 from keryx.surfaces.gateway.whatsapp.setup import SETUP
+from keryx.surfaces.gateway.whatsapp.whatsapp_settings import BAD_KEY, BAD_TOKEN
 from keryx.testing.wire import UNREACHABLE_URL
 
 

@@ -59,7 +59,7 @@ class OpenSession:
         self._info = EditorSessionInfo(settings=settings or SessionSettings())
         self._lock = anyio.Lock()
         self._prompts = PendingPrompts(context)
-        self._updates = UpdateBuilder(context.capabilities)
+        self._updates = UpdateBuilder(context.capabilities, context.hub.texts.speak())
         self._questions = EditorQuestions(context, id_, self._updates)
         self._following = anyio.CancelScope()
         self._last_seq = 0
@@ -75,7 +75,7 @@ class OpenSession:
             window = MessageRange(limit=NO_MESSAGE_LIMIT if replay else RECENT_MESSAGES)
             snapshot = await self._context.hub.open(self._context.viewer, self.id, window)
             self._stop_following()
-            self._updates = UpdateBuilder(self._context.capabilities)
+            self._updates = UpdateBuilder(self._context.capabilities, self._context.hub.texts.speak())
             self._questions = EditorQuestions(self._context, self.id, self._updates)
             self._last_seq = snapshot.session.last_seq
             self._info = EditorSessionInfo(settings=snapshot.session.settings)

@@ -48,8 +48,11 @@ _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
 class UpdateBuilder:
     """Notices and compactions are sent as thoughts if the editor has no update for them."""
 
-    def __init__(self, capabilities: EditorCapabilities = EditorCapabilities()) -> None:
+    def __init__(
+        self, capabilities: EditorCapabilities = EditorCapabilities(), texts: Texts = ENGLISH
+    ) -> None:
         self._capabilities = capabilities
+        self._texts = texts
         self._answer_counts: Counter[TurnId] = Counter()
         self._drafts: dict[TurnId, _DraftProgress] = {}
         self._call_ids: dict[str, str] = {}
@@ -136,7 +139,7 @@ class UpdateBuilder:
         # In words, because editors show no marks.
         mark = message.mark
         if message.role is Role.USER and mark and mark in (Mark.WITHDRAWN, Mark.FAILED, Mark.CANCELLED):
-            text = f"\n\n({ENGLISH.say(f'mark.{mark.value}')})"
+            text = f"\n\n({self._texts.say(f'mark.{mark.value}')})"
             yield build_chunk("user_message_chunk", text, str(message.id), _build_meta(message))
 
     def _build_notice(self, notice: Notice, message: Message, *, live: bool) -> Json:
@@ -187,7 +190,7 @@ class UpdateBuilder:
             else:
                 yield from self._build_part_chunk(turn, draft, part, _build_meta(message))
         if message.mark:
-            words = f"({ENGLISH.say(f'mark.{message.mark.value}')})"
+            words = f"({self._texts.say(f'mark.{message.mark.value}')})"
             yield build_chunk("agent_thought_chunk", words, f"{message.id}.mark", _build_meta(message))
         if not late:
             self._answer_counts[turn] += 1

@@ -1,21 +1,28 @@
-"""The settings of a platform, read from its table in keryx.toml and from the environment, and the placeholder for an adapter that cannot be built."""
+"""The settings of a platform, read from its table in keryx.toml and from the environment, those of the relay, and the placeholder for an adapter that cannot be built."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 
-from keryx import setting_errors, settings_file
+from keryx import config_errors, settings_file
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, NotSent, Unavailable
 from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart, RenderedPart
+from keryx.core.ports.relay import RelayLimits
 from keryx.secrets import Secret
 
 ENTRY_POINT_GROUP = "keryx.adapters"
 """The entry points of adapters: `<platform> = "module:make"`. `make` takes an `AdapterSetup` and returns an `Adapter`,
 or `None` if its platform is not configured."""
+
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+RELAY_KEY_VARIABLE = "KERYX_RELAY_KEY"
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
@@ -54,17 +61,30 @@ class AdapterSetup:
         try:
             found = msgspec.convert(values, kind, strict=False, dec_hook=decode_secret)
         except msgspec.ValidationError as exc:
-            wrong = setting_errors.explain(str(exc), kind, table=self.label)
+            wrong = config_errors.explain(str(exc), kind, table=self.label)
             variable = self.variable_name(wrong.name.removeprefix(f"{self.label}."))
             if self.environ.get(variable):
                 raise Invalid(f"{variable}: {wrong}") from exc
-            raise Invalid(setting_errors.describe(self.home / "keryx.toml", wrong)) from exc
+            raise Invalid(config_errors.describe(self.home / "keryx.toml", wrong)) from exc
         return self._name_secrets(found)
+
+    def require(self, **settings: object) -> None:
+        """Raise `Invalid`, which says what to do, for the first of these settings that is empty."""
+        for name, value in settings.items():
+            if not value:
+                raise Invalid(
+                    f"{self.label}.{name} is missing: run `{self.command}`, or set {self.variable_name(name)}"
+                )
 
     @property
     def label(self) -> str:
         """The name of the table in keryx.toml."""
         return f"{self.platform}.{self.name}" if self.name else self.platform
+
+    @property
+    def command(self) -> str:
+        """The command that sets the account up."""
+        return f"keryx gateway setup {self.platform}" + (f" --name {self.name}" if self.name else "")
 
     @property
     def hook_path(self) -> str:
@@ -98,6 +118,64 @@ class AdapterSetup:
             if isinstance(value, Secret)
         }
         return msgspec.structs.replace(settings, **named)
+
+
+def build_interval(per_second: float) -> timedelta:
+    """Return the shortest time between two sends for a setting that limits their rate; 0 means unlimited."""
+    return timedelta(seconds=1 / per_second) if per_second > 0 else timedelta(0)
+
+
+class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The relay: `listen` on the connector, which holds the bots, and `url` on an instance, which answers."""
+
+    listen: str = ""  # HOST:PORT at which instances connect
+    events: int = 10_000  # kept for each instance that is away; later ones are not taken
+    size: int = 50_000_000  # of their texts, in bytes
+    age: timedelta = timedelta(days=7)  # after which they are dropped
+    notice_after: timedelta = timedelta(minutes=1)  # then people are told that their messages wait
+    url: str = ""  # ws:// or wss:// of the connector
+    # Where the key is: env:NAME or file:PATH. The variable KERYX_RELAY_KEY takes precedence.
+    key_from: str = ""
+    plain: bool = False  # allow ws:// to another machine, through a tunnel that encrypts
+
+    def __post_init__(self) -> None:
+        if self.events < 1 or self.size < 1:
+            raise ValueError("events and size: give a number from 1 on")
+        if self.age <= timedelta(0):
+            raise ValueError("age: give more than 0s")
+        if self.listen:
+            self.address  # noqa: B018 raises if it is wrong
+        parts = urlsplit(self.url)
+        if self.url and (parts.scheme not in ("ws", "wss") or not parts.hostname):
+            raise ValueError("url: write wss://HOST or ws://HOST:PORT")
+        if parts.scheme == "ws" and not self.plain and parts.hostname not in _LOOPBACK_HOSTS:
+            raise ValueError(
+                "url: ws:// is not encrypted; write wss://, or set plain = true if a tunnel encrypts it"
+            )
+        Secret(self.key_from, what="key")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port of `listen`."""
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdecimal() or not 0 <= int(port) <= 65_535:
+            raise ValueError("listen: write HOST:PORT, such as 127.0.0.1:7338")
+        return host.strip("[]"), int(port)
+
+    @property
+    def limits(self) -> RelayLimits | None:
+        """The limits of the queues of a connector; `None` if this Keryx is none."""
+        if not self.listen:
+            return None
+        return RelayLimits(events=self.events, size=self.size, age=self.age, notice_after=self.notice_after)
+
+    def read_key(self, environ: Mapping[str, str] | None = None) -> str:
+        """Return the key of an instance. Raise `Invalid` if it is missing."""
+        environ = os.environ if environ is None else environ
+        given = environ.get(RELAY_KEY_VARIABLE, "").strip()
+        if not given and not self.key_from:
+            raise Invalid(f"relay.key_from is missing: set it, or the variable {RELAY_KEY_VARIABLE}")
+        return given or Secret(self.key_from, name="relay.key_from").reveal(environ)
 
 
 class BrokenAdapter:

@@ -1,16 +1,18 @@
-"""HTTP for adapters: a pool of clients with one connection each, and the check of a configured address."""
+"""HTTP for adapters: a pool of clients with one connection each, the check of a configured address, and the rules for timeouts, errors and large answers."""
 
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 import httpx
 
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, KeryxError
+from keryx.core.texts import Phrase
 
 _MAX_IDLE = 20
+_CONNECT_SECONDS = 10.0
 
 
 def check_url(url: str, message: str, *, username: bool = False, query: bool = False) -> str:
@@ -28,6 +30,41 @@ def check_url(url: str, message: str, *, username: bool = False, query: bool = F
     ):
         raise Invalid(message)
     return url.rstrip("/")
+
+
+def build_timeout(seconds: float) -> httpx.Timeout:
+    """Return the timeout of one request. A connection is made within ten seconds, however long the answer may take."""
+    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+
+
+@contextmanager
+def translate_errors(
+    service: str,
+    unreachable: Callable[[str], KeryxError],
+    no_response: Callable[[str], KeryxError],
+    *,
+    setting: str = "base_url",
+) -> Generator[None]:
+    """Raise `unreachable` for a request that the service did not get, and `no_response` for one that it may have got.
+    Neither names the address, which may contain a token."""
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+        raise unreachable(f"{service} cannot be reached ({type(exc).__name__})") from None
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+        raise unreachable(f"{service} cannot be reached: its {setting} is not a web address") from None
+    except httpx.HTTPError as exc:
+        raise no_response(f"{service} did not answer ({type(exc).__name__})") from None
+
+
+async def read_body(answer: httpx.Response, limit: int, *, padding: int = 0) -> bytes:
+    """Return the body of a streamed response. Raise `Invalid` as soon as it has more than `limit` bytes and the padding."""
+    body = bytearray()
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > limit + padding:
+            raise Invalid(Phrase("file.too_large", limit=limit))
+    return bytes(body)
 
 
 class HttpClientPool:

@@ -392,7 +392,7 @@ def _build_error(status: int, detail: str) -> WebhookResponse:
 
 
 async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
-    """Check the answers. The receiver is not asked, because it may act on whatever is posted to it."""
+    """Check the answers. The receiver is not asked, because it may act on anything that is posted to it."""
     url, secret = answers["url"], answers["secret"]
     check_receiver(url)
     if secret:

@@ -110,14 +110,15 @@ async def listen(
 ) -> None:
     """Stay connected until cancelled. Errors of the listener other than `Unavailable` end it. `close_code` is sent when this
     side ends a connection; Discord keeps a session only after certain codes."""
-    failures = 0
+    failures, reason = 0, ""
     while True:
-        report(LinkState.CONNECTING, "")
+        # While attempts fail, the reason of the last one stays.
+        report(LinkState.CONNECTING, reason)
         try:
-            confirmed = await _connect_once(listener, report, sleep, max_frame_bytes, close_code)
+            confirmed, reason = await _connect_once(listener, report, sleep, max_frame_bytes, close_code), ""
         except Unavailable as exc:
-            confirmed = False
-            report(LinkState.CONNECTING, str(exc))
+            confirmed, reason = False, str(exc)
+            report(LinkState.CONNECTING, reason)
         failures = 1 if confirmed else failures + 1
         await sleep(_BACKOFF.seconds(failures))
 

@@ -18,7 +18,6 @@ from keryx.core.ports.adapter import (
     AttachmentLimits,
     Capabilities,
     LengthUnit,
-    LinkState,
     OutgoingPart,
     RenderedPart,
     Streaming,
@@ -34,7 +33,8 @@ from keryx.surfaces.gateway.discord.event_receiver import EventReceiver
 from keryx.surfaces.gateway.discord.gateway_position import load_position
 from keryx.surfaces.gateway.discord.gateway_session import INTENTS, MESSAGE_CONTENT, GatewaySession
 from keryx.surfaces.gateway.discord.message_sender import MessageSender
-from keryx.surfaces.gateway.discord.rest_api import DEFAULT_URL, DiscordApi, Sleep
+from keryx.surfaces.gateway.discord.rest_api import DEFAULT_URL, DiscordApi
+from keryx.timing import Sleep
 
 _TOKEN_PATTERN = re.compile(r"([\w-]{18,64})\.[\w-]{4,12}\.[\w-]{20,80}\Z", re.ASCII)
 ARCHIVE_MINUTES = (60, 1440, 4320, 10080)
@@ -54,7 +54,7 @@ class DiscordSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     gateway_url: str = ""
     # Read all messages of channels. Needs a switch in the developer portal. Otherwise direct messages and mentions only.
     message_content: bool = True
-    # Begin a thread for each conversation in a channel.
+    # Begin a thread for each conversation in a channel, named after its title and archived at its end.
     threads: bool = False
     # After how many minutes of silence Discord archives such a thread.
     archive: int = 1440
@@ -92,10 +92,7 @@ def make(setup: AdapterSetup) -> "DiscordAdapter | None":
     settings = setup.read(DiscordSettings)
     if settings is None:
         return None
-    if not settings.token:
-        raise Invalid(
-            f"{setup.label}.token is missing: run `keryx gateway setup discord`, or set {setup.variable_name('token')}"
-        )
+    setup.require(token=settings.token)
     if settings.archive not in ARCHIVE_MINUTES:
         choice = ", ".join(map(str, ARCHIVE_MINUTES))
         raise Invalid(f"{setup.label}.archive: Discord archives threads after one of {choice} minutes")
@@ -128,6 +125,7 @@ class DiscordAdapter:
             idempotency=Idempotency.NATIVE,
             edit=True,
             threads=True,
+            thread_titles=settings.threads,
             typing=True,
             streaming=Streaming.EDIT,
             attachments=AttachmentLimits(max_bytes=settings.upload),
@@ -184,6 +182,12 @@ class DiscordAdapter:
     async def remove(self, target: Target, message: str) -> None:
         await self._sender.remove(target, message)
 
+    async def rename_thread(self, target: Target, title: str) -> None:
+        await self._sender.rename_thread(target, title)
+
+    async def archive_thread(self, target: Target) -> None:
+        await self._sender.archive_thread(target)
+
     async def _listen(self, context: AdapterContext) -> None:
         """Receive events from the gateway in one task, and store them in another, so that heartbeats are answered in time."""
         settings = self._settings
@@ -208,7 +212,7 @@ class DiscordAdapter:
         )
         connection = websocket.listen(
             session,
-            report=_LinkReporter(context).report,
+            report=context.report,
             sleep=self._sleep,
             max_frame_bytes=_MAX_FRAME_BYTES,
             close_code=websocket.DEAD_CODE,
@@ -224,16 +228,3 @@ class DiscordAdapter:
             # The connection closes before the adapter does.
             with anyio.CancelScope(shield=True):
                 await asyncio.wait(tasks)
-
-
-class _LinkReporter:
-    """Reports a change of the link, and each new detail."""
-
-    def __init__(self, context: AdapterContext) -> None:
-        self._context = context
-        self._last: tuple[LinkState, str] | None = None
-
-    def report(self, link: LinkState, detail: str) -> None:
-        if (link, detail) != self._last:
-            self._last = link, detail
-            self._context.report(link, detail)

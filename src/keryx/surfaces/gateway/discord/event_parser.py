@@ -49,6 +49,7 @@ BUTTON_PREFIX = "/answer "
 # Discord lets an interaction be answered for 15 minutes.
 REPLY_TIME = timedelta(minutes=14, seconds=30)
 _MAX_THREAD_NAME = 100
+_UNNAMED_THREAD = "Conversation"
 _MAX_OPTION_LENGTH = 6_000
 _COMMAND_PATTERN = re.compile(r"/([\w-]+)(?=\s|\Z)")
 _MARKUP_PATTERN = re.compile(
@@ -112,7 +113,7 @@ def parse_message(
     name = ""
     if opens:
         source = msgspec.structs.replace(source, chat_type=ChatType.THREAD, thread=message.id)
-        name = truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or "Conversation"
+        name = build_thread_name(text)
     replied, quote = message.replied, ""
     if replied is not None:
         quote = make_readable(replied.content, replied.mentions, names) or _describe_content(replied)
@@ -128,6 +129,11 @@ def parse_message(
         files=tuple(_describe_file(message, file) for file in message.all_attachments),
     )
     return ParsedDiscordMessage(inbound=inbound, opens_thread=name)
+
+
+def build_thread_name(text: str) -> str:
+    """Return a title or the first words of a conversation in the form of a thread's name."""
+    return truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or _UNNAMED_THREAD
 
 
 def parse_edit(

@@ -17,7 +17,7 @@ _SCOPE = "position"
 class GatewayPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its encoded form is the cursor of the account."""
 
-    # Empty if there is no session to resume.
+    # Empty without a session to resume.
     session: str = ""
     url: str = ""
     # The number of the last event of the session that was handled.

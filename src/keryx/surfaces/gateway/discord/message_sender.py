@@ -22,11 +22,18 @@ from keryx.core.errors import (
 )
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
+from keryx.core.texts import Phrase
 from keryx.markdown import discord_markdown
 from keryx.markdown.split import LengthLimit
 from keryx.surfaces.gateway.discord.channels import NameDirectory
-from keryx.surfaces.gateway.discord.event_parser import parse_reply_token
-from keryx.surfaces.gateway.discord.payloads import LOADING_FLAG, DiscordMessage, build_snowflake
+from keryx.surfaces.gateway.discord.event_parser import build_thread_name, parse_reply_token
+from keryx.surfaces.gateway.discord.payloads import (
+    LOADING_FLAG,
+    DiscordChannel,
+    DiscordMessage,
+    ThreadMetadata,
+    build_snowflake,
+)
 from keryx.surfaces.gateway.discord.rest_api import (
     BAD_TOKEN,
     DiscordApi,
@@ -57,14 +64,14 @@ _TOKEN_EXPIRED = 50027
 # The bot cannot write in the channel itself.
 _NO_ACCESS = frozenset({10003, 50001, 50013})
 _GONE_TARGETS = {
-    10003: "there is no such channel, or the thread was deleted",
-    50001: "the bot may not see this channel: an administrator must allow it",
-    50007: "the person does not accept direct messages from the bot",
-    _NO_TEXT_CHANNEL: "this channel takes no messages; in a forum, name a post instead: discord:<forum>:<post>",
-    50013: "the bot may not write in this channel: an administrator must allow it",
-    50083: "the thread is archived and locked",
-    50278: "the bot shares no server with the person",
-    160005: "the thread is locked",
+    10003: "gone.channel_or_thread",
+    50001: "gone.hidden_channel",
+    50007: "gone.no_direct",
+    _NO_TEXT_CHANNEL: "gone.no_text_channel",
+    50013: "gone.forbidden_channel",
+    50083: "gone.thread_archived",
+    50278: "gone.no_server",
+    160005: "gone.thread_locked",
 }
 
 
@@ -87,7 +94,9 @@ def translate_error(error: KeryxError) -> SendError:
             return MessageGone("the message is no longer there")
         case DiscordError(code=code):
             gone = _GONE_TARGETS.get(code)
-            return TargetGone(f"Discord refuses: {gone}") if gone else Refused(str(error))
+            if gone is None:
+                return Refused(str(error))
+            return TargetGone(Phrase("target.refused", platform="Discord", reason=Phrase(gone)))
         case _:
             return Uncertain(str(error))
 
@@ -132,18 +141,47 @@ class MessageSender:
             raise translate_error(exc) from None
 
     async def show_typing(self, target: Target) -> None:
-        try:
-            await self._api.request(Route("POST", "/channels/{}/typing", (find_channel(target),)))
-        except (DiscordUnreachable, DiscordNoResponse) as exc:
-            raise NotSent(str(exc)) from None
-        except (DiscordError, DiscordRateLimit) as exc:
-            raise translate_error(exc) from None
+        await self._request_repeatable(Route("POST", "/channels/{}/typing", (find_channel(target),)))
 
     async def remove(self, target: Target, message: str) -> None:
         """Delete a message of the bot. Raise the errors that an adapter may."""
-        route = Route("DELETE", "/channels/{}/messages/{}", (find_channel(target), check_id(message)))
+        await self._request_repeatable(
+            Route("DELETE", "/channels/{}/messages/{}", (find_channel(target), check_id(message)))
+        )
+
+    async def rename_thread(self, target: Target, title: str) -> None:
+        """Rename a thread of the bot. One that is archived is opened for it, and archived again."""
+        thread = await self._find_own_thread(target)
+        name = build_thread_name(title)
+        if thread is None or thread.name == name:
+            return
+        if (thread.thread_metadata or ThreadMetadata()).archived:
+            await self._update_thread(target, {"name": name, "archived": False})
+            await self._update_thread(target, {"archived": True})
+        else:
+            await self._update_thread(target, {"name": name})
+
+    async def archive_thread(self, target: Target) -> None:
+        thread = await self._find_own_thread(target)
+        if thread is not None and not (thread.thread_metadata or ThreadMetadata()).archived:
+            await self._update_thread(target, {"archived": True})
+
+    async def _find_own_thread(self, target: Target) -> DiscordChannel | None:
+        """Return a thread that the bot has opened, as it is now; `None` for any other channel."""
+        found = await self._request_repeatable(Route("GET", "/channels/{}", (find_channel(target),)))
         try:
-            await self._api.request(route)
+            channel = msgspec.convert(found, DiscordChannel)
+        except msgspec.ValidationError:
+            raise NotSent("Discord gave an answer that cannot be read") from None
+        return channel if channel.is_thread and channel.owner_id == self._bot else None
+
+    async def _update_thread(self, target: Target, changes: Mapping[str, object]) -> None:
+        await self._request_repeatable(Route("PATCH", "/channels/{}", (find_channel(target),)), changes)
+
+    async def _request_repeatable(self, route: Route, body: object = None) -> Any:
+        """Send a request that may be repeated, so that an unknown outcome counts as not sent."""
+        try:
+            return await self._api.request(route, body)
         except (DiscordUnreachable, DiscordNoResponse) as exc:
             raise NotSent(str(exc)) from None
         except (DiscordError, DiscordRateLimit) as exc:
@@ -291,7 +329,7 @@ def build_nonce(key: str) -> str:
 
 
 def add_mentions(text: str, names: Mapping[str, str]) -> str:
-    """Return a rendered text in which `@name` mentions the person of that name. Code stays as it is, and so does a text that
+    """Return a rendered text whose `@name`s mention the people of these names. Code stays as it is, and so does a text that
     would become too long."""
     if "@" not in text or not names:
         return text

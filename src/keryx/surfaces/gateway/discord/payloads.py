@@ -169,6 +169,7 @@ class DiscordChannel(msgspec.Struct, frozen=True, kw_only=True):
     # Of a thread: who created it.
     owner_id: Snowflake | None = None
     last_message_id: Snowflake | None = None
+    thread_metadata: ThreadMetadata | None = None
 
     @property
     def is_thread(self) -> bool:

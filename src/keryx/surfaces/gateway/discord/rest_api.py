@@ -3,10 +3,10 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import version
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -23,7 +23,8 @@ from keryx.surfaces.gateway.discord.payloads import (
     GatewayInfo,
 )
 from keryx.surfaces.gateway.discord.route_limits import Route, RouteLimits
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
+from keryx.timing import Sleep
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,6 @@ _LONGEST_WAIT_SECONDS = 60.0
 _MAX_TRIES = 5
 MAX_PAGE = 100
 
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 T = TypeVar("T")
 
 
@@ -207,24 +207,21 @@ class DiscordApi:
         route = Route("GET", "/channels/{}/messages/{}", (channel, message))
         found = await self._find(route, DiscordMessage)
         if found is None:
-            raise Invalid(
-                "its message was deleted, or the bot may not read the history of the channel: the permission Read Message History"
-            )
+            raise Invalid(Phrase("file.no_history"))
         for file in found.all_attachments:
             if file.id == attachment:
                 return file
-        raise Invalid("it was removed from its message")
+        raise Invalid(Phrase("file.gone"))
 
     async def download(self, url: str, *, limit: int) -> bytes:
         """Return the bytes of a file that a person sent. Raise `Invalid` for one that has more than `limit` bytes or is not
         there, and `Unavailable` if another attempt may succeed. The token is not sent."""
-        body = bytearray()
+        headers = {"user-agent": self._user_agent}
         try:
-            timeout = httpx.Timeout(_FILE_TIMEOUT_SECONDS, connect=_CONNECT_SECONDS)
             async with (
                 self._clients.acquire() as client,
                 client.stream(
-                    "GET", url, timeout=timeout, headers={"user-agent": self._user_agent}
+                    "GET", url, timeout=build_timeout(_FILE_TIMEOUT_SECONDS), headers=headers
                 ) as answer,
             ):
                 status = answer.status_code
@@ -234,14 +231,10 @@ class DiscordApi:
                         f"Discord does not give it out (status {status})", after=timedelta(seconds=after)
                     )
                 if status != 200:
-                    raise Invalid(f"Discord does not give it out (status {status})")
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise Invalid(Phrase("file.too_large", limit=limit))
+                    raise Invalid(Phrase("file.refused", platform="Discord", status=str(status)))
+                return await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Unavailable(f"Discord cannot be reached ({type(exc).__name__})") from None
-        return bytes(body)
 
     async def _find(self, route: Route, kind: type[T]) -> T | None:
         try:
@@ -250,16 +243,11 @@ class DiscordApi:
             return None
 
     async def _send(self, route: Route, seconds: float, **content: Any) -> httpx.Response:
-        timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
-        try:
+        with translate_errors("Discord", DiscordUnreachable, DiscordNoResponse):
             async with self._clients.acquire() as client:
-                return await client.request(route.method, self._base + route.path, timeout=timeout, **content)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise DiscordUnreachable(f"Discord cannot be reached ({type(exc).__name__})") from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise DiscordUnreachable("Discord cannot be reached: its base_url is not a web address") from None
-        except httpx.HTTPError as exc:
-            raise DiscordNoResponse(f"Discord did not answer ({type(exc).__name__})") from None
+                return await client.request(
+                    route.method, self._base + route.path, timeout=build_timeout(seconds), **content
+                )
 
     def _read_response(self, route: Route, response: httpx.Response) -> Any:
         status = response.status_code

@@ -22,11 +22,12 @@ from keryx.markdown import email_html
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email.event_parser import IDS, PLATFORM, MailAccount
-from keryx.surfaces.gateway.email.event_receiver import ListenerLimits, MailListener, Sleep
+from keryx.surfaces.gateway.email.event_receiver import ListenerLimits, MailListener
 from keryx.surfaces.gateway.email.mail_builder import create_message_id
 from keryx.surfaces.gateway.email.mail_headers import MailPerson, clean_address
 from keryx.surfaces.gateway.email.message_sender import MailSender, MailServers
 from keryx.surfaces.gateway.email.server_login import MailCredentials, create_tls_context, parse_address
+from keryx.timing import Sleep
 
 _CLOSE_SECONDS = 2.0
 NOTES = (

@@ -15,6 +15,7 @@ from keryx.core.messages import Part, Parts, Text
 from keryx.core.ports.adapter import IdFormat, InboundMessage, PlatformIds
 from keryx.core.source import ChatType, Source
 from keryx.core.text import truncate
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.email import mail_text, mime_parts
 from keryx.surfaces.gateway.email.authentication import find_doubt
 from keryx.surfaces.gateway.email.mail_headers import (
@@ -23,6 +24,7 @@ from keryx.surfaces.gateway.email.mail_headers import (
     find_author,
     find_automatic_reason,
     find_message_ids,
+    is_bounce,
     parse_header,
 )
 
@@ -72,7 +74,7 @@ class MailSummary:
     references: tuple[str, ...]
     # Why it is ignored, as the end of a sentence about it; empty if it is received.
     reason: str
-    # A report that a mail of ours was not delivered.
+    # Perhaps a report that a mail of ours was not delivered. It is never answered.
     bounce: bool = False
 
 
@@ -107,7 +109,7 @@ def read_summary(raw_header: bytes, account: MailAccount) -> MailSummary:
         subject=truncate(decode_words(headers.get("subject")), _LONGEST_SUBJECT),
         references=tuple(id_ for id_ in references if id_ != message_id),
         reason=reason,
-        bounce=headers.content.get_content_type() == "multipart/report",
+        bounce=is_bounce(headers),
     )
 
 
@@ -129,6 +131,11 @@ def hash_thread(root: str) -> str:
 def is_own_id(message_id: str, account: MailAccount) -> bool:
     found = _OWN_ID.fullmatch(message_id)
     return found is not None and found[2] == account.domain
+
+
+def find_own_ids(text: str, account: MailAccount) -> list[str]:
+    """Return the Message-IDs of Keryx in a text."""
+    return [found[0] for found in _OWN_ID.finditer(text) if found[2] == account.domain]
 
 
 def list_own_threads(summary: MailSummary, account: MailAccount) -> list[str]:
@@ -163,7 +170,7 @@ class ParsedMail:
     model_text: str
     files: Sequence[Attachment]
     # What is missing, one sentence each.
-    notes: Sequence[str]
+    notes: Sequence[Phrase]
 
 
 def parse_content(raw: bytes, summary: MailSummary, account: MailAccount, *, truncated: bool) -> ParsedMail:
@@ -176,7 +183,7 @@ def parse_content(raw: bytes, summary: MailSummary, account: MailAccount, *, tru
     if summary.subject and not summary.references and not said.startswith("/"):
         heading = f"Subject: {summary.subject}"
         text, said = (f"{heading}\n\n{part}".strip() for part in (text, said))
-    notes = [f"(A file came with this mail, but could not be kept: {name}.)" for name in content.lost]
+    notes = [Phrase("file.lost", name=name) for name in content.lost]
     if not text and not content.files and not notes:
         text = said = EMPTY_MAIL
     return ParsedMail(text, said, content.files, notes)

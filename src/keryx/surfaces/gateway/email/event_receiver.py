@@ -3,22 +3,26 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
+import msgspec
+
 from keryx import logs
+from keryx.core.cache import LruCache
 from keryx.core.durations import Backoff
 from keryx.core.errors import Invalid
 from keryx.core.messages import Part
 from keryx.core.ports.adapter import AdapterContext, LinkState
-from keryx.surfaces.gateway.email import event_parser
+from keryx.surfaces.gateway.email import bounces, event_parser
 from keryx.surfaces.gateway.email.event_parser import MailAccount, MailSummary, ParsedMail
 from keryx.surfaces.gateway.email.imap_client import FetchedMail, ImapConnection, ImapRefused, format_date
 from keryx.surfaces.gateway.email.mail_headers import MAX_HEADER_BYTES, parse_header
 from keryx.surfaces.gateway.email.mail_stream import MailServerUnavailable
 from keryx.surfaces.gateway.email.message_sender import MailServers
+from keryx.timing import Sleep
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +40,6 @@ _MOST_FAILURES = 20
 _MOST_SENDERS = 10_000
 # What a malformed mail may lead to in the parser.
 _PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +105,8 @@ class MailListener:
         self._failures = 0
         self._ignored = 0
         self._detail = ""
-        self._link: LinkState | None = None
         # When the last mails of each sender arrived, in seconds.
-        self._arrivals: dict[str, deque[float]] = {}
+        self._arrivals = LruCache[str, deque[float]](_MOST_SENDERS)
 
     async def run(self) -> None:
         """Receive until cancelled, and reconnect after failures. Raise `Forbidden` if the server refuses the credentials."""
@@ -117,7 +118,7 @@ class MailListener:
             except (MailServerUnavailable, ImapRefused) as exc:
                 failures = 1 if self._position != before else failures + 1
                 self._failures += bool(self._current)
-                self._report(LinkState.CONNECTING, str(exc))
+                self._context.report(LinkState.CONNECTING, str(exc))
                 await self._sleep(_BACKOFF.seconds(failures))
 
     async def _receive_until_broken(self) -> None:
@@ -130,7 +131,7 @@ class MailListener:
             while True:
                 arrivals = imap.arrivals
                 await self._catch_up(imap)
-                self._report(LinkState.CONNECTED, self._detail)
+                self._context.report(LinkState.CONNECTED, self._detail)
                 if imap.can_idle:
                     await imap.idle(self._idle_seconds, arrivals=arrivals)
                 else:
@@ -232,6 +233,9 @@ class MailListener:
 
     async def _receive(self, imap: ImapConnection, mail: FetchedMail, behind: MailPosition) -> None:
         summary = await asyncio.to_thread(event_parser.read_summary, mail.body or b"", self._account)
+        if summary.bounce:
+            await self._receive_bounce(imap, mail, summary, behind)
+            return
         if summary.reason or summary.author is None:
             self._ignore(summary, summary.reason)
             return
@@ -273,6 +277,23 @@ class MailListener:
         else:
             self._stored = behind
 
+    async def _receive_bounce(
+        self, imap: ImapConnection, mail: FetchedMail, summary: MailSummary, behind: MailPosition
+    ) -> None:
+        """Record which mail of ours was not delivered. A report is never answered."""
+        if self._failures < _MOST_FAILURES:
+            found = await imap.fetch([mail.uid], b"BODY.PEEK[]<0.%d>" % bounces.MAX_REPORT_BYTES)
+            raw = next((entry.body for entry in found if entry.body is not None), b"")
+        else:
+            raw = mail.body or b""
+        failure = await asyncio.to_thread(bounces.parse_bounce, raw, summary, self._account)
+        if failure is None:
+            self._ignore(summary, summary.reason or "is a report of a mail server")
+            return
+        await self._context.receive(msgspec.structs.replace(failure, at=mail.at, cursor=str(behind)))
+        self._stored = behind
+        self._ignore(summary, f"is a report: {failure.reason}")
+
     async def _find_root(self, summary: MailSummary) -> str:
         for name in event_parser.list_own_threads(summary, self._account):
             if root := await self._context.load_state(event_parser.name_thread_scope(name)):
@@ -282,12 +303,13 @@ class MailListener:
     async def _store_files(self, parsed: ParsedMail) -> tuple[tuple[Part, ...], Sequence[str]]:
         """Store the files of a mail. Return their parts, and a sentence for each file that is missing."""
         parts: list[Part] = []
-        notes = list(parsed.notes)
+        texts = self._context.texts.speak()
+        notes = [texts.render(note) for note in parsed.notes]
         for file in parsed.files:
             try:
                 parts.append(await self._context.store_attachment(file))
             except Invalid as exc:
-                notes.append(f"(A file came with this mail, {file.name!r}, but could not be kept: {exc}.)")
+                notes.append(texts.say("file.missing", name=file.name, reason=exc.text))
         return tuple(parts), notes
 
     def _exceeds_rate(self, address: str, at: datetime) -> bool:
@@ -295,13 +317,10 @@ class MailListener:
         if not self._limits.per_hour:
             return False
         moment = at.timestamp()
-        times = self._arrivals.pop(address, deque[float]())
+        times = self._arrivals.get(address) or deque[float]()
         while times and times[0] <= moment - 3600:
             times.popleft()
-        # The senders of the last mails are at the end.
-        self._arrivals[address] = times
-        while len(self._arrivals) > _MOST_SENDERS:
-            self._arrivals.pop(next(iter(self._arrivals)))
+        self._arrivals.put(address, times)
         if len(times) >= self._limits.per_hour:
             return True
         times.append(moment)
@@ -313,15 +332,9 @@ class MailListener:
         self._ignored += 1
         level = logging.WARNING if summary and summary.bounce else logging.INFO
         log.log(level, "ignored a mail from %s: it %s", logs.hash_chat(author) or "somebody", reason)
-        what = "is about a mail of ours that was not delivered" if summary and summary.bounce else reason
+        what = "is about a mail that was not delivered" if summary and summary.bounce else reason
         count = "1 mail was ignored" if self._ignored == 1 else f"{self._ignored} mails were ignored"
         self._detail = f"{count}; the last one, from {author or 'an unknown author'}, {what}"
-        self._link = None
-
-    def _report(self, link: LinkState, detail: str) -> None:
-        if link is not self._link:
-            self._link = link
-            self._context.report(link, detail)
 
 
 def choose_position(

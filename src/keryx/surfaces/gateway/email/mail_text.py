@@ -82,7 +82,7 @@ def render_html(html: str) -> str:
 
 
 class _HtmlText:
-    """Writes sanitised HTML, in which every tag is well-formed, as lines."""
+    """Writes sanitised HTML, whose tags are all well-formed, as lines."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
+from keryx.core.cache import LruCache
 from keryx.core.errors import Forbidden, Invalid, NotSent, SendError, Unavailable, Uncertain
 from keryx.core.ports.adapter import OutgoingPart
 from keryx.surfaces.gateway.email.imap_client import FetchedMail, ImapConnection, ImapRefused
@@ -102,7 +103,7 @@ class MailSender:
         self._smtp = MailConnectionPool(self._connect_smtp)
         self._sent = MailConnectionPool(self._connect_sent)
         # Message-IDs of mails that may have been sent, as the last search has shown.
-        self._doubtful: dict[str, None] = {}
+        self._doubtful = LruCache[str, None](_MOST_REMEMBERED)
 
     async def close(self) -> None:
         await self._smtp.close()
@@ -125,7 +126,7 @@ class MailSender:
             await self._transmit(part.target.chat, mail)
         else:
             await self._send_with_copy(part.target.chat, message_id, mail, doubtful=doubtful)
-        self._doubtful.pop(message_id, None)
+        self._doubtful.remove(message_id)
         return message_id
 
     async def find_sent(self, part: OutgoingPart) -> str | None:
@@ -139,9 +140,7 @@ class MailSender:
         if any(_DRAFT not in copy.flags for copy in copies):
             return part.key
         if copies:
-            self._doubtful[part.key] = None
-            while len(self._doubtful) > _MOST_REMEMBERED:
-                self._doubtful.pop(next(iter(self._doubtful)))
+            self._doubtful.put(part.key, None)
         return None
 
     async def _send_with_copy(self, recipient: str, message_id: str, mail: bytes, *, doubtful: bool) -> None:

@@ -96,6 +96,19 @@ def read_content(raw: bytes, *, truncated: bool = False) -> MailContent:
     return content
 
 
+def list_bodies(raw: bytes) -> list[tuple[str, bytes]]:
+    """Return the type and the decoded body of every part that has no parts below it, in order."""
+    bodies: list[tuple[str, bytes]] = []
+    waiting = [_build_part(raw, 0, len(raw), 0, [_MAX_PARTS], complete=True)]
+    while waiting:
+        part = waiting.pop()
+        if part.children:
+            waiting += reversed(part.children)
+        else:
+            bodies.append((part.kind, part.decode_body()))
+    return bodies
+
+
 def _build_part(
     raw: bytes, start: int, end: int, depth: int, budget: list[int], *, complete: bool
 ) -> _MailPart:

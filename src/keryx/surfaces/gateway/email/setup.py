@@ -90,7 +90,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
 
 
 def _read_address(text: str) -> str:
-    """Return an address in the form in which it is compared. Raise `Invalid` for anything else."""
+    """Return an address in the form for comparisons. Raise `Invalid` for anything else."""
     address = clean_address(text)
     if not address:
         raise Invalid("the address must be one such as keryx@example.org")

@@ -30,14 +30,15 @@ from keryx.core.ports.adapter import (
     WebhookRequest,
     WebhookResponse,
 )
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
-from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup, build_interval
 from keryx.surfaces.gateway.feishu import message_sender
 from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
 from keryx.surfaces.gateway.feishu.event_parser import IDS, PLATFORM, parse_reference
 from keryx.surfaces.gateway.feishu.event_receiver import FeishuReceiver
-from keryx.surfaces.gateway.feishu.long_connection import LongConnection, Sleep
+from keryx.surfaces.gateway.feishu.long_connection import LongConnection
 from keryx.surfaces.gateway.feishu.message_sender import FeishuMessageSender
 from keryx.surfaces.gateway.feishu.open_api import (
     FEISHU_URL,
@@ -50,6 +51,7 @@ from keryx.surfaces.gateway.feishu.open_api import (
     encode_json,
 )
 from keryx.surfaces.gateway.feishu.payloads import EncryptedPost, FeishuEnvelope, FeishuIdentity
+from keryx.timing import Sleep
 
 PostDecryptor: TypeAlias = Callable[[str], bytes]
 
@@ -113,7 +115,7 @@ def check_app_id(text: str) -> str:
 
 
 def find_base_url(domain: FeishuDomain, base_url: str) -> str:
-    """Return the address of the platform. Raise `Invalid` for one that is no web address."""
+    """Return the address of the platform. Raise `Invalid` for anything but a web address."""
     if not base_url:
         return LARK_URL if domain is FeishuDomain.LARK else FEISHU_URL
     return http_clients.check_url(base_url, f"feishu.base_url: write a web address such as {FEISHU_URL}")
@@ -124,18 +126,10 @@ def make(setup: AdapterSetup) -> "FeishuAdapter | None":
     settings = setup.read(FeishuSettings)
     if settings is None:
         return None
-    needed: dict[str, object] = {"app_id": settings.app_id, "app_secret": settings.app_secret}
+    setup.require(app_id=settings.app_id, app_secret=settings.app_secret)
     webhook = settings.mode is FeishuMode.WEBHOOK
     if webhook:
-        needed |= {
-            "encrypt_key": settings.encrypt_key,
-            "verification_token": settings.verification_token,
-        }
-    for name, value in needed.items():
-        if not value:
-            raise Invalid(
-                f"{setup.label}.{name} is missing: run `keryx gateway setup feishu`, or set {setup.variable_name(name)}"
-            )
+        setup.require(encrypt_key=settings.encrypt_key, verification_token=settings.verification_token)
     return FeishuAdapter(
         settings.app_secret.reveal(setup.environ),
         settings,
@@ -217,8 +211,8 @@ class FeishuAdapter:
             button_label=message_sender.MAX_LABEL_LENGTH if settings.cards else 0,
             limit=message_sender.LIMIT.size,
             unit=message_sender.LIMIT.unit,
-            chat_interval=_build_interval(settings.per_chat),
-            account_interval=_build_interval(settings.per_second),
+            chat_interval=build_interval(settings.per_chat),
+            account_interval=build_interval(settings.per_second),
             ids=IDS,
             notes=_NOTES,
         )
@@ -227,7 +221,7 @@ class FeishuAdapter:
     def hook(self) -> Webhook | None:
         if self._settings.mode is not FeishuMode.WEBHOOK:
             return None
-        # The challenge by which Feishu checks the address is not signed, so no header is required.
+        # Feishu checks the address with a challenge that is not signed, so no header is required.
         return Webhook(path=self._hook_path, handle=self._handle_post, limit=_MAX_BODY_BYTES)
 
     async def listen(self, context: AdapterContext) -> None:
@@ -264,12 +258,13 @@ class FeishuAdapter:
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
         found = parse_reference(file.reference)
         if found is None:
-            raise Invalid("it is not known where it is")
+            raise Invalid(Phrase("file.nowhere"))
         try:
             fetched = await self._api.download(*found, limit=min(limit, self._settings.download))
         except FeishuApiError as exc:
             again = exc.retry_after is not None or exc.uncertain or exc.unauthorized or exc.lacks_scope
-            raise (Unavailable if again else Invalid)(str(exc)) from None
+            reason = Phrase("file.platform_says", platform="Feishu", reason=f"{exc.message} ({exc.code})")
+            raise (Unavailable if again else Invalid)(str(exc), reason) from None
         except (FeishuUnreachable, FeishuNoResponse) as exc:
             raise Unavailable(str(exc)) from None
         return Attachment(name=file.name, mime=fetched.mime or file.mime or UNKNOWN_MIME, body=fetched.body)
@@ -345,10 +340,6 @@ class FeishuAdapter:
         nonce = request.headers.get("x-lark-request-nonce", "")
         given = request.headers.get("x-lark-signature", "")
         return hmac.compare_digest(given.encode(), sign(self._encrypt_key, at, nonce, request.body).encode())
-
-
-def _build_interval(per_second: float) -> timedelta:
-    return timedelta(seconds=1 / per_second) if per_second else timedelta(0)
 
 
 def _respond(body: dict[str, object]) -> WebhookResponse:

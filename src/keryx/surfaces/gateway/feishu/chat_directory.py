@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
@@ -59,7 +60,7 @@ class FeishuDirectory:
             self._places.put(message, FeishuPlace(chat=chat, direct=direct, thread=thread, own=True))
 
     async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return the names of these people and chats as far as they can be had within a short time."""
+        """Return those names of these people and chats that can be had within a short time."""
         wanted = set(ids)
         missing = [id_ for id_ in wanted if self._is_outdated(id_)]
         if missing:
@@ -139,31 +140,19 @@ class FeishuDirectory:
         return user.name or user.nickname
 
     async def _fetch_chat(self, chat: str) -> FeishuChat:
-        try:
+        with _translate_errors("what kind of chat a chat is"):
             async with asyncio.timeout(_LOOKUP_TIMEOUT_SECONDS):
                 answer = await self._api.call("GET", f"/open-apis/im/v1/chats/{quote(chat, safe='')}")
             return msgspec.convert(answer.get("data"), FeishuChat)
-        except FeishuApiError as exc:
-            if exc.retry_after is None and not exc.unauthorized:
-                raise
-            raise Unavailable(str(exc)) from None
-        except (*FEISHU_ERRORS, msgspec.ValidationError, TimeoutError) as exc:
-            raise Unavailable(f"Feishu does not say what kind of chat a chat is ({exc})") from None
 
     async def _fetch_messages(self, message: str) -> list[StoredMessage]:
         """Return a message, and behind it those that it forwards."""
-        try:
+        with _translate_errors("where a message is"):
             async with asyncio.timeout(_LOOKUP_TIMEOUT_SECONDS):
                 answer = await self._api.call("GET", f"/open-apis/im/v1/messages/{quote(message, safe='')}")
             return msgspec.convert(
                 read_data(answer).get("items"), Annotated[list[StoredMessage], msgspec.Meta(min_length=1)]
             )
-        except FeishuApiError as exc:
-            if exc.retry_after is None and not exc.unauthorized:
-                raise
-            raise Unavailable(str(exc)) from None
-        except (*FEISHU_ERRORS, msgspec.ValidationError, TimeoutError) as exc:
-            raise Unavailable(f"Feishu does not say where a message is ({exc})") from None
 
     def _report(self, error: Exception) -> None:
         """Log each reason once: without a permission every lookup fails."""
@@ -171,6 +160,19 @@ class FeishuDirectory:
         if code not in self._reported:
             self._reported.add(code)
             log.warning("names cannot be looked up: %s", error)
+
+
+@contextmanager
+def _translate_errors(what: str) -> Generator[None]:
+    """Raise `Unavailable` for a lookup that may succeed later. A refusal of Feishu stays as it is."""
+    try:
+        yield
+    except FeishuApiError as exc:
+        if exc.retry_after is None and not exc.unauthorized:
+            raise
+        raise Unavailable(str(exc)) from None
+    except (*FEISHU_ERRORS, msgspec.ValidationError, TimeoutError) as exc:
+        raise Unavailable(f"Feishu does not say {what} ({exc})") from None
 
 
 def _name_scope(chat: str) -> str:

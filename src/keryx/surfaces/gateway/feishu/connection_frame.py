@@ -64,7 +64,7 @@ def encode_frame(frame: ConnectionFrame) -> bytes:
 
 
 def decode_frame(wire: bytes) -> ConnectionFrame:
-    """Read a frame. Unknown fields are skipped. Raise `Invalid` for bytes that are no frame."""
+    """Read a frame. Unknown fields are skipped. Raise `Invalid` for other bytes."""
     numbers: dict[int, int] = {}
     values: dict[int, bytes] = {}
     headers: list[tuple[str, str]] = []
@@ -127,7 +127,7 @@ def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_int32(value: int) -> int:
-    """Return a number as the protocol writes negative ones: in 64 bits, of which the lower 32 count."""
+    """Return a number as the protocol writes negative ones: in 64 bits, whose lower 32 count."""
     low = value & 0xFFFFFFFF
     return low - (1 << 32) if low >= 1 << 31 else low
 

@@ -103,7 +103,7 @@ class FeishuContext(msgspec.Struct, frozen=True, kw_only=True):
     account: str
     # The open id of the bot.
     me: str
-    # The names of people by open id, and of chats by id, as far as they are known.
+    # The known names of people by open id, and of chats by id.
     names: Mapping[str, str] = {}
     # The message replies to one of ours.
     replies_to_me: bool = False

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -10,6 +10,7 @@ from keryx.core.cache import LruCache
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, Receipt
 from keryx.core.source import Source
+from keryx.surfaces.gateway import EventDecoder
 from keryx.surfaces.gateway.feishu import event_parser
 from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
 from keryx.surfaces.gateway.feishu.event_parser import FeishuContext, FeishuPlace
@@ -26,8 +27,6 @@ from keryx.surfaces.gateway.feishu.payloads import (
 )
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 _MAX_TOAST_LENGTH = 200
 _MAX_KNOWN_PEOPLE = 10_000
 
@@ -43,46 +42,45 @@ class FeishuReceiver:
         self._lock = asyncio.Lock()
         # The aliases of people that are stored, by their id.
         self._aliases = LruCache[str, frozenset[str]](_MAX_KNOWN_PEOPLE)
-        # The number of events that could not be parsed or were refused as invalid.
-        self.skipped = 0
+        self._decoder = EventDecoder("Feishu", log)
 
     async def receive(self, payload: bytes) -> dict[str, Any] | None:
         """Receive what Feishu hands over. It is stored when this returns. Return what the person who pressed a button is
         shown. Raise `Unavailable` if it cannot be stored now."""
-        envelope = self._decode(payload, FeishuEnvelope)
+        envelope = self._decoder.decode(payload, FeishuEnvelope)
         return await self.receive_envelope(envelope) if envelope is not None else None
 
     async def receive_envelope(self, envelope: FeishuEnvelope) -> dict[str, Any] | None:
         header = envelope.header
         if header is None:
-            self._skip("it has no header")
+            self._decoder.skip("it has no header")
             return None
         if header.app_id and header.app_id != self._parser_context.account:
-            self._skip("it is for another app")
+            self._decoder.skip("it is for another app")
             return None
         async with self._lock:
             try:
                 return await self._dispatch(header, bytes(envelope.event))
             except Invalid as exc:
-                self._skip(str(exc))
+                self._decoder.skip(str(exc))
             except FeishuApiError as exc:
                 # The message of a reaction may be gone, or the app may not read it.
-                self._skip(f"its place is not known: {exc}")
+                self._decoder.skip(f"its place is not known: {exc}")
         return None
 
     async def _dispatch(self, header: FeishuEventHeader, event: bytes) -> dict[str, Any] | None:
         match header.event_type:
             case event_parser.MESSAGE_RECEIVED:
-                if (message := self._decode(event, FeishuMessageEvent)) is not None:
+                if (message := self._decoder.decode(event, FeishuMessageEvent)) is not None:
                     await self._receive_message(header, message)
             case event_parser.MESSAGE_RECALLED:
-                if (recall := self._decode(event, FeishuRecallEvent)) is not None:
+                if (recall := self._decoder.decode(event, FeishuRecallEvent)) is not None:
                     await self._receive_recall(header, recall)
             case event_parser.REACTION_ADDED | event_parser.REACTION_REMOVED:
-                if (reaction := self._decode(event, FeishuReactionEvent)) is not None:
+                if (reaction := self._decoder.decode(event, FeishuReactionEvent)) is not None:
                     await self._receive_reaction(header, reaction)
             case event_parser.CARD_ACTION:
-                if (action := self._decode(event, CardActionEvent)) is not None:
+                if (action := self._decoder.decode(event, CardActionEvent)) is not None:
                     return await self._receive_press(header, action)
             case other:
                 log.debug("an event of the type %s is not read", other[:80])
@@ -212,16 +210,5 @@ class FeishuReceiver:
         try:
             return await self._context.receive(inbound)
         except Invalid as exc:
-            self._skip(str(exc))
+            self._decoder.skip(str(exc))
             return None
-
-    def _decode(self, payload: bytes, kind: type[T]) -> T | None:
-        try:
-            return msgspec.json.decode(payload, type=kind)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            self._skip(str(exc))
-            return None
-
-    def _skip(self, why: str) -> None:
-        self.skipped += 1
-        log.warning("an event of Feishu is left out, %d so far: %s", self.skipped, why)

@@ -5,9 +5,9 @@ import base64
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -34,10 +34,10 @@ from keryx.surfaces.gateway.feishu.open_api import (
 )
 from keryx.surfaces.gateway.feishu.payloads import ConnectionConfig
 from keryx.surfaces.gateway.websocket import Websocket
+from keryx.timing import Sleep
 
 log = logging.getLogger(__name__)
 
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 TOO_MANY_CONNECTIONS = (
     "Feishu allows 50 long connections of an app, and that many are open: stop other programs that use it"
 )
@@ -71,11 +71,10 @@ class LongConnection:
         self._service = 0
         # How long to wait before the next attempt to connect, besides the back-off.
         self._pause_seconds = 0.0
-        self._reported = LinkState.CONNECTED, ""
 
     async def run(self) -> None:
         """Receive until cancelled. Raise `Forbidden` if Feishu refuses the credentials."""
-        await websocket.listen(self, report=self._report, sleep=self._sleep)
+        await websocket.listen(self, report=self._context.report, sleep=self._sleep)
 
     async def find_url(self) -> str:
         if self._pause_seconds > 0:
@@ -89,7 +88,7 @@ class LongConnection:
                 raise Unavailable(TOO_MANY_CONNECTIONS) from None
             check_access(exc)
             if exc.retry_after is not None:
-                self._report(LinkState.THROTTLED, str(exc))
+                self._context.report(LinkState.THROTTLED, str(exc))
                 await self._sleep(exc.retry_after.total_seconds())
             raise Unavailable(str(exc)) from None
         except FeishuUnreachable as exc:
@@ -168,14 +167,6 @@ class LongConnection:
             service=self._service, method=FrameMethod.CONTROL, headers=(("type", "ping"),)
         )
         return encode_frame(frame)
-
-    def _report(self, link: LinkState, detail: str) -> None:
-        """Report a change of the link, and each new detail. While attempts fail, the reason of the last one stays."""
-        begins = (link, detail) == (LinkState.CONNECTING, "")
-        if (link, detail) == self._reported or (begins and self._reported[0] is not LinkState.CONNECTED):
-            return
-        self._reported = link, detail
-        self._context.report(link, detail)
 
 
 def _read_service(url: str) -> int:

@@ -16,6 +16,7 @@ from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGo
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
+from keryx.core.texts import Phrase
 from keryx.markdown import feishu_markdown
 from keryx.markdown.split import LengthLimit
 from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
@@ -69,20 +70,20 @@ _ANY_FILE = ("stream", "file")
 # The message was recalled or deleted, is not to be seen, or is too old to be changed.
 _GONE = frozenset({230011, 230031, 230050, 230072, 230075, 230110, 230111, 231003})
 _GONE_TARGETS = {
-    230002: "the bot is not in this chat: add it in the settings of the group",
-    230006: "the app has no bot, or no published version with one",
-    230013: "the person may not use the app: extend its availability",
-    230018: "the settings of the group forbid to write here",
-    230019: "there is no such thread",
-    230029: "the person has left the organisation",
-    230034: "there is no such chat or person",
-    230035: "the bot may not write here",
-    230038: "the person belongs to another organisation",
-    230053: "the person has blocked the bot",
-    232006: "there is no such chat",
-    232009: "the chat was dissolved",
-    232010: "the chat belongs to another organisation",
-    232011: "the bot is not in this chat: add it in the settings of the group",
+    230002: "gone.not_added",
+    230006: "gone.no_bot",
+    230013: "gone.not_available",
+    230018: "gone.group_rule",
+    230019: "gone.unknown_thread",
+    230029: "gone.left_organisation",
+    230034: "gone.no_chat_or_person",
+    230035: "gone.forbidden",
+    230038: "gone.foreign_person",
+    230053: "gone.blocked",
+    232006: "gone.unknown_chat",
+    232009: "gone.dissolved",
+    232010: "gone.foreign_chat",
+    232011: "gone.not_added",
 }
 _TOO_LONG = 230025
 _INVALID = 230001
@@ -117,12 +118,17 @@ def translate_error(error: FeishuApiError) -> SendError:
     if error.code in _GONE or (error.code == _INVALID and "message_id" in error.message):
         return MessageGone("the message is no longer there, or can no longer be changed")
     if error.code in _GONE_TARGETS:
-        return TargetGone(f"Feishu refuses: {_GONE_TARGETS[error.code]} ({error.code})")
+        return _build_gone(_GONE_TARGETS[error.code], error.code)
     if error.code == _INVALID and "receive_id" in error.message:
-        return TargetGone(f"Feishu refuses: there is no such chat or person ({error.code})")
+        return _build_gone("gone.no_chat_or_person", error.code)
     if error.code == _TOO_LONG:
         return Refused(f"Feishu refuses: the message is too long ({error.code})")
     return Refused(str(error))
+
+
+def _build_gone(key: str, code: int) -> TargetGone:
+    reason = Phrase("reason.detailed", reason=Phrase(key), detail=str(code))
+    return TargetGone(Phrase("target.refused", platform="Feishu", reason=reason))
 
 
 def build_uuid(key: str) -> str:
@@ -149,7 +155,7 @@ class FeishuMessageSender:
         self._cards = cards
         self._reaction = reaction
         self._now = now
-        # The newest message of ours in each thread, to which answers without another one can reply.
+        # The newest message of ours in each thread: answers without another one reply to it.
         self._threads = LruCache[str, str](_MAX_THREADS)
 
     def create_send_key(self, part: OutgoingPart) -> str:
@@ -298,7 +304,7 @@ class FeishuMessageSender:
             raise FeishuNoResponse("Feishu gave a list of messages that cannot be read") from None
         found = next((message.message_id for message in messages if not message.deleted), None)
         if found is None:
-            raise TargetGone("Feishu refuses: there is no such thread, or it is empty")
+            raise TargetGone(Phrase("target.refused", platform="Feishu", reason=Phrase("gone.empty_thread")))
         return found
 
     def _note(self, part: OutgoingPart, answer: dict[str, Any]) -> str:

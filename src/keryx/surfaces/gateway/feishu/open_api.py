@@ -13,14 +13,13 @@ import httpx
 import msgspec
 
 from keryx.core.durations import parse_retry_after
-from keryx.core.errors import Forbidden, Invalid, KeryxError
+from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.media import Attachment
 from keryx.surfaces.gateway.feishu.payloads import ConnectionEndpoint, FeishuIdentity
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
 
 FEISHU_URL = "https://open.feishu.cn"
 LARK_URL = "https://open.larksuite.com"
-_CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 20.0
 _FILE_TIMEOUT_SECONDS = 60.0
 # A token is valid for two hours, and a new one is handed out in its last half hour.
@@ -208,7 +207,6 @@ class FeishuApi:
             return token
 
     async def _stream_file(self, token: str, path: str, kind: str, limit: int) -> FeishuFile:
-        body = bytearray()
         try:
             async with (
                 self._clients.acquire() as client,
@@ -217,19 +215,16 @@ class FeishuApi:
                     f"{self._base}{path}",
                     params={"type": kind},
                     headers={"authorization": f"Bearer {token}"},
-                    timeout=_build_timeout(_FILE_TIMEOUT_SECONDS),
+                    timeout=build_timeout(_FILE_TIMEOUT_SECONDS),
                 ) as answer,
             ):
                 if answer.status_code != 200:
                     await answer.aread()
                     _read_answer("the file", answer)
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise Invalid(f"it is larger than {limit:,} bytes")
+                body = await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise FeishuNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
-        return FeishuFile(bytes(body), answer.headers.get("content-type", "").partition(";")[0].strip())
+        return FeishuFile(body, answer.headers.get("content-type", "").partition(";")[0].strip())
 
     async def _authorize(
         self, method: str, path: str, seconds: float, request: Mapping[str, Any]
@@ -252,17 +247,11 @@ class FeishuApi:
     async def _send(
         self, method: str, path: str, seconds: float, request: Mapping[str, Any]
     ) -> httpx.Response:
-        try:
+        with translate_errors("Feishu", FeishuUnreachable, FeishuNoResponse):
             async with self._clients.acquire() as client:
                 return await client.request(
-                    method, f"{self._base}{path}", timeout=_build_timeout(seconds), **request
+                    method, f"{self._base}{path}", timeout=build_timeout(seconds), **request
                 )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise FeishuUnreachable(f"Feishu cannot be reached ({type(exc).__name__})") from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise FeishuUnreachable("Feishu cannot be reached: its base_url is not a web address") from None
-        except httpx.HTTPError as exc:
-            raise FeishuNoResponse(f"Feishu did not answer ({type(exc).__name__})") from None
 
 
 def read_data(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -272,13 +261,9 @@ def read_data(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def encode_json(value: object) -> str:
-    """Return JSON in which every character stands for itself, as limits are counted. Lone surrogates are replaced."""
+    """Return JSON without escapes, as limits are counted. Lone surrogates are replaced."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace").decode()
-
-
-def _build_timeout(seconds: float) -> httpx.Timeout:
-    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
 
 
 class _FeishuStatus(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ class FeishuPersonIds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeishuMention(msgspec.Struct, frozen=True, kw_only=True):
-    # What stands in the text instead of the name: `@_user_1`.
+    # What the text has instead of the name: `@_user_1`.
     key: str = ""
     id: FeishuPersonIds | None = None
     name: str = ""
@@ -64,7 +64,7 @@ class FeishuEmoji(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeishuReactionEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A reaction that was added or removed. The event does not say in which chat."""
+    """A reaction that was added or removed. The event does not name the chat."""
 
     message_id: str
     reaction_type: FeishuEmoji
@@ -105,7 +105,7 @@ class FeishuEventHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeishuEnvelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What Feishu hands over: an event, or the challenge by which it checks an address."""
+    """What Feishu hands over: an event, or the challenge that checks an address."""
 
     header: FeishuEventHeader | None = None
     # Parsed later, because each type of event has its own form.
@@ -163,8 +163,6 @@ class FeishuIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     open_id: str
     app_name: str = ""
-    # 2 if the bot is in use.
-    activate_status: int = 2
 
 
 class FeishuUser(msgspec.Struct, frozen=True, kw_only=True):

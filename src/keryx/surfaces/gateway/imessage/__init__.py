@@ -5,6 +5,7 @@ import hmac
 import json
 import logging
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -69,11 +70,20 @@ NOTES = (
 )
 NO_HOOK = "without `url`, it asks for new messages at intervals"
 SECRET_HEADER = "x-keryx-secret"
-_EVENTS = ("new-message", "updated-message")
+_CHANGES = ("updated-message", "message-send-error")
+_EVENTS = ("new-message", *_CHANGES)
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=60))
 _CLOSE_SECONDS = 8.0
 _MAX_POST_BYTES = 4_000_000
 _NEWEST_ROWS = 50
+_CONNECTION_ERRORS = (
+    BlueBubblesError,
+    BlueBubblesNoResponse,
+    BlueBubblesUnreachable,
+    ImsgError,
+    ImsgNoResponse,
+    ImsgUnavailable,
+)
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -152,49 +162,45 @@ def make(setup: AdapterSetup) -> "ImsgAdapter | BlueBubblesAdapter | None":
     )
 
 
-class ImsgAdapter:
-    """The Messages of one Mac, through `imsg`."""
+class _RowAdapter(ABC):
+    """The Messages of one Mac, read row by row behind a position."""
 
     platform = PLATFORM
-    hook = None
 
     def __init__(
         self,
         settings: IMessageSettings,
+        sender: ImsgSender | BlueBubblesSender,
         *,
-        account: str = "",
-        sleep: Sleep = asyncio.sleep,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        account: str,
+        sleep: Sleep,
+        now: Callable[[], datetime],
+        known_guids: dict[str, str],
     ) -> None:
         self.account = account
         self.capabilities = _build_capabilities(settings)
         self._settings = settings
+        self._sender = sender
         self._sleep = sleep
         self._now = now
-        self._client = ImsgClient(parse_command(settings.command))
-        self._sender = ImsgSender(self._client, service=settings.service)
+        # The last chat of each person who has written.
+        self._known_guids = known_guids
         self._receiver: RowReceiver | None = None
-        self._shows_typing = True
         # In a row.
         self._failures = 0
 
     async def listen(self, context: AdapterContext) -> None:
         try:
-            await self._watch(context)
+            await self._receive(context)
         except asyncio.CancelledError:
             await self.close()
             raise
 
-    async def close(self) -> None:
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            await self._client.close()
+    @abstractmethod
+    async def close(self) -> None: ...
 
     async def typing(self, target: Target) -> None:
-        """Show typing. If `imsg` cannot, it is not asked again before the next connection."""
-        if self._shows_typing:
-            self._shows_typing = False
-            await self._sender.send_typing(target)
-            self._shows_typing = True
+        await self._sender.send_typing(target)
 
     def parts(self, text: str) -> Sequence[RenderedPart]:
         return message_sender.render_parts(text)
@@ -210,11 +216,11 @@ class ImsgAdapter:
         return await self._sender.find_sent(part)
 
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
-        body = await self._client.read_file(file.reference, limit=limit)
+        body = await self._read_file(file.reference, limit=limit)
         return Attachment(name=file.name, mime=file.mime, body=body)
 
-    async def _watch(self, context: AdapterContext) -> None:
-        """Receive rows in their order from the stored position on. Start the program again whenever it ends."""
+    async def _receive(self, context: AdapterContext) -> None:
+        """Receive rows in their order from the stored position on, and connect again after each failure."""
         position = parse_position(context.cursor)
         receiver: RowReceiver | None = None
         while True:
@@ -223,14 +229,67 @@ class ImsgAdapter:
                     position = await self._find_newest_row()
                     await context.init_cursor(str(position))
                 if receiver is None:
-                    receiver = self._receiver = self._build_receiver(context, position)
+                    names = _split_names(self._settings.names)
+                    receiver = self._receiver = RowReceiver(
+                        context,
+                        IMessageIdentity(account=self.account, names=names),
+                        position,
+                        aliases=self._settings.aliases,
+                        known_guids=self._known_guids,
+                    )
                 await self._receive_until_broken(context, receiver)
-            except (ImsgUnavailable, ImsgNoResponse, ImsgError) as exc:
-                if "Full Disk Access" in str(exc) or "authorization denied" in str(exc):
-                    raise Forbidden(NO_DISK_ACCESS) from None
+            except _CONNECTION_ERRORS as exc:
+                if refusal := self._find_refusal(exc):
+                    raise Forbidden(refusal) from None
                 context.report(LinkState.CONNECTING, str(exc))
             self._failures += 1
             await self._sleep(_BACKOFF.seconds(self._failures))
+
+    @abstractmethod
+    async def _receive_until_broken(self, context: AdapterContext, receiver: RowReceiver) -> None:
+        """Hand rows to the receiver until the connection breaks."""
+
+    @abstractmethod
+    async def _find_newest_row(self) -> RowPosition:
+        """Return the position behind what is there now: what came before Keryx is not answered."""
+
+    @abstractmethod
+    async def _read_file(self, reference: str, *, limit: int) -> bytes:
+        """Return the bytes of a file. Raise `Invalid` or `Unavailable` if that fails."""
+
+    @abstractmethod
+    def _find_refusal(self, error: KeryxError) -> str:
+        """Return what a person has to do if no attempt can succeed before; empty after a failure that may pass."""
+
+
+class ImsgAdapter(_RowAdapter):
+    """Through `imsg`."""
+
+    hook = None
+
+    def __init__(
+        self,
+        settings: IMessageSettings,
+        *,
+        account: str = "",
+        sleep: Sleep = asyncio.sleep,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = ImsgClient(parse_command(settings.command))
+        sender = ImsgSender(self._client, service=settings.service)
+        super().__init__(settings, sender, account=account, sleep=sleep, now=now, known_guids={})
+        self._shows_typing = True
+
+    async def close(self) -> None:
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await self._client.close()
+
+    async def typing(self, target: Target) -> None:
+        """Show typing. If `imsg` cannot, it is not asked again before the next connection."""
+        if self._shows_typing:
+            self._shows_typing = False
+            await super().typing(target)
+            self._shows_typing = True
 
     async def _receive_until_broken(self, context: AdapterContext, receiver: RowReceiver) -> None:
         # A program is used only after it has answered.
@@ -256,20 +315,16 @@ class ImsgAdapter:
             newest = RowPosition(max((row.id for row in rows if row is not None), default=0))
         return newest
 
-    def _build_receiver(self, context: AdapterContext, position: RowPosition) -> RowReceiver:
-        return RowReceiver(
-            context,
-            IMessageIdentity(account=self.account, names=_split_names(self._settings.names)),
-            position,
-            aliases=self._settings.aliases,
-            known_guids={},
-        )
+    async def _read_file(self, reference: str, *, limit: int) -> bytes:
+        return await self._client.read_file(reference, limit=limit)
+
+    def _find_refusal(self, error: KeryxError) -> str:
+        denied = any(text in str(error) for text in ("Full Disk Access", "authorization denied"))
+        return NO_DISK_ACCESS if denied else ""
 
 
-class BlueBubblesAdapter:
-    """The Messages of one Mac, through a BlueBubbles server."""
-
-    platform = PLATFORM
+class BlueBubblesAdapter(_RowAdapter):
+    """Through a BlueBubbles server."""
 
     def __init__(
         self,
@@ -282,82 +337,33 @@ class BlueBubblesAdapter:
         sleep: Sleep = asyncio.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.account = account
-        self.capabilities = _build_capabilities(settings)
-        self._settings = settings
         self._secret = secret
         self._hook_path = hook_path
-        self._sleep = sleep
-        self._now = now
         self._api = BlueBubblesApi(check_url("base_url", settings.base_url), password)
         prefix = "SMS" if settings.service is IMessageService.SMS else "iMessage"
-        self._sender = BlueBubblesSender(self._api, service=prefix, quote=settings.quote)
-        self._receiver: RowReceiver | None = None
+        self._server_sender = sender = BlueBubblesSender(self._api, service=prefix, quote=settings.quote)
+        super().__init__(
+            settings, sender, account=account, sleep=sleep, now=now, known_guids=sender.known_guids
+        )
         self._reader: BlueBubblesReader | None = None
-        # In a row.
-        self._failures = 0
         self.hook = (
             Webhook(path=hook_path, handle=self._handle_request, limit=_MAX_POST_BYTES) if secret else None
         )
-
-    async def listen(self, context: AdapterContext) -> None:
-        try:
-            await self._receive(context)
-        except asyncio.CancelledError:
-            await self.close()
-            raise
-        finally:
-            self._reader = None
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._api.close()
 
-    async def typing(self, target: Target) -> None:
-        await self._sender.send_typing(target)
-
-    def parts(self, text: str) -> Sequence[RenderedPart]:
-        return message_sender.render_parts(text)
-
-    def create_send_key(self, part: OutgoingPart) -> str:
-        read = self._receiver.position.row if self._receiver else 0
-        return message_sender.create_send_key(max(read, self._sender.newest_row), self._now())
-
-    async def send(self, part: OutgoingPart) -> str:
-        return await self._sender.send(part)
-
-    async def find_sent(self, part: OutgoingPart) -> str | None:
-        return await self._sender.find_sent(part)
-
-    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
-        body = await self._api.download(file.reference, limit=limit)
-        return Attachment(name=file.name, mime=file.mime, body=body)
-
-    async def _receive(self, context: AdapterContext) -> None:
+    async def _receive_until_broken(self, context: AdapterContext, receiver: RowReceiver) -> None:
         """Ask for what is new again and again: after each pause, and whenever the server posts."""
-        position = parse_position(context.cursor)
-        receiver: RowReceiver | None = None
-        while True:
-            try:
-                if position is None:
-                    position = await find_newest_row(self._api)
-                    await context.init_cursor(str(position))
-                if receiver is None:
-                    receiver = self._receiver = self._build_receiver(context, position)
-                await self._poll_until_broken(context, receiver)
-            except BlueBubblesError as exc:
-                if exc.status in (401, 403):
-                    raise Forbidden(BAD_PASSWORD) from None
-                context.report(LinkState.CONNECTING, str(exc))
-            except (BlueBubblesUnreachable, BlueBubblesNoResponse) as exc:
-                context.report(LinkState.CONNECTING, str(exc))
+        try:
+            await self._poll(context, receiver)
+        finally:
             self._reader = None
-            self._failures += 1
-            await self._sleep(_BACKOFF.seconds(self._failures))
 
-    async def _poll_until_broken(self, context: AdapterContext, receiver: RowReceiver) -> None:
+    async def _poll(self, context: AdapterContext, receiver: RowReceiver) -> None:
         info = await self._api.get_info()
-        self._sender.private_api = info.private_api and info.helper_connected
+        self._server_sender.private_api = info.private_api and info.helper_connected
         own = frozenset(map(normalize_handle, filter(None, (info.detected_imessage,))))
         receiver.me = msgspec.structs.replace(receiver.me, handles=own)
         if self._settings.url:
@@ -370,17 +376,23 @@ class BlueBubblesAdapter:
         self._failures = 0
         while True:
             await self._sleep(self._settings.poll)
-            await reader.catch_up()
+            # Without posts, nothing else tells what was changed.
+            await reader.catch_up(updates=not self._settings.url)
 
     async def _register_hook(self, url: str) -> None:
-        """Let the server post to us, once. Remove hooks of ours with an older secret."""
+        """Let the server post to us, once. Remove hooks of ours with an older secret, or with fewer events."""
         prefix = f"{url}/hooks/{self._hook_path}/"
         wanted = f"{prefix}{self._secret}"
         registered = bluebubbles_api.convert(await self._api.get("webhook") or [], list[BlueBubblesWebhook])
+        current = [
+            hook
+            for hook in registered
+            if hook.url == wanted and ("*" in hook.events or set(_EVENTS) <= set(map(str, hook.events)))
+        ]
         for hook in registered:
-            if hook.url.startswith(prefix) and hook.url != wanted:
+            if hook.url.startswith(prefix) and hook not in current:
                 await self._api.delete(f"webhook/{hook.id}")
-        if all(hook.url != wanted for hook in registered):
+        if not current:
             await self._api.post("webhook", {"url": wanted, "events": list(_EVENTS)})
 
     async def _handle_request(self, request: WebhookRequest) -> WebhookResponse:
@@ -399,20 +411,20 @@ class BlueBubblesAdapter:
         if event not in _EVENTS:
             return WebhookResponse()
         try:
-            await reader.catch_up(updates=event == "updated-message")
+            await reader.catch_up(updates=event in _CHANGES)
         except KeryxError as exc:
             log.info("what a post of BlueBubbles is about could not be read yet: %s", exc)
             return WebhookResponse(status=503)
         return WebhookResponse()
 
-    def _build_receiver(self, context: AdapterContext, position: RowPosition) -> RowReceiver:
-        return RowReceiver(
-            context,
-            IMessageIdentity(account=self.account, names=_split_names(self._settings.names)),
-            position,
-            aliases=self._settings.aliases,
-            known_guids=self._sender.known_guids,
-        )
+    async def _find_newest_row(self) -> RowPosition:
+        return await find_newest_row(self._api)
+
+    async def _read_file(self, reference: str, *, limit: int) -> bytes:
+        return await self._api.download(reference, limit=limit)
+
+    def _find_refusal(self, error: KeryxError) -> str:
+        return BAD_PASSWORD if isinstance(error, BlueBubblesError) and error.status in (401, 403) else ""
 
 
 def _build_capabilities(settings: IMessageSettings) -> Capabilities:

@@ -9,6 +9,7 @@ import msgspec
 
 from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.media import UNKNOWN_MIME, Attachment
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import HttpClientPool
 from keryx.surfaces.gateway.imessage.payloads import BlueBubblesInfo
 
@@ -144,14 +145,14 @@ class BlueBubblesApi:
                 ) as response,
             ):
                 if response.status_code == 404:
-                    raise Invalid("BlueBubbles has no such file")
+                    raise Invalid(Phrase("file.gone"))
                 if response.status_code != 200:
                     # 500 also for a file that is still in iCloud.
                     raise Unavailable(f"BlueBubbles does not give it out (status {response.status_code})")
                 async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > limit:
-                        raise Invalid(f"it is larger than {limit:,} bytes")
+                        raise Invalid(Phrase("file.too_large", limit=limit))
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Unavailable(f"BlueBubbles cannot be reached ({type(exc).__name__})") from None
         return bytes(body)

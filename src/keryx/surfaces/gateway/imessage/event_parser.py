@@ -14,6 +14,7 @@ from keryx.core.ports.adapter import (
     IdFormat,
     InboundDeletion,
     InboundEvent,
+    InboundFailure,
     InboundMessage,
     InboundReaction,
     PlatformIds,
@@ -53,6 +54,8 @@ _PART_PREFIX = re.compile(r"(?:p:\d+/|bp:)")
 _PHONE = re.compile(r"\+?[\d\s().\-\u00a0]+", re.ASCII)
 _MENTION = "__kIMMentionConfirmedMention"
 _GROUP_STYLE = 43
+# What Messages says about a person who has no iMessage.
+_NOT_REGISTERED = 22
 
 
 class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +86,8 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
     retracted: bool = False
     # The people who are mentioned, canonical.
     mentions: tuple[str, ...] = ()
-    # Messages could not send it.
-    failed: bool = False
+    # The code of the error if Messages could not deliver it; 0 otherwise.
+    error: int = 0
 
 
 class IMessageIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +187,7 @@ def read_bluebubbles(message: BlueBubblesMessage, names: Mapping[str, str]) -> M
         # Messages empties a text that is taken back, and does not always note when.
         retracted=bool(message.date_retracted) or bool(edited and not text and not files),
         mentions=_find_mentions(message.attributed_body),
-        failed=message.error != 0,
+        error=message.error,
     )
 
 
@@ -228,6 +231,24 @@ def parse_update(
         edits=row.guid,
         files=(),
     )
+
+
+def parse_failure(row: MessageRow, me: IMessageIdentity) -> InboundFailure | None:
+    """Return that Messages has not delivered a message of the agent; `None` for any other row."""
+    if not row.from_me or not row.error or not row.chat_guid:
+        return None
+    return InboundFailure(
+        event=f"{row.guid}.failed",
+        source=_build_source(row, me),
+        message=row.guid,
+        reason=describe_error(row.error),
+    )
+
+
+def describe_error(code: int, text: str = "it is not delivered") -> str:
+    """Return a sentence about an error of Messages, which has told a text about it, or not."""
+    why = "the person has no iMessage" if code == _NOT_REGISTERED else text
+    return f"Messages could not send it: {why} (error {code})"
 
 
 def get_chat(row: MessageRow) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, Retryable
 from keryx.core.ports.adapter import AdapterContext, InboundEvent
 from keryx.core.source import Source
 from keryx.jsonrpc import as_object
@@ -23,6 +23,7 @@ from keryx.surfaces.gateway.imessage.event_parser import (
     IMessageIdentity,
     MessageRow,
     normalize_handle,
+    parse_failure,
     parse_row,
     parse_update,
     read_bluebubbles,
@@ -123,7 +124,8 @@ class RowReceiver:
             await self.receive_row(read_imsg(row))
 
     async def receive_row(self, row: MessageRow) -> None:
-        """Receive what a row says for the first time."""
+        """Receive what a row says for the first time, and that one of the agent was not delivered."""
+        await self._receive_failure(row)
         if row.guid in self._seen:
             return
         if row.from_me:
@@ -135,10 +137,23 @@ class RowReceiver:
 
     async def receive_update(self, row: MessageRow) -> None:
         """Receive the change of a row. The engine ignores the edit of a message that was read with its last text."""
+        await self._receive_failure(row)
         event = parse_update(row, self.me, self._own_guids)
         if event is not None and event.event not in self._seen:
             await self._receive(row, event, self.position)
             self._seen.add(event.event)
+
+    async def _receive_failure(self, row: MessageRow) -> None:
+        failure = parse_failure(row, self.me)
+        if failure is None or failure.event in self._seen:
+            return
+        try:
+            await self._receive(row, failure, self.position)
+        except Retryable as exc:
+            # Other bubbles of the answer are being sent. The row is read again.
+            log.info("that a message was not delivered is recorded later: %s", exc)
+        else:
+            self._seen.add(failure.event)
 
     def convert(self, payload: Any, kind: type[T]) -> T | None:
         """Return a row, or `None` for one that cannot be read. The same one is logged once."""

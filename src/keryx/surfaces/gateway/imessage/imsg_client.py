@@ -17,6 +17,7 @@ from keryx import child_process
 from keryx.child_process import ChildProcess
 from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.media import Attachment, clean_name
+from keryx.core.texts import Phrase, explain_os_error
 from keryx.jsonrpc import Json, RpcError, as_object, as_text, frames
 from keryx.jsonrpc.peer import IncomingRequest, Peer, RequestId
 
@@ -33,7 +34,7 @@ SEND_SECONDS = 55.0
 _SILENT_SECONDS = 60.0
 _FILE_SECONDS = 60.0
 _MIN_COMMAND = 2
-_MISSING_FILE = "it is not on the Mac: perhaps it is still in iCloud"
+_MISSING_FILE = Phrase("file.not_on_mac")
 # No program on the way, such as ssh, ends with this code.
 _MISSING_FILE_CODE = 44
 
@@ -167,7 +168,7 @@ class ImsgClient:
         if code:
             raise Unavailable(f"the Mac cannot be reached: {reason}")
         if len(body) > limit:
-            raise Invalid(f"it is larger than {limit:,} bytes")
+            raise Invalid(Phrase("file.too_large", limit=limit))
         return body
 
     @asynccontextmanager
@@ -253,9 +254,9 @@ def _read_local_file(path: str, limit: int) -> bytes:
     except FileNotFoundError:
         raise Invalid(_MISSING_FILE) from None
     except OSError as exc:
-        raise Unavailable(f"it cannot be read: {exc.strerror}") from None
+        raise Unavailable(Phrase("file.unreadable", reason=explain_os_error(exc))) from None
     if len(body) > limit:
-        raise Invalid(f"it is larger than {limit:,} bytes")
+        raise Invalid(Phrase("file.too_large", limit=limit))
     return body
 
 

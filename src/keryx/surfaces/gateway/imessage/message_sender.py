@@ -28,6 +28,7 @@ from keryx.surfaces.gateway.imessage.event_parser import (
     DIRECT_MARK,
     GROUP_MARK,
     MessageRow,
+    describe_error,
     normalize_handle,
     read_bluebubbles,
     read_imsg,
@@ -54,8 +55,6 @@ _SEARCH_ROWS = 100
 _SEARCH_CHATS = 1000
 _THROTTLE_PAUSE = timedelta(seconds=15)
 _TOO_MANY_REQUESTS = 429
-# What Messages says about a person who has no iMessage.
-_NOT_REGISTERED = 22
 _ALREADY_QUEUED = "already queued"
 # What AppleScript says about a chat that does not exist.
 _NO_CHAT = re.compile(r"can.t get (chat|buddy|participant)|does not exist|unknown chat|-1728", re.IGNORECASE)
@@ -133,7 +132,7 @@ def find_part(part: OutgoingPart, rows: Iterable[MessageRow]) -> MessageRow | No
     start = parse_send_key(part.key)
     name = clean_name(part.attachment.name) or "file" if part.attachment else ""
     for row in sorted(rows, key=lambda row: row.row):
-        if not row.from_me or row.failed or not start.may_precede(row):
+        if not row.from_me or row.error or not start.may_precede(row):
             continue
         if name and any(file.name == name for file in row.files):
             return row
@@ -343,8 +342,7 @@ def translate_error(error: BlueBubblesError) -> SendError:
     if error.status == _TOO_MANY_REQUESTS:
         return Throttled("BlueBubbles asks to wait", after=_THROTTLE_PAUSE, account=True)
     if error.code:
-        why = "the person has no iMessage" if error.code == _NOT_REGISTERED else text
-        return Refused(f"Messages could not send it: {why} (error {error.code})")
+        return Refused(describe_error(error.code, text))
     if _ALREADY_QUEUED in text:
         return Uncertain("BlueBubbles is still sending it")
     if error.status == 404 or _NO_CHAT.search(text):

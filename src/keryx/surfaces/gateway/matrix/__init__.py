@@ -47,7 +47,7 @@ from keryx.surfaces.gateway.matrix.encryption import (
     UndecryptableMessage,
     UntrustedDevice,
 )
-from keryx.surfaces.gateway.matrix.encryption.operator_files import build_account_folder
+from keryx.surfaces.gateway.matrix.encryption.operator_requests import build_account_folder
 from keryx.surfaces.gateway.matrix.event_types import (
     ENCRYPTED,
     MEMBER,
@@ -62,7 +62,8 @@ from keryx.surfaces.gateway.matrix.event_types import (
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.matrix.messages import IDS, PLATFORM, ROLES, find_roles
 from keryx.surfaces.gateway.matrix.rooms import EncryptedRooms
-from keryx.surfaces.gateway.matrix.sync import Sleep, SyncLoop
+from keryx.surfaces.gateway.matrix.sync import SyncLoop
+from keryx.timing import Sleep
 
 if TYPE_CHECKING:
     # It needs an optional extra.
@@ -94,18 +95,12 @@ def make(setup: AdapterSetup) -> Adapter | None:
     settings = setup.read(MatrixSettings)
     if settings is None:
         return None
-    if not settings.homeserver:
-        raise Invalid(
-            f"{setup.label}.homeserver is missing: run `keryx gateway setup matrix`, or set {setup.variable_name('homeserver')}"
-        )
+    setup.require(homeserver=settings.homeserver)
     if not settings.user.startswith("@") or ":" not in settings.user:
         raise Invalid(
             f"{setup.label}.user must be the full name of the account, such as @keryx:example.org: write it, or set {setup.variable_name('user')}"
         )
-    if not settings.token:
-        raise Invalid(
-            f"{setup.label}.token is missing: run `keryx gateway setup matrix`, or set {setup.variable_name('token')}"
-        )
+    setup.require(token=settings.token)
     server = Homeserver(settings.homeserver, settings.token.reveal(setup.environ))
     machine, reason = None, f"{setup.label}.encryption is off"
     if settings.encryption:
@@ -207,7 +202,7 @@ class MatrixAdapter:
         try:
             sent = await self._send_content(room, part.key, placed, state)
         except MessageGone as exc:
-            raise TargetGone("the thread to answer in is not there") from exc
+            raise TargetGone(Phrase("gone.no_thread_here")) from exc
         if part.final:
             await self._stop_typing(room)
         return sent
@@ -228,13 +223,13 @@ class MatrixAdapter:
         machine = await self._open_machine()
         found = await self._server.find_event(room, event)
         if found is None or parse_unsigned(found).redacted:
-            raise Invalid("the message with it was deleted")
+            raise Invalid(Phrase("file.gone"))
         try:
             content = parse_content(await machine.decrypt(room, found, replay_check=False))
         except (RoomKeyMissing, UntrustedDevice, UndecryptableMessage) as exc:
-            raise Invalid(f"the message with it cannot be read: {exc}") from exc
+            raise Invalid(f"the message with it cannot be read: {exc}", Phrase("file.undecryptable")) from exc
         if content is None or content.file is None:
-            raise Invalid("the message with it is malformed")
+            raise Invalid(Phrase("file.nowhere"))
         body = await self._server.download(content.file.url, limit=limit)
         return await asyncio.to_thread(machine.decrypt_file, content.file, body)
 
@@ -298,7 +293,7 @@ class MatrixAdapter:
         except KeryxError as exc:
             raise NotSent(str(exc)) from exc
         body, key = await asyncio.to_thread(machine.encrypt_file, file.body)
-        # Neither the name nor the type is told to the homeserver.
+        # The homeserver sees neither the name nor the type.
         mxc = await self._server.upload("", "application/octet-stream", body)
         return messages.build_file(file, mxc, encrypted=key, mark=part.mark)
 

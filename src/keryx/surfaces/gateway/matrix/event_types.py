@@ -11,7 +11,6 @@ REDACTION = "m.room.redaction"
 ENCRYPTED = "m.room.encrypted"
 ENCRYPTION = "m.room.encryption"
 ROOM_KEY = "m.room_key"
-FORWARDED_ROOM_KEY = "m.forwarded_room_key"
 ROOM_KEY_REQUEST = "m.room_key_request"
 DUMMY = "m.dummy"
 # The beginning of the types of all verification events, and of the kind of the message that asks for one.

@@ -25,7 +25,7 @@ from keryx.core.errors import (
     Uncertain,
 )
 from keryx.core.texts import Phrase
-from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
+from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url, read_body
 from keryx.surfaces.gateway.matrix.event_types import (
     CREATE,
     MEMBER,
@@ -115,7 +115,7 @@ def translate_send_error(answer: httpx.Response) -> SendError:
     if body.status == 400 and _UNKNOWN_PARENT in body.error.lower():
         return MessageGone("the message to edit is not there")
     if body.status == 403:
-        return TargetGone(f"Keryx is not in this room, or may not write there: invite it again ({body})")
+        return TargetGone(Phrase("reason.detailed", reason=Phrase("gone.not_in_room"), detail=str(body)))
     return Refused(f"the homeserver does not take this message ({body})")
 
 
@@ -285,9 +285,8 @@ class Homeserver:
         that is not there."""
         server, _, name = mxc.removeprefix("mxc://").partition("/")
         if not mxc.startswith("mxc://") or not server or not name or "/" in name:
-            raise Invalid("its address is not one of Matrix")
+            raise Invalid(Phrase("file.elsewhere", platform="Matrix"))
         path = f"/_matrix/client/v1/media/download/{_quote_segment(server)}/{_quote_segment(name)}"
-        body = bytearray()
         try:
             async with (
                 self._clients.acquire() as client,
@@ -299,16 +298,11 @@ class Homeserver:
                     if refusal.throttled:
                         raise HomeserverThrottled("the homeserver asks for a pause", after=refusal.after)
                     gone = answer.status_code in (400, 403, 404, 410)
-                    raise (Invalid if gone else Unavailable)(
-                        f"the homeserver does not give it out ({refusal})"
-                    )
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise Invalid(Phrase("file.too_large", limit=limit))
+                    reason = Phrase("file.refused", platform="Matrix", status=str(refusal))
+                    raise (Invalid if gone else Unavailable)(reason)
+                return await read_body(answer, limit)
         except httpx.HTTPError as exc:
             raise Unavailable(f"the homeserver cannot be reached: {_describe_error(exc)}") from exc
-        return bytes(body)
 
     async def upload(self, name: str, mime: str, body: bytes) -> str:
         """Upload a file and return its `mxc` URI. It is not visible yet, so every failure may be retried."""

@@ -2,9 +2,8 @@
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,6 +11,7 @@ from keryx import logs
 from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Invalid, NotFound, SendError, Unavailable
 from keryx.core.ports.adapter import AdapterContext, LinkState
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix import messages
 from keryx.surfaces.gateway.matrix.encryption import (
     EncryptionUnavailable,
@@ -43,6 +43,7 @@ from keryx.surfaces.gateway.matrix.event_types import (
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, HomeserverThrottled, HomeserverUnavailable
 from keryx.surfaces.gateway.matrix.messages import MatrixAccount, RelatedEvents
 from keryx.surfaces.gateway.matrix.rooms import EncryptedRooms, RoomCache
+from keryx.timing import Sleep
 
 if TYPE_CHECKING:
     # It needs an optional extra.
@@ -50,19 +51,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 # Of one room, after an interruption.
 MAX_GAP_EVENTS = 10_000
 
-ENCRYPTED_NOTICE = "I cannot read encrypted messages. Please write to me in a room without encryption."
-UNREAD_NOTICE = (
-    "I cannot read a message here, because its key has not reached me. I answer it when the key arrives. If that takes "
-    "long, please send the message again."
-)
-UNTRUSTED_NOTICE = "I did not take a message here: {reason}."
-PLAIN_REASON = "it was not encrypted, so it may not be from its sender"
-UNREADABLE_NOTICE = "I cannot read a message here: {reason}. Please send it again."
+ENCRYPTED_NOTICE = Phrase("matrix.encrypted")
+UNREAD_NOTICE = Phrase("matrix.key_missing")
+PLAIN_REASON = Phrase("matrix.not_encrypted")
 ENCRYPTION_STATUS = "encrypted rooms are not served: {reason}"
 _ENCRYPTED_NOTICE_KEY = "org.keryx.told_encrypted"
 _SYNC_TIMEOUT = timedelta(seconds=30)
@@ -135,7 +130,6 @@ class SyncLoop:
         # `None` if encryption cannot be used.
         self._machine: OlmMachine | None = None
         self._no_encryption = no_encryption
-        self._reported: tuple[LinkState, str] | None = None
         self._status_detail = ""
         self._stored_ids: tuple[str, ...] = ()
 
@@ -147,24 +141,15 @@ class SyncLoop:
             try:
                 since = await self._start() if since is None else await self._sync_once(since)
             except HomeserverThrottled as exc:
-                self._report(LinkState.THROTTLED, f"{exc}: {exc.after.total_seconds():g} s")
+                self._context.report(LinkState.THROTTLED, f"{exc}: {exc.after.total_seconds():g} s")
                 await self._sleep(exc.after.total_seconds())
             except HomeserverUnavailable as exc:
-                self._report(LinkState.CONNECTING, str(exc))
+                self._context.report(LinkState.CONNECTING, str(exc))
                 failures += 1
                 await self._sleep(_BACKOFF.seconds(failures))
             else:
-                self._report(LinkState.CONNECTED, self._describe_state())
+                self._context.report(LinkState.CONNECTED, self._describe_state())
                 failures = 0
-
-    def _report(self, link: LinkState, detail: str) -> None:
-        new = (link, detail)
-        # Only the state of a live connection may change in its details; the reasons of a failure vary from try to try.
-        if self._reported != new and (
-            link is LinkState.CONNECTED or not self._reported or self._reported[0] is not link
-        ):
-            self._reported = new
-            self._context.report(link, detail)
 
     def _describe_state(self) -> str:
         """Return what the operator should know, as sentences without a last full stop."""
@@ -305,7 +290,7 @@ class SyncLoop:
             await self._tell(
                 room,
                 f"{room} {event.sender} {PLAIN_REASON}",
-                UNTRUSTED_NOTICE.format(reason=PLAIN_REASON),
+                Phrase("matrix.untrusted", reason=PLAIN_REASON),
                 encrypt=False,
             )
         else:
@@ -365,10 +350,10 @@ class SyncLoop:
             if exc.event is not None and await self._receive_verification(room, exc.event):
                 return True
             subject = f"{room} {event.sender} {exc}"
-            await self._tell(room, subject, UNTRUSTED_NOTICE.format(reason=exc), encrypt=False)
+            await self._tell(room, subject, Phrase("matrix.untrusted", reason=exc.text), encrypt=False)
         except UndecryptableMessage as exc:
             log.warning("the message %s of Matrix is not readable: %s", event.id, exc)
-            await self._tell(room, f"{room} {event.sender} {exc}", UNREADABLE_NOTICE.format(reason=exc))
+            await self._tell(room, f"{room} {event.sender} {exc}", Phrase("matrix.unreadable"))
         else:
             if plain.type in (MESSAGE, STICKER, REACTION) or plain.type.startswith(VERIFICATION):
                 await self._handle_message(room, plain, position)
@@ -387,13 +372,13 @@ class SyncLoop:
         for unread in machine.list_overdue():
             await self._tell(unread.room, f"{unread.room} {unread.session}", UNREAD_NOTICE)
 
-    async def _tell(self, room: str, subject: str, text: str, *, encrypt: bool = True) -> None:
+    async def _tell(self, room: str, subject: str, text: Phrase, *, encrypt: bool = True) -> None:
         """Say something once in an encrypted room. A notice that untrusted devices shall read is not encrypted."""
         machine = self._machine
         if machine is None or machine.has_notice(subject):
             return
         transaction = f"keryx.notice.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
-        notice = messages.build_notice(text)
+        notice = self._build_notice(text)
         try:
             state = await self._encrypted_rooms.find(room) or machine.find_state(room)
             if encrypt and state is not None:
@@ -470,9 +455,8 @@ class SyncLoop:
             return
         if not await self._server.get_account_data(self._account.user, _ENCRYPTED_NOTICE_KEY, room=room):
             try:
-                await self._server.send(
-                    room, f"{_ENCRYPTED_NOTICE_KEY}.{room}", messages.build_notice(ENCRYPTED_NOTICE)
-                )
+                notice = self._build_notice(ENCRYPTED_NOTICE)
+                await self._server.send(room, f"{_ENCRYPTED_NOTICE_KEY}.{room}", notice)
                 await self._server.set_account_data(
                     self._account.user, _ENCRYPTED_NOTICE_KEY, {"told": True}, room=room
                 )
@@ -482,6 +466,9 @@ class SyncLoop:
                 )
                 return
         self._notified_rooms.add(room)
+
+    def _build_notice(self, text: Phrase) -> dict[str, Any]:
+        return messages.build_notice(self._context.texts.speak().render(text))
 
     async def _mark_read(self, room: str, event: MatrixEvent) -> None:
         try:
@@ -507,7 +494,7 @@ class SyncLoop:
         else:
             log.warning("an invitation to %s is not followed: its sender may not talk", logs.hash_chat(room))
             self._status_detail = f"an invitation by {invitation.sender} waits: they may not talk to Keryx"
-            self._report(LinkState.CONNECTED, self._describe_state())
+            self._context.report(LinkState.CONNECTED, self._describe_state())
 
     def _is_own_membership(self, event: MatrixEvent) -> bool:
         return event.type == MEMBER and event.state_key == self._account.user

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.core.deliveries import Target
 from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, Invalid, NotSent, Unavailable
@@ -24,7 +25,8 @@ from keryx.core.ports.adapter import (
     RenderedPart,
     Streaming,
 )
-from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.core.texts import Phrase
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup, build_interval
 from keryx.surfaces.gateway.signal import message_sender
 from keryx.surfaces.gateway.signal.daemon_api import (
     DEFAULT_URL,
@@ -32,12 +34,12 @@ from keryx.surfaces.gateway.signal.daemon_api import (
     SignalApiError,
     SignalNoResponse,
     SignalUnreachable,
-    Sleep,
     check_url,
 )
 from keryx.surfaces.gateway.signal.event_parser import IDS, NUMBER_PATTERN, PLATFORM, SignalIdentity
 from keryx.surfaces.gateway.signal.event_receiver import EditHistory, SignalReceiver, name_own_edits
 from keryx.surfaces.gateway.signal.spool_file import SpoolFile
+from keryx.timing import Sleep
 
 log = logging.getLogger(__name__)
 
@@ -93,10 +95,7 @@ def make(setup: AdapterSetup) -> "SignalAdapter | None":
     settings = setup.read(SignalSettings)
     if settings is None:
         return None
-    if not settings.account:
-        raise Invalid(
-            f"{setup.label}.account is missing: run `keryx gateway setup signal`, or set {setup.variable_name('account')}"
-        )
+    setup.require(account=settings.account)
     return SignalAdapter(settings, folder=setup.home / PLATFORM)
 
 
@@ -121,9 +120,8 @@ class SignalAdapter:
         path = Path(settings.spool).expanduser() if settings.spool else folder / f"{self.account}.jsonl"
         self._spool = SpoolFile(path, shared=bool(settings.spool))
         self._context: AdapterContext | None = None
-        self._link = LinkState.CONNECTING
         # By chat.
-        self._edits: dict[str, EditHistory] = {}
+        self._edits = LruCache[str, EditHistory](_MAX_CHATS)
         self.capabilities = Capabilities(
             edit=True,
             max_edits=message_sender.MAX_EDITS,
@@ -133,8 +131,8 @@ class SignalAdapter:
             markup="Markdown",
             limit=message_sender.LIMIT.size,
             unit=LengthUnit.BYTES,
-            chat_interval=_to_interval(settings.per_chat),
-            account_interval=_to_interval(settings.per_second),
+            chat_interval=build_interval(settings.per_chat),
+            account_interval=build_interval(settings.per_second),
             pii_safe=True,
             ids=IDS,
             notes=_NOTES,
@@ -143,7 +141,6 @@ class SignalAdapter:
     async def listen(self, context: AdapterContext) -> None:
         """Take messages from signal-cli until cancelled. What was taken is stored before more is."""
         self._context = context
-        self._link = LinkState.CONNECTING
         me = SignalIdentity(number=self.account)
         receiver = SignalReceiver(context, me, self._spool, notes_only=self._settings.notes_only)
         try:
@@ -183,7 +180,7 @@ class SignalAdapter:
 
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
         if file.size > limit:
-            raise Invalid(f"it is larger than {limit:,} bytes")
+            raise Invalid(Phrase("file.too_large", limit=limit))
         body = await self._api.download(file.reference, limit=limit)
         return Attachment(name=file.name, mime=file.mime, body=body)
 
@@ -191,14 +188,14 @@ class SignalAdapter:
         """Return the versions of what was edited in a chat, which apps refer to."""
         if self._context is None:
             return EditHistory(None)
-        if chat not in self._edits:
+        history = self._edits.get(chat)
+        if history is None:
             try:
-                self._edits[chat] = EditHistory(await self._context.load_state(name_own_edits(chat)))
+                history = EditHistory(await self._context.load_state(name_own_edits(chat)))
             except Unavailable as exc:
                 raise NotSent(str(exc)) from None
-        if len(self._edits) > _MAX_CHATS:
-            del self._edits[next(iter(self._edits))]
-        return self._edits[chat]
+            self._edits.put(chat, history)
+        return history
 
     async def _save_edits(self, chat: str, state: str) -> None:
         """Store the versions. Without them, a reaction to a later version is only noted."""
@@ -215,7 +212,7 @@ class SignalAdapter:
             try:
                 accounts = await self._api.find_accounts()
             except (SignalUnreachable, SignalNoResponse, SignalApiError) as exc:
-                self._report(context, LinkState.CONNECTING, str(exc))
+                context.report(LinkState.CONNECTING, str(exc))
             else:
                 if accounts is None:
                     self._api.drop_account()
@@ -234,6 +231,7 @@ class SignalAdapter:
             pulled = await self._pull(context, receiver, several=several)
             await receiver.receive_spool(pulled)
             await receiver.clear_spool()
+            context.report(LinkState.CONNECTED, receiver.problem)
             busy = bool(pulled)
 
     async def _pull(
@@ -250,7 +248,7 @@ class SignalAdapter:
                     "receive", seconds=seconds + _EXTRA_SECONDS, timeout=float(seconds), maxMessages=most
                 )
             except (SignalUnreachable, SignalNoResponse) as exc:
-                self._report(context, LinkState.CONNECTING, str(exc))
+                context.report(LinkState.CONNECTING, str(exc))
             except SignalApiError as exc:
                 if exc.unknown_account:
                     raise Forbidden(NO_ACCOUNT) from None
@@ -261,20 +259,10 @@ class SignalAdapter:
                     await receiver.receive_spool()
                     await self._sleep(_CONFLICT_PAUSE_SECONDS)
                     continue
-                self._report(context, LinkState.CONNECTING, str(exc))
+                context.report(LinkState.CONNECTING, str(exc))
             else:
-                self._report(context, LinkState.CONNECTED)
                 return found if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
             # What signal-cli had written before it failed is in the spool.
             await receiver.receive_spool()
             failures += 1
             await self._sleep(_BACKOFF.seconds(failures))
-
-    def _report(self, context: AdapterContext, link: LinkState, detail: str = "") -> None:
-        if link is not self._link:
-            self._link = link
-            context.report(link, detail)
-
-
-def _to_interval(per_second: float) -> timedelta:
-    return timedelta(seconds=1 / per_second) if per_second > 0 else timedelta(0)

@@ -4,22 +4,21 @@ import base64
 import binascii
 import itertools
 import json
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx
 import msgspec
 
 from keryx.core.errors import Invalid, KeryxError, Unavailable
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, as_object, as_objects
 from keryx.jsonrpc.peer import encode_message
 from keryx.surfaces.gateway import http_clients
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, translate_errors
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _PATH = "/api/v1/rpc"
-_CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 60.0
 _FILE_TIMEOUT_SECONDS = 120.0
 # Error codes of signal-cli.
@@ -27,8 +26,6 @@ USER_ERROR, IO_ERROR, UNTRUSTED_KEY, RATE_LIMIT = -1, -3, -4, -5
 _RECEIVING = "already being received"
 _UNKNOWN_ACCOUNT = "account"
 _UNAUTHORIZED = ("authorization failed", "[401]", "[403]")
-
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 class SendFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,20 +111,14 @@ class SignalApi:
             "method": method,
             "params": {**(self._scope if scoped else {}), **given},
         }
-        try:
+        with translate_errors("signal-cli", SignalUnreachable, SignalNoResponse, setting="url"):
             async with self._clients.acquire() as client:
                 answer = await client.post(
                     self._url,
                     content=encode_message(request),
                     headers={"content-type": "application/json"},
-                    timeout=httpx.Timeout(seconds, connect=_CONNECT_SECONDS),
+                    timeout=build_timeout(seconds),
                 )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise SignalUnreachable(f"signal-cli cannot be reached ({type(exc).__name__})") from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise SignalUnreachable("signal-cli cannot be reached: its url is not a web address") from None
-        except httpx.HTTPError as exc:
-            raise SignalNoResponse(f"signal-cli did not answer ({type(exc).__name__})") from None
         return _read_response(answer, request["id"])
 
     async def find_accounts(self) -> list[str] | None:
@@ -152,10 +143,13 @@ class SignalApi:
         except (SignalUnreachable, SignalNoResponse) as exc:
             raise Unavailable(str(exc)) from None
         except SignalApiError as exc:
-            raise (Invalid if exc.code == USER_ERROR else Unavailable)(str(exc)) from None
+            reason = Phrase(
+                "file.platform_says", platform="signal-cli", reason=f"{exc.description} ({exc.code})"
+            )
+            raise (Invalid if exc.code == USER_ERROR else Unavailable)(reason) from None
         data = str(as_object(found).get("data") or "")
         if len(data) // 4 * 3 - data[-2:].count("=") > limit:
-            raise Invalid(f"it is larger than {limit:,} bytes")
+            raise Invalid(Phrase("file.too_large", limit=limit))
         try:
             return base64.b64decode(data, validate=True)
         except binascii.Error:

@@ -15,7 +15,6 @@ from keryx.core.ports.adapter import (
     InboundEvent,
     InboundMessage,
     InboundReaction,
-    LinkState,
 )
 from keryx.surfaces.gateway.signal.event_parser import (
     ParsedEnvelope,
@@ -83,7 +82,8 @@ class SignalReceiver:
         self._names: dict[str, str] = {}
         # The spool had lines when it was read last, and lines of another account.
         self._spooled = self._foreign = False
-        self._detail = ""
+        # What is wrong with the spool, as a sentence; empty if nothing is.
+        self.problem = ""
         # The number of lines that could not be read or were refused as invalid.
         self.skipped = 0
 
@@ -91,23 +91,24 @@ class SignalReceiver:
         """Receive everything that is in the spool and not stored yet, and what signal-cli has handed over, which is put there
         first. A shared spool should contain it already."""
         lines = await asyncio.to_thread(self._spool.read)
-        if missing := _find_missing(pulled, lines):
-            if self._spool.shared:
-                self._report(NO_SPOOL.format(path=self._spool.path))
+        missing = _find_missing(pulled, lines)
+        if pulled:
+            self.problem = NO_SPOOL.format(path=self._spool.path) if missing and self._spool.shared else ""
+        if missing:
             await asyncio.to_thread(self._spool.append, missing)
             lines = [*lines, *map(SpoolLine, missing)]
         received = [read_line(line) for line in lines]
         self._spooled = bool(lines)
         self._foreign = any(one is not None and not self._is_mine(one) for one in received)
+        if self._foreign:
+            self.problem = OTHER_ACCOUNT
         first = find_next(lines, await self._context.load_state(_SPOOL_SCOPE)) if lines else 0
         for line, one in zip(lines[first:], received[first:], strict=True):
             await self.receive_line(line, one)
 
     async def clear_spool(self) -> None:
         """Remove what `receive_spool` has stored. Not called while signal-cli receives."""
-        if self._foreign:
-            self._report(OTHER_ACCOUNT)
-        elif self._spooled:
+        if self._spooled and not self._foreign:
             await asyncio.to_thread(self._spool.clear)
 
     async def receive_line(self, line: SpoolLine, received: ReceivedEnvelope | None) -> None:
@@ -189,12 +190,6 @@ class SignalReceiver:
                 self._names[id_] = name
         while len(self._names) > _MAX_NAMES:
             del self._names[next(iter(self._names))]
-
-    def _report(self, detail: str) -> None:
-        """Tell once what is wrong with the spool."""
-        if detail != self._detail:
-            self._detail = detail
-            self._context.report(LinkState.CONNECTED, detail)
 
     def _report_exception(self, kind: str) -> None:
         if kind == _UNTRUSTED:

@@ -19,6 +19,7 @@ from keryx.core.errors import (
 )
 from keryx.core.media import UNKNOWN_MIME, Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import INTERNAL_ERROR, as_count, as_object
 from keryx.markdown import signal_styles
 from keryx.markdown.signal_styles import SignalText
@@ -47,11 +48,11 @@ _UNREGISTERED, _NETWORK = "UNREGISTERED_FAILURE", "NETWORK_FAILURE"
 # What signal-cli says before anything was sent.
 _NOT_SENT = ("UnknownHostException", "ConnectException", "NoRouteToHostException")
 _GONE_TARGETS = (
-    ("group not found", "there is no such group, or the account has never been in it"),
-    ("not a member in group", "the account is no longer in this group"),
-    ("not allowed to send message to group", "only administrators may write in this group"),
-    ("is not registered", "the person is not on Signal"),
-    ("invalid phone number", "this is no telephone number"),
+    ("group not found", "gone.no_group"),
+    ("not a member in group", "gone.left_group"),
+    ("not allowed to send message to group", "gone.admins_only"),
+    ("is not registered", "gone.not_registered"),
+    ("invalid phone number", "gone.no_number"),
 )
 
 
@@ -116,12 +117,12 @@ def translate_error(error: SignalApiError) -> SendError:
             "the safety number of this person has changed: compare it and accept it with `signal-cli trust`"
         )
     if kinds and kinds <= {_UNREGISTERED}:
-        return TargetGone("Signal refuses: the person is not on Signal any more")
+        return TargetGone(Phrase("target.refused", platform="Signal", reason=Phrase("gone.unregistered")))
     if _NETWORK in kinds:
         return Uncertain("signal-cli lost the network and may have sent the message")
     gone = next((sentence for words, sentence in _GONE_TARGETS if words in text.lower()), None)
     if gone is not None:
-        return TargetGone(f"Signal refuses: {gone}")
+        return TargetGone(Phrase("target.refused", platform="Signal", reason=Phrase(gone)))
     if error.code == INTERNAL_ERROR and any(name in text for name in _NOT_SENT):
         return NotSent(f"signal-cli cannot reach Signal: {text}")
     if error.code == INTERNAL_ERROR and "AttachmentInvalid" not in text:

@@ -1,6 +1,6 @@
 """What signal-cli hands over, with the fields that Keryx reads. Other fields are ignored, and `null` is the same as none."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -39,7 +39,6 @@ class SignalAttachment(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str | None = msgspec.field(default=None, name="contentType")
     filename: str | None = None
     size: int | None = None
-    caption: str | None = None
 
 
 class MessageReference(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,8 +121,6 @@ class SignalDataMessage(msgspec.Struct, frozen=True, kw_only=True):
     contacts: tuple[SignalContact, ...] | None = None
     poll: SignalPoll | None = msgspec.field(default=None, name="pollCreate")
     group_info: GroupInfo | None = msgspec.field(default=None, name="groupInfo")
-    # An answer to a story, which Keryx does not see.
-    story_context: Any = msgspec.field(default=None, name="storyContext")
 
 
 class SignalEdit(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ class SpoolFile:
         """Return the complete lines. The rest of the last one may still be written."""
         try:
             with self.path.open("rb") as file:
-                data = file.read(_MAX_BYTES)
+                data = file.read(_MAX_BYTES + 1)
         except FileNotFoundError:
             if self.shared:
                 raise Unavailable(
@@ -42,9 +42,10 @@ class SpoolFile:
             return []
         except OSError as exc:
             raise self._translate(exc) from exc
-        whole, end, _ = data.rpartition(b"\n")
-        if len(data) == _MAX_BYTES and not end:
-            raise Unavailable(f"{self.path} has a line of more than {_MAX_BYTES:,} bytes: move it away")
+        if len(data) > _MAX_BYTES:
+            # What is not read would be lost with what is cleared.
+            raise Unavailable(f"{self.path} has more than {_MAX_BYTES:,} bytes: move it away")
+        whole = data.rpartition(b"\n")[0]
         # A file that signal-cli does not append to has zeros in the place of what was cleared.
         lines = (line.strip(b"\0 \r\t") for line in whole.split(b"\n"))
         return [SpoolLine(line) for line in lines if line]
@@ -60,7 +61,7 @@ class SpoolFile:
             raise self._translate(exc) from exc
 
     def clear(self) -> None:
-        """Remove all lines. Nobody may write meanwhile: signal-cli writes only while a call of `receive` is running."""
+        """Remove all lines. There must be no writer meanwhile: signal-cli writes only while a call of `receive` is running."""
         try:
             os.truncate(self.path, 0)
         except FileNotFoundError:

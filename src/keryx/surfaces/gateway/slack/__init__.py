@@ -33,14 +33,14 @@ from keryx.core.ports.adapter import (
 from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
-from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup, build_interval
 from keryx.surfaces.gateway.slack import message_sender
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.slack.event_receiver import RECEIVERS, SlackReceiver, WorkspaceUnknown
 from keryx.surfaces.gateway.slack.message_sender import SlackSender
 from keryx.surfaces.gateway.slack.payloads import EventCallback, SlackIdentity
-from keryx.surfaces.gateway.slack.socket_mode import COMMAND_RESPONSE, Sleep, SocketMode
+from keryx.surfaces.gateway.slack.socket_mode import COMMAND_RESPONSE, SocketMode
 from keryx.surfaces.gateway.slack.token_file import RotatedToken
 from keryx.surfaces.gateway.slack.web_api import (
     DEFAULT_URL,
@@ -53,6 +53,7 @@ from keryx.surfaces.gateway.slack.web_api import (
     TokenSource,
     check_access,
 )
+from keryx.timing import Sleep
 
 MAX_CLOCK_SKEW_SECONDS = 300
 _BOT_TOKEN_PREFIXES = ("xoxb-", "xoxe.xoxb-")
@@ -138,13 +139,11 @@ def make(setup: AdapterSetup) -> "SlackAdapter | None":
     if settings is None:
         return None
     socket = settings.mode is SlackMode.SOCKET
-    needed = {"token": settings.token or settings.refresh_token}
-    needed |= {"app_token": settings.app_token} if socket else {"signing_secret": settings.signing_secret}
-    for name, secret in needed.items():
-        if not secret:
-            raise Invalid(
-                f"{setup.label}.{name} is missing: run `keryx gateway setup slack`, or set {setup.variable_name(name)}"
-            )
+    setup.require(token=settings.token or settings.refresh_token)
+    if socket:
+        setup.require(app_token=settings.app_token)
+    else:
+        setup.require(signing_secret=settings.signing_secret)
     environ = setup.environ
     token = check_bot_token(settings.token.reveal(environ)) if settings.token else ""
     if settings.refresh_token and not (settings.client_id and settings.client_secret):
@@ -213,6 +212,7 @@ class SlackAdapter:
             idempotency=Idempotency.RECONCILE,
             edit=True,
             streaming=Streaming(settings.streaming.value),
+            steps=settings.streaming is not SlackStreaming.NONE,
             threads=True,
             reactions=True,
             attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
@@ -220,7 +220,7 @@ class SlackAdapter:
             button_label=message_sender.MAX_LABEL_LENGTH,
             limit=message_sender.LIMIT.size,
             unit=message_sender.LIMIT.unit,
-            chat_interval=timedelta(seconds=1 / settings.per_chat) if settings.per_chat else timedelta(0),
+            chat_interval=build_interval(settings.per_chat),
             ids=IDS,
             notes=_NOTES,
         )
@@ -292,7 +292,8 @@ class SlackAdapter:
         except SlackApiError as exc:
             if exc.retry_after is not None:
                 raise Retryable(str(exc), after=exc.retry_after) from None
-            raise (Unavailable if exc.uncertain or exc.unauthorized else Invalid)(str(exc)) from None
+            reason = Phrase("file.platform_says", platform="Slack", reason=exc.code)
+            raise (Unavailable if exc.uncertain or exc.unauthorized else Invalid)(str(exc), reason) from None
         except (SlackUnreachable, SlackNoResponse) as exc:
             raise Unavailable(str(exc)) from None
         return Attachment(name=found.name or file.name, mime=found.mimetype or file.mime, body=body)

@@ -77,7 +77,7 @@ class SlackContext(msgspec.Struct, frozen=True, kw_only=True):
     me: SlackIdentity
     # The commands of Keryx.
     commands: AbstractSet[str] = frozenset()
-    # The names of people and channels by id, as far as they are known.
+    # The known names of people and channels by id.
     names: Mapping[str, str] = {}
     # The languages of people by id.
     languages: Mapping[str, str] = {}
@@ -100,7 +100,7 @@ def find_named_ids(event: SlackEvent) -> set[str]:
 def find_thread(event: SlackEvent) -> str:
     """Return the thread that a message was written in, or "" for a message that may begin one."""
     message = event.message or event.previous_message or event
-    # The first message of a thread gets this field when somebody replies to it.
+    # The first message of a thread gets this field with its first reply.
     return message.thread_ts if message.thread_ts and message.thread_ts != message.ts else ""
 
 

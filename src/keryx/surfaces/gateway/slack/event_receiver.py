@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundEvent, InboundMessage
+from keryx.surfaces.gateway import EventDecoder
 from keryx.surfaces.gateway.slack import event_parser
 from keryx.surfaces.gateway.slack.directory import Directory, ThreadIndex
 from keryx.surfaces.gateway.slack.event_parser import SlackContext
@@ -25,8 +25,6 @@ from keryx.surfaces.gateway.slack.payloads import (
 from keryx.surfaces.gateway.slack.web_api import SLACK_ERRORS, SlackApi
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 # Within the three seconds after which Slack repeats an event.
 _HINT_TIMEOUT_SECONDS = 2.0
 _MAX_TITLE_LENGTH = 60
@@ -92,16 +90,15 @@ class SlackReceiver:
         self._lock = asyncio.Lock()
         # The threads that Keryx takes part in, by channel and ts; the state of the account has all of them.
         self._followed: OrderedDict[tuple[str, str], bool] = OrderedDict()
-        # The number of events that could not be parsed or were refused as invalid.
-        self.skipped = 0
+        self._decoder = EventDecoder("Slack", log)
 
     async def receive_event(self, payload: bytes) -> None:
         """Receive an event. It is stored when this returns. Raise `Unavailable` if it cannot be stored now, and
         `WorkspaceUnknown` if it is not for this account or another one here."""
-        callback = self._decode(payload, EventCallback)
+        callback = self._decoder.decode(payload, EventCallback)
         if callback is None or callback.type != "event_callback":
             return
-        event = self._decode(bytes(callback.event), SlackEvent)
+        event = self._decoder.decode(bytes(callback.event), SlackEvent)
         teams = [a.team_id for a in callback.authorizations if a.team_id] or [callback.team_id]
         if event is not None:
             await self._find_owner(teams)._dispatch(event)
@@ -117,7 +114,7 @@ class SlackReceiver:
 
     async def receive_press(self, payload: bytes) -> None:
         """Receive an interaction, and show the result to the person who pressed the button."""
-        press = self._decode(payload, ButtonPress)
+        press = self._decoder.decode(payload, ButtonPress)
         if press is None or press.type != "block_actions":
             return
         owner = self._find_owner([press.team.id if press.team else press.user.team_id])
@@ -139,7 +136,7 @@ class SlackReceiver:
 
     async def receive_command(self, payload: bytes) -> None:
         """Receive a slash command. Its reply is a message."""
-        command = self._decode(payload, CommandInvocation)
+        command = self._decoder.decode(payload, CommandInvocation)
         if command is not None:
             await self._find_owner([command.team_id])._receive_command(command)
 
@@ -235,7 +232,7 @@ class SlackReceiver:
         try:
             return (await self._context.receive(inbound)).reply
         except Invalid as exc:
-            self._skip(str(exc))
+            self._decoder.skip(str(exc))
             return None
 
     async def _build_context(self, ids: set[str], *, follows: bool = False) -> SlackContext:
@@ -254,17 +251,6 @@ class SlackReceiver:
             await self._api.call(method, seconds=_HINT_TIMEOUT_SECONDS, **params)
         except SLACK_ERRORS as exc:
             log.info("%s", exc)
-
-    def _decode(self, payload: bytes, kind: type[T]) -> T | None:
-        try:
-            return msgspec.json.decode(payload, type=kind)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            self._skip(str(exc))
-            return None
-
-    def _skip(self, why: str) -> None:
-        self.skipped += 1
-        log.warning("an event of Slack is left out, %d so far: %s", self.skipped, why)
 
 
 def _name_scope(channel: str, thread: str) -> str:

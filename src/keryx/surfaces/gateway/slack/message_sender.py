@@ -11,8 +11,9 @@ import msgspec
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
 from keryx.core.media import Attachment
-from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
+from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart, StepState, ToolStep
 from keryx.core.questions import Button
+from keryx.core.texts import Phrase
 from keryx.markdown import parse as parse_markdown
 from keryx.markdown import plain, slack_markdown
 from keryx.markdown.split import LengthLimit
@@ -60,24 +61,47 @@ _NO_STREAMS = frozenset(
     }
 )
 _GONE_TARGETS = {
-    "channel_not_found": "there is no such channel, or the bot has never been in it",
-    "not_in_channel": "the bot is not in this channel: invite it with /invite",
-    "is_archived": "the channel is archived",
-    "user_not_found": "there is no such person",
-    "user_disabled": "the person's account was deactivated",
-    "cannot_dm_bot": "bots cannot be written to",
-    "messages_tab_disabled": "the app does not take direct messages: switch on the Messages tab on the page App Home of the app",
-    "thread_not_found": "the thread was deleted",
-    "thread_locked": "the thread is locked",
-    "restricted_action": "a rule of the workspace forbids to write here",
-    "restricted_action_read_only_channel": "the channel is read-only",
-    "restricted_action_thread_only_channel": "only threads may be written in this channel",
-    "restricted_action_non_threadable_channel": "this channel takes no threads",
-    "no_permission": "the bot may not write here",
-    "access_denied": "the bot may not write here",
+    "channel_not_found": "gone.no_channel",
+    "not_in_channel": "gone.not_invited",
+    "is_archived": "gone.archived",
+    "user_not_found": "gone.no_person",
+    "user_disabled": "gone.deactivated",
+    "cannot_dm_bot": "gone.is_bot",
+    "messages_tab_disabled": "gone.no_messages_tab",
+    "thread_not_found": "gone.no_thread",
+    "thread_locked": "gone.thread_locked",
+    "restricted_action": "gone.workspace_rule",
+    "restricted_action_read_only_channel": "gone.read_only",
+    "restricted_action_thread_only_channel": "gone.threads_only",
+    "restricted_action_non_threadable_channel": "gone.threadless",
+    "no_permission": "gone.forbidden",
+    "access_denied": "gone.forbidden",
 }
 _TOO_LONG = frozenset({"msg_too_long", "msg_blocks_too_long", "text_too_long"})
 _BAD_BLOCKS = frozenset({"invalid_blocks", "invalid_blocks_format", "block_mismatch"})
+_TASK_STATES = {
+    StepState.RUNNING: "in_progress",
+    StepState.DONE: "complete",
+    StepState.FAILED: "error",
+}
+_STEP_MARKS = {StepState.RUNNING: "⏳", StepState.DONE: "✅", StepState.FAILED: "⚠️"}
+# What the history shows of a stream without text.
+_TASK_BLOCKS = frozenset({"task_card", "plan"})
+
+
+class OpenStream(msgspec.Struct, frozen=True):
+    """What an open stream shows."""
+
+    # `None` if that is not known.
+    text: str | None = None
+    steps: tuple[ToolStep, ...] = ()
+
+    def build_chunks(self, text: str, steps: Sequence[ToolStep]) -> list[dict[str, object]]:
+        """Return what to append so that the stream shows these steps and this text, which begins with its own. Slack
+        replaces a task of the same id. A stream takes either chunks or plain text, so everything is a chunk."""
+        tasks = [_build_task(step) for step in steps if step not in self.steps]
+        rest = text[len(self.text or "") :]
+        return [*tasks, *([{"type": "markdown_text", "text": rest}] if rest else [])]
 
 
 def render_parts(markdown: str) -> Sequence[RenderedPart]:
@@ -98,7 +122,8 @@ def translate_error(error: SlackApiError) -> SendError:
     if error.code in _GONE:
         return MessageGone("the message is no longer there")
     if error.code in _GONE_TARGETS:
-        return TargetGone(f"Slack refuses: {_GONE_TARGETS[error.code]} ({error.code})")
+        reason = Phrase("reason.detailed", reason=Phrase(_GONE_TARGETS[error.code]), detail=error.code)
+        return TargetGone(Phrase("target.refused", platform="Slack", reason=reason))
     if error.code in _TOO_LONG:
         return Refused(f"Slack refuses: the message is too long ({error.code})")
     return Refused(f"Slack refuses: {error.code}")
@@ -117,8 +142,8 @@ class SlackSender:
         self._reaction = reaction
         self._budget = budget
         self._me: SlackIdentity | None = None
-        # What each open stream of this process shows, by channel and ts; `None` if that is not known.
-        self._streams: OrderedDict[tuple[str, str], str | None] = OrderedDict()
+        # The open streams of this process, by channel and ts.
+        self._streams: OrderedDict[tuple[str, str], OpenStream] = OrderedDict()
         # Messages that are not streams.
         self._posts: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._unstreamable: set[str] = set()
@@ -160,7 +185,7 @@ class SlackSender:
                     if metadata.event_payload.get("key") == part.key:
                         return message.ts
                 elif part.target.thread and _is_open_stream(message, me, part.text):
-                    self._note_stream(part.target.chat, message.ts, None)
+                    self._note_stream(part.target.chat, message.ts, OpenStream())
                     return message.ts
         except SlackApiError as exc:
             raise translate_error(exc) from None
@@ -224,7 +249,7 @@ class SlackSender:
                 "chat.startStream",
                 channel=target.chat,
                 thread_ts=target.thread,
-                markdown_text=part.text,
+                chunks=OpenStream().build_chunks(part.text, part.steps),
                 recipient_user_id=recipient[0],
                 recipient_team_id=recipient[-1],
             )
@@ -237,7 +262,7 @@ class SlackSender:
             log.info("an answer is shown by edits: %s", exc)
             return await self._post(part)
         ts = _read_ts(answer)
-        self._note_stream(target.chat, ts, part.text)
+        self._note_stream(target.chat, ts, OpenStream(part.text, part.steps))
         self._threads.add(target.chat, ts, target.thread)
         return ts
 
@@ -248,15 +273,16 @@ class SlackSender:
             await self._update(part)
             return
         shown = self._streams[place]
-        if shown is None or not part.text.startswith(shown):
+        if shown.text is None or not part.text.startswith(shown.text):
             await self._stop(*place)
             await self._update(part)
-        elif rest := part.text[len(shown) :]:
-            # If the outcome is unknown, so is what the stream shows.
-            self._streams[place] = None
+        elif chunks := shown.build_chunks(part.text, part.steps):
+            # If the outcome is unknown, so is the text that the stream shows. A task may be repeated.
+            doubtful = shown if part.text == shown.text else OpenStream(None, shown.steps)
+            self._streams[place] = doubtful
             try:
                 self._budget.count("chat.appendStream")
-                await self._api.call("chat.appendStream", channel=place[0], ts=place[1], markdown_text=rest)
+                await self._api.call("chat.appendStream", channel=place[0], ts=place[1], chunks=chunks)
             except SlackApiError as exc:
                 if exc.code in _STREAM_OVER:
                     self._note_post(*place)
@@ -268,16 +294,15 @@ class SlackSender:
             except SlackUnreachable:
                 self._streams[place] = shown
                 raise
-            self._streams[place] = part.text
+            self._streams[place] = OpenStream(part.text, part.steps)
 
     async def _finish(self, part: OutgoingPart) -> None:
         """Show the final text, and close the stream if the message is one."""
         place = part.target.chat, part.edits
-        shown = self._streams.get(place)
-        if shown is not None and part.text.startswith(shown):
+        shown = self._streams.get(place, OpenStream())
+        if shown.text is not None and part.text.startswith(shown.text):
             try:
-                rest = part.text[len(shown) :] or None
-                await self._stop(*place, markdown_text=rest, part=part)
+                await self._stop(*place, part=part)
             except SlackApiError as exc:
                 if exc.code not in _STREAM_OVER:
                     raise
@@ -289,30 +314,38 @@ class SlackSender:
             await self._stop(*place)
         await self._update(part)
 
-    async def _stop(
-        self, channel: str, ts: str, *, markdown_text: str | None = None, part: OutgoingPart | None = None
-    ) -> None:
-        """Close a stream. Without a part, one that is closed already, or a message that never was one, is left as it is."""
+    async def _stop(self, channel: str, ts: str, *, part: OutgoingPart | None = None) -> None:
+        """Close a stream, with the rest of a part and its buttons. Without a part, one that is closed already, or a message
+        that never was one, is left as it is."""
         self._budget.count("chat.stopStream")
         shown = self._streams.get((channel, ts))
-        if (channel, ts) in self._streams:
-            self._streams[channel, ts] = None
+        chunks: list[dict[str, object]] = []
+        if shown is not None:
+            self._streams[channel, ts] = OpenStream(None, shown.steps)
+            # What still runs when the answer is complete has ended without a result.
+            ended = [
+                ToolStep(step.id, step.title, StepState.DONE)
+                for step in shown.steps
+                if step.state is StepState.RUNNING
+            ]
+            chunks = shown.build_chunks(part.text if part else shown.text or "", ended)
+        if part and (actions := _build_actions(part.buttons)):
+            chunks.append({"type": "blocks", "blocks": actions})
         try:
             await self._api.call(
                 "chat.stopStream",
                 channel=channel,
                 ts=ts,
-                markdown_text=markdown_text,
+                chunks=chunks or None,
                 metadata=_build_metadata(part) if part else None,
-                blocks=_build_actions(part.buttons) or None if part else None,
             )
         except SlackApiError as exc:
-            if not exc.uncertain and (channel, ts) in self._streams:
+            if not exc.uncertain and shown is not None:
                 self._streams[channel, ts] = shown
             if part is not None or exc.code not in _STREAM_OVER:
                 raise
         except SlackUnreachable:
-            if (channel, ts) in self._streams:
+            if shown is not None:
                 self._streams[channel, ts] = shown
             raise
         self._note_post(channel, ts)
@@ -344,6 +377,8 @@ class SlackSender:
         # Before a block, the mark is a paragraph of its own.
         apart = part.mark and _BLOCK_START.match(part.text)
         text = f"{part.mark.rstrip()}\n\n{part.text}" if apart else part.mark + part.text
+        if part.steps:
+            text = f"{_list_steps(part.steps)}\n\n{text}".rstrip()
         bare = plain.render(parse_markdown(text)) or text
         fallback = slack_markdown.escape_mrkdwn(bare)
         metadata = _build_metadata(part)
@@ -387,7 +422,7 @@ class SlackSender:
         return ts
 
     async def _upload(self, attachment: Attachment) -> str:
-        """Return the address by which a message shows the file."""
+        """Return the address that a message shows the file with."""
         place = await self._api.call(
             "files.getUploadURLExternal", filename=attachment.name or "file", length=str(len(attachment.body))
         )
@@ -412,7 +447,7 @@ class SlackSender:
         return self._me
 
     async def _read_history(self, target: Target) -> AsyncGenerator[SlackMessage]:
-        """Yield the messages after the one that is answered, in the order in which Slack tells them."""
+        """Yield the messages after the one that is answered, in the order of Slack."""
         method = "conversations.replies" if target.thread else "conversations.history"
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
@@ -443,9 +478,9 @@ class SlackSender:
         if error.retry_after is not None and error.method in METHOD_BUDGETS:
             self._budget.close(error.method, error.retry_after)
 
-    def _note_stream(self, channel: str, ts: str, text: str | None) -> None:
+    def _note_stream(self, channel: str, ts: str, stream: OpenStream) -> None:
         self._posts.pop((channel, ts), None)
-        _remember(self._streams, (channel, ts), text)
+        _remember(self._streams, (channel, ts), stream)
 
     def _note_post(self, channel: str, ts: str) -> None:
         self._streams.pop((channel, ts), None)
@@ -460,15 +495,28 @@ def _remember(known: OrderedDict[tuple[str, str], T], place: tuple[str, str], va
 
 
 def _is_open_stream(message: SlackMessage, me: SlackIdentity, text: str) -> bool:
-    """Whether a message is a stream of ours that was never closed and shows the beginning of a text."""
+    """Whether a message is a stream of ours that was never closed and shows the beginning of a text, or only tool calls."""
     shown = _keep_letters(message.text or "")
-    open_stream = is_own(message, me) and not message.files and bool(shown)
+    only_tasks = bool(message.blocks) and all(block.type in _TASK_BLOCKS for block in message.blocks)
+    open_stream = is_own(message, me) and not message.files and (bool(shown) or only_tasks)
     return open_stream and _keep_letters(text).startswith(shown)
 
 
 def _keep_letters(text: str) -> str:
     """Return what Slack does not change when it converts Markdown."""
     return "".join(char for char in text if char.isalnum())
+
+
+def _build_task(step: ToolStep) -> dict[str, object]:
+    return {"type": "task_update", "id": step.id, "title": step.title, "status": _TASK_STATES[step.state]}
+
+
+def _list_steps(steps: Sequence[ToolStep]) -> str:
+    """Return the tool calls as lines of text, where there is no stream."""
+    titles = (step.title.replace("`", "'") for step in steps)
+    return "  \n".join(
+        f"{_STEP_MARKS[step.state]} `{title}`" for step, title in zip(steps, titles, strict=True)
+    )
 
 
 def _build_metadata(part: OutgoingPart) -> dict[str, object]:

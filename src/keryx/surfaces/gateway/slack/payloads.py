@@ -2,6 +2,8 @@
 
 import msgspec
 
+from keryx.core.texts import Phrase
+
 
 class SlackFile(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
@@ -20,15 +22,15 @@ class SlackFile(msgspec.Struct, frozen=True, kw_only=True):
         return self.url_private_download or self.url_private or ""
 
     @property
-    def problem(self) -> str:
-        """Why Slack does not give it out; empty if it does."""
+    def problem(self) -> Phrase | None:
+        """Why Slack does not give it out, `None` if it does."""
         match self.mode:
             case "tombstone":
-                return "it was deleted"
+                return Phrase("file.gone")
             case "hidden_by_limit":
-                return "the plan of the workspace does not show files of that age"
+                return Phrase("file.too_old")
             case _:
-                return ""
+                return None
 
 
 class SlackEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,13 +58,16 @@ class SlackMetadata(msgspec.Struct, frozen=True, kw_only=True):
     event_payload: dict[str, object] = {}
 
 
+class SlackBlock(msgspec.Struct, frozen=True, kw_only=True):
+    type: str = ""
+
+
 class SlackMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message, as `message` events, the changed message in them and the history have it."""
 
     ts: str = ""
     user: str | None = None
     bot_id: str | None = None
-    app_id: str | None = None
     username: str | None = None
     subtype: str | None = None
     text: str | None = None
@@ -75,6 +80,7 @@ class SlackMessage(msgspec.Struct, frozen=True, kw_only=True):
     edited: SlackEdit | None = None
     files: tuple[SlackFile, ...] = ()
     attachments: tuple[SlackAttachment, ...] = ()
+    blocks: tuple[SlackBlock, ...] = ()
     metadata: SlackMetadata | None = None
 
 
@@ -95,13 +101,11 @@ class SlackEvent(SlackMessage, frozen=True, kw_only=True):
 
     type: str
     channel: str = ""
-    channel_type: str = ""
     event_ts: str = ""
     # `message_changed` and `message_deleted`.
     message: SlackMessage | None = None
     previous_message: SlackMessage | None = None
     deleted_ts: str = ""
-    hidden: bool = False
     # Reactions.
     reaction: str = ""
     item: ReactionItem | None = None
@@ -202,7 +206,6 @@ class SlackUser(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str = ""
     real_name: str = ""
-    is_bot: bool = False
     locale: str = ""
     profile: SlackProfile = SlackProfile()
 

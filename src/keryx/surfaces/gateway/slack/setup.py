@@ -1,4 +1,4 @@
-"""The setup of Slack: the manifest from which the app is made, what a person is asked, and the check of the tokens."""
+"""The setup of Slack: the manifest of the app, the questions to a person, and the check of the tokens."""
 
 import json
 from collections.abc import Mapping

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 import msgspec
@@ -23,10 +22,10 @@ from keryx.surfaces.gateway.slack.web_api import (
     check_access,
 )
 from keryx.surfaces.gateway.websocket import Websocket
+from keryx.timing import Sleep
 
 log = logging.getLogger(__name__)
 
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 SOCKET_MODE_OFF = (
     "Socket Mode is off for this app: switch it on at the page Socket Mode of the app, or set slack.mode"
 )
@@ -34,7 +33,7 @@ BAD_APP_TOKEN = "Slack does not accept the app token: make one with the scope co
 # A slash command is shown to the chat that its reply goes to.
 COMMAND_RESPONSE = {"response_type": "in_channel"}
 _MAX_CONNECTIONS = 10
-# The reasons by which Slack announces that it closes a connection within some seconds.
+# The reasons that announce that Slack closes a connection within some seconds.
 _REFRESH_REASONS = frozenset({"warning", "refresh_requested"})
 
 
@@ -57,7 +56,6 @@ class SocketMode:
         # How many connections this process keeps.
         self._chains = 0
         self._detail = ""
-        self._reported: tuple[LinkState, str] | None = None
 
     async def run(self) -> None:
         """Receive until cancelled. Raise `Forbidden` if Slack refuses the credentials."""
@@ -126,12 +124,9 @@ class SocketMode:
         self._replace.set()
 
     def report(self, link: LinkState, detail: str) -> None:
-        state = link, detail or (self._detail if link is LinkState.CONNECTED else "")
         # While a connection is replaced, the old one is still there.
-        replacing = state == (LinkState.CONNECTING, "") and self._chains > 1
-        if state != self._reported and not replacing:
-            self._reported = state
-            self._context.report(*state)
+        if (link, detail) != (LinkState.CONNECTING, "") or self._chains <= 1:
+            self._context.report(link, detail or (self._detail if link is LinkState.CONNECTED else ""))
 
     def _connect(self) -> asyncio.Task[None]:
         connection = _Connection(self)

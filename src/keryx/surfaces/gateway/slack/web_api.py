@@ -13,7 +13,7 @@ import msgspec
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Forbidden, Invalid, KeryxError
 from keryx.core.texts import Phrase
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
 from keryx.surfaces.gateway.slack.payloads import SlackFile
 
 DEFAULT_URL = "https://slack.com/api"
@@ -200,9 +200,8 @@ class SlackApi:
     async def download(self, file: SlackFile, *, limit: int) -> bytes:
         """Return the bytes of a file. Raise `Invalid` for one that has more than `limit` bytes or is not on Slack."""
         if not self._is_own_host(file.url):
-            raise Invalid("it is not on Slack")
+            raise Invalid(Phrase("file.elsewhere", platform="Slack"))
         token = await self._token.read()
-        body = bytearray()
         try:
             async with (
                 self._clients.acquire() as client,
@@ -210,17 +209,13 @@ class SlackApi:
                     "GET",
                     file.url,
                     headers={"authorization": f"Bearer {token}"},
-                    timeout=_build_timeout(_FILE_TIMEOUT_SECONDS),
+                    timeout=build_timeout(_FILE_TIMEOUT_SECONDS),
                 ) as answer,
             ):
                 _check_file(answer, html=file.mimetype == _HTML)
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise Invalid(Phrase("file.too_large", limit=limit))
+                return await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise SlackNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
-        return bytes(body)
 
     def _is_own_host(self, url: str) -> bool:
         """Whether the token may be sent there."""
@@ -234,19 +229,9 @@ class SlackApi:
         return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(hosts)
 
     async def _post(self, url: str, seconds: float, **request: Any) -> httpx.Response:
-        try:
+        with translate_errors("Slack", SlackUnreachable, SlackNoResponse):
             async with self._clients.acquire() as client:
-                return await client.post(url, timeout=_build_timeout(seconds), **request)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise SlackUnreachable(f"Slack cannot be reached ({type(exc).__name__})") from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise SlackUnreachable("Slack cannot be reached: its base_url is not a web address") from None
-        except httpx.HTTPError as exc:
-            raise SlackNoResponse(f"Slack did not answer ({type(exc).__name__})") from None
-
-
-def _build_timeout(seconds: float) -> httpx.Timeout:
-    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+                return await client.post(url, timeout=build_timeout(seconds), **request)
 
 
 def _check_available(method: str, answer: httpx.Response) -> None:

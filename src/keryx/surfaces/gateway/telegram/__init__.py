@@ -33,7 +33,7 @@ from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
-from keryx.surfaces.gateway.adapter_settings import AdapterSetup
+from keryx.surfaces.gateway.adapter_settings import AdapterSetup, build_interval
 from keryx.surfaces.gateway.telegram import message_sender
 from keryx.surfaces.gateway.telegram.bot_api import (
     BAD_TOKEN,
@@ -42,7 +42,6 @@ from keryx.surfaces.gateway.telegram.bot_api import (
     WEBHOOK_IN_USE,
     FloodDetector,
     RetryingApi,
-    Sleep,
     TelegramApi,
     TelegramApiError,
     TelegramNoResponse,
@@ -51,6 +50,7 @@ from keryx.surfaces.gateway.telegram.bot_api import (
 from keryx.surfaces.gateway.telegram.event_parser import IDS, PLATFORM, ROLES, BotIdentity, parse_roles
 from keryx.surfaces.gateway.telegram.event_receiver import UpdateReceiver
 from keryx.surfaces.gateway.telegram.payloads import UPDATE_KINDS, TelegramUser
+from keryx.timing import Sleep
 
 TOKEN_PATTERN = re.compile(r"(\d{1,20}):[\w-]{3,200}\Z", re.ASCII)
 _SECRET_PATTERN = re.compile(r"[\w-]{1,256}\Z", re.ASCII)
@@ -107,10 +107,7 @@ def make(setup: AdapterSetup) -> "TelegramAdapter | None":
     settings = setup.read(TelegramSettings)
     if settings is None:
         return None
-    if not settings.token:
-        raise Invalid(
-            f"{setup.label}.token is missing: run `keryx gateway setup telegram`, or set {setup.variable_name('token')}"
-        )
+    setup.require(token=settings.token)
     secret = ""
     if settings.mode is UpdateMode.WEBHOOK:
         if not settings.secret or not settings.url:
@@ -152,8 +149,8 @@ class TelegramAdapter:
             buttons=True,
             limit=message_sender.LIMIT.size,
             unit=LengthUnit.UTF16,
-            chat_interval=_to_interval(settings.per_chat),
-            account_interval=_to_interval(settings.per_second),
+            chat_interval=build_interval(settings.per_chat),
+            account_interval=build_interval(settings.per_second),
             pii_safe=True,
             ids=IDS,
             roles=ROLES,
@@ -303,10 +300,6 @@ class TelegramAdapter:
         except Unavailable:
             return WebhookResponse(status=503)
         return WebhookResponse()
-
-
-def _to_interval(per_second: float) -> timedelta:
-    return timedelta(seconds=1 / per_second) if per_second > 0 else timedelta(0)
 
 
 def _build_menu(menu: Sequence[MenuItem]) -> list[dict[str, str]]:

@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx
 import msgspec
@@ -13,12 +13,12 @@ from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, KeryxError, Throttled
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import AdapterContext, LinkState
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
+from keryx.timing import Sleep
 
 DEFAULT_URL = "https://api.telegram.org"
 # The largest file that a bot may fetch.
 MAX_FILE_BYTES = 20_000_000
-_CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 20.0
 _FILE_TIMEOUT_SECONDS = 60.0
 BAD_TOKEN = "Telegram does not know this token: take the bot's token from @BotFather and run `keryx gateway setup telegram`"
@@ -90,8 +90,8 @@ class TelegramApi:
         return await self._post(method, _FILE_TIMEOUT_SECONDS, data=data, files=files)
 
     async def fetch_file(self, file_id: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
-        """Return the bytes of a file that a person sent. Raise `TelegramApiError` for one larger than `limit` or than a
-        bot may fetch."""
+        """Return the bytes of a file that a person sent. Raise `Invalid` for one larger than `limit`, and
+        `TelegramApiError` for one larger than a bot may fetch."""
         found = await self.call("getFile", file_id=file_id)
         path = str(found.get("file_path") or "") if isinstance(found, dict) else ""  # pyright: ignore
         if not path:
@@ -102,36 +102,23 @@ class TelegramApi:
         await self._clients.close()
 
     async def _download(self, path: str, limit: int) -> bytes:
-        body = bytearray()
         try:
             url = f"{self._base}/file/bot{self._token}/{path}"
             async with (
                 self._clients.acquire() as client,
-                client.stream("GET", url, timeout=_build_timeout(_FILE_TIMEOUT_SECONDS)) as answer,
+                client.stream("GET", url, timeout=build_timeout(_FILE_TIMEOUT_SECONDS)) as answer,
             ):
                 if answer.status_code != 200:
                     raise TelegramApiError(answer.status_code, "the file cannot be fetched")
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise TelegramApiError(413, "file is too big")
+                return await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise TelegramNoResponse(f"the file could not be fetched ({_name_error(exc)})") from None
-        return bytes(body)
+            raise TelegramNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
 
     async def _post(self, method: str, seconds: float, **request: Any) -> Any:
-        try:
-            url = f"{self._base}/bot{self._token}/{method}"
+        url = f"{self._base}/bot{self._token}/{method}"
+        with translate_errors("Telegram", TelegramUnreachable, TelegramNoResponse):
             async with self._clients.acquire() as client:
-                answer = await client.post(url, timeout=_build_timeout(seconds), **request)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise TelegramUnreachable(f"Telegram cannot be reached ({_name_error(exc)})") from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise TelegramUnreachable(
-                "Telegram cannot be reached: its base_url is not a web address"
-            ) from None
-        except httpx.HTTPError as exc:
-            raise TelegramNoResponse(f"Telegram did not answer ({_name_error(exc)})") from None
+                answer = await client.post(url, timeout=build_timeout(seconds), **request)
         try:
             found = msgspec.convert(json.loads(answer.content), _ApiResponse)
         except (ValueError, RecursionError):
@@ -149,17 +136,6 @@ class TelegramApi:
         )
 
 
-def _build_timeout(seconds: float) -> httpx.Timeout:
-    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
-
-
-def _name_error(exc: Exception) -> str:
-    return type(exc).__name__
-
-
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
-
-
 class RetryingApi:
     """Retries calls until they succeed. Raises what a retry cannot solve: `Forbidden` for a refused token and for a
     bot that another program polls, `TelegramApiError` for any other refusal."""
@@ -168,7 +144,6 @@ class RetryingApi:
         self._api = api
         self._context = context
         self._sleep = sleep
-        self._link = LinkState.CONNECTING
 
     async def call(self, method: str, *, seconds: float = 20.0, **params: object) -> Any:
         failures = conflicts = 0
@@ -177,12 +152,12 @@ class RetryingApi:
             try:
                 found = await self._api.call(method, seconds=seconds, **params)
             except (TelegramUnreachable, TelegramNoResponse) as exc:
-                self._report(LinkState.CONNECTING, str(exc))
+                self._context.report(LinkState.CONNECTING, str(exc))
             except TelegramApiError as exc:
                 conflicts += exc.code == 409
                 least = self._handle_error(exc, conflicts)
             else:
-                self._report(LinkState.CONNECTED)
+                self._context.report(LinkState.CONNECTED)
                 return found
             failures += 1
             await self._sleep(max(least, _BACKOFF.seconds(failures)))
@@ -192,7 +167,7 @@ class RetryingApi:
         if error.code in (401, 404):
             raise Forbidden(BAD_TOKEN) from None
         if error.code == 429:
-            self._report(LinkState.THROTTLED, f"Telegram asks to wait {error.retry_after:g} s")
+            self._context.report(LinkState.THROTTLED, f"Telegram asks to wait {error.retry_after:g} s")
             return error.retry_after
         if error.code == 409 and "webhook" in error.description.lower():
             raise Forbidden(WEBHOOK_IN_USE) from None
@@ -203,13 +178,8 @@ class RetryingApi:
             raise Forbidden(BOT_IN_USE) from None
         if error.code < 500:
             raise error
-        self._report(LinkState.CONNECTING, str(error))
+        self._context.report(LinkState.CONNECTING, str(error))
         return 0
-
-    def _report(self, link: LinkState, detail: str = "") -> None:
-        if link is not self._link:
-            self._link = link
-            self._context.report(link, detail)
 
 
 class FloodDetector:

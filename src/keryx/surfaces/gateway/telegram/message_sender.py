@@ -10,6 +10,7 @@ from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
+from keryx.core.texts import Phrase
 from keryx.markdown import telegram_entities
 from keryx.markdown.split import LengthLimit
 from keryx.markdown.telegram_entities import TelegramText
@@ -39,16 +40,16 @@ _MAX_LABEL_LENGTH = 60
 _MAX_CALLBACK_BYTES = 64
 _GONE = ("message to edit not found", "message can't be edited", "message to delete not found")
 _GONE_TARGETS = (
-    ("bot was blocked by the user", "the person has blocked the bot"),
-    ("user is deactivated", "the person's account no longer exists"),
-    ("bot can't initiate conversation", "the person has not written to the bot yet"),
-    ("bot was kicked", "the bot is no longer in this chat"),
-    ("bot is not a member", "the bot is no longer in this chat"),
-    ("chat not found", "there is no such chat, or the bot has never been in it"),
-    ("message thread not found", "the topic was deleted"),
-    ("topic_closed", "the topic is closed"),
-    ("not enough rights", "the bot may not write in this chat: an administrator must allow it"),
-    ("have no rights", "the bot may not write in this chat: an administrator must allow it"),
+    ("bot was blocked by the user", "gone.blocked"),
+    ("user is deactivated", "gone.no_account"),
+    ("bot can't initiate conversation", "gone.not_written"),
+    ("bot was kicked", "gone.left"),
+    ("bot is not a member", "gone.left"),
+    ("chat not found", "gone.no_chat"),
+    ("message thread not found", "gone.no_topic"),
+    ("topic_closed", "gone.topic_closed"),
+    ("not enough rights", "gone.forbidden_chat"),
+    ("have no rights", "gone.forbidden_chat"),
 )
 
 
@@ -105,7 +106,7 @@ def translate_error(error: TelegramApiError) -> SendError:
         return MessageGone("the message is no longer there")
     gone = next((sentence for words, sentence in _GONE_TARGETS if words in text), None)
     if gone is not None:
-        return TargetGone(f"Telegram refuses: {gone}")
+        return TargetGone(Phrase("target.refused", platform="Telegram", reason=Phrase(gone)))
     return Refused(f"Telegram refuses: {error.description}")
 
 

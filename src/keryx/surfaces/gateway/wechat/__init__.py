@@ -22,6 +22,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
     RenderedPart,
 )
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
@@ -39,7 +40,6 @@ from keryx.surfaces.gateway.wechat.ilink_api import (
     DEFAULT_CDN_URL,
     DEFAULT_URL,
     ILinkApi,
-    Sleep,
     WeChatApiError,
     WeChatNoResponse,
     WeChatUnreachable,
@@ -48,6 +48,7 @@ from keryx.surfaces.gateway.wechat.ilink_api import (
 )
 from keryx.surfaces.gateway.wechat.message_sender import WeChatRateLimits, WeChatTyping
 from keryx.surfaces.gateway.wechat.payloads import UpdateBatch
+from keryx.timing import Sleep
 
 log = logging.getLogger(__name__)
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
@@ -89,9 +90,7 @@ def make(setup: AdapterSetup) -> "WeChatAdapter | None":
     if settings is None:
         return None
     if not settings.token or not settings.bot_id:
-        raise Invalid(
-            f"{setup.label}: nobody has logged in: run `keryx gateway setup wechat{f' --name {setup.name}' if setup.name else ''}`"
-        )
+        raise Invalid(f"{setup.label}: nobody has logged in: run `{setup.command}`")
     return WeChatAdapter(settings.token.reveal(setup.environ), settings, account=setup.name)
 
 
@@ -111,7 +110,6 @@ class WeChatAdapter:
         self._tokens = ContextTokens(self._me)
         self._limits = WeChatRateLimits()
         self._typing = WeChatTyping(self._api)
-        self._link = LinkState.CONNECTING
         self.capabilities = Capabilities(
             typing=True,
             reply_window=REPLY_WINDOW,
@@ -130,7 +128,6 @@ class WeChatAdapter:
 
     async def listen(self, context: AdapterContext) -> None:
         self._tokens.attach(context)
-        self._link = LinkState.CONNECTING
         if not has_cipher():
             log.warning("%s", CIPHER_MISSING)
         receiver = WeChatReceiver(context, self._me, self._tokens)
@@ -171,16 +168,18 @@ class WeChatAdapter:
         try:
             body = await self._api.download(url=reference.url, param=reference.param, limit=limit)
         except WeChatApiError as exc:
-            raise (Unavailable if exc.status == 429 or exc.status >= 500 else Invalid)(str(exc)) from None
+            words = f"{exc.description} ({exc.code or exc.status})".strip()
+            reason = Phrase("file.platform_says", platform="WeChat", reason=words)
+            raise (Unavailable if exc.status == 429 or exc.status >= 500 else Invalid)(reason) from None
         except WeChatUnreachable as exc:
             raise Unavailable(str(exc)) from None
         if reference.key:
             try:
                 body = await asyncio.to_thread(decrypt, body, bytes.fromhex(reference.key))
             except ValueError:
-                raise Invalid("it cannot be decrypted with the key that came with it") from None
+                raise Invalid(Phrase("file.undecryptable")) from None
         if len(body) > limit:
-            raise Invalid(f"it is larger than {limit:,} bytes")
+            raise Invalid(Phrase("file.too_large", limit=limit))
         return Attachment(name=file.name, mime=file.mime, body=body)
 
     async def _find_token(self, target: Target) -> str:
@@ -229,17 +228,17 @@ class WeChatAdapter:
                 if exc.timed_out:
                     # Nothing has happened.
                     return UpdateBatch(get_updates_buf=buf)
-                self._report(context, LinkState.CONNECTING, str(exc))
+                context.report(LinkState.CONNECTING, str(exc))
             except WeChatUnreachable as exc:
-                self._report(context, LinkState.CONNECTING, str(exc))
+                context.report(LinkState.CONNECTING, str(exc))
             except WeChatApiError as exc:
                 if exc.expired:
                     raise Forbidden(self._describe_end()) from None
                 least = exc.retry_after
                 link = LinkState.THROTTLED if exc.status == 429 else LinkState.CONNECTING
-                self._report(context, link, str(exc))
+                context.report(link, str(exc))
             else:
-                self._report(context, LinkState.CONNECTED)
+                context.report(LinkState.CONNECTED)
                 return batch
             failures += 1
             await self._sleep(max(least, _BACKOFF.seconds(failures)))
@@ -247,8 +246,3 @@ class WeChatAdapter:
     def _describe_end(self) -> str:
         name = f" --name {self.account}" if self.account else ""
         return f"{message_sender.SESSION_ENDED.removesuffix('`')}{name}`, and start Keryx again"
-
-    def _report(self, context: AdapterContext, link: LinkState, detail: str = "") -> None:
-        if link is not self._link:
-            self._link = link
-            context.report(link, detail)

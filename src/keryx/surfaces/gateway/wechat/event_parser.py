@@ -47,7 +47,7 @@ _SOUNDS = {
 class WeChatIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The bot that a person has connected by scanning a code."""
 
-    # The name of the account in the settings. It stays when somebody logs in anew, which makes another bot.
+    # The name of the account in the settings. It stays after a new login, which makes another bot.
     account: str = ""
     bot: str = ""
 
@@ -75,7 +75,7 @@ def read_message(raw: Any) -> WeChatMessage:
     """Return a message of a batch. Raise `Invalid` for anything else."""
     try:
         return msgspec.convert(drop_nulls(raw), WeChatMessage, strict=False)
-    except msgspec.ValidationError as exc:
+    except (msgspec.ValidationError, RecursionError) as exc:
         raise Invalid(f"a message has another form: {exc}") from None
 
 
@@ -151,7 +151,7 @@ def parse_reference(text: str) -> CdnReference:
 
 
 def _find_files(items: Iterable[MessageItem]) -> tuple[list[str], tuple[RemoteFile, ...]]:
-    """Return sentences about files that cannot be fetched, and the files. A voice message with a text is no file."""
+    """Return sentences about files that cannot be fetched, and the files. A voice message with a text is not a file."""
     notes: list[str] = []
     files: list[RemoteFile] = []
     for item in items:

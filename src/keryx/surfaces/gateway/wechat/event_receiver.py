@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.core.errors import Invalid
 from keryx.core.ports.adapter import AdapterContext, InboundEvent
 from keryx.surfaces.gateway.wechat.event_parser import (
@@ -53,21 +54,24 @@ class ContextTokens:
     def __init__(self, me: WeChatIdentity) -> None:
         self._me = me
         self._context: AdapterContext | None = None
-        self._newest: dict[str, str] = {}
+        self._newest = LruCache[str, str](_MAX_PEOPLE)
 
     def attach(self, context: AdapterContext | None) -> None:
         """Read from this store from now on. Without one nothing is known: another process listens."""
         self._context = context
-        self._newest = {}
+        self._newest = LruCache[str, str](_MAX_PEOPLE)
 
     async def find(self, person: str) -> str:
         """Return the newest token of a person, or an empty text."""
-        known = self._newest.get(person)
+        newest = self._newest
+        known = newest.get(person)
         if known is None and self._context is not None:
-            known = await self._context.load_state(name_token(self._me, person)) or ""
+            stored = await self._context.load_state(name_token(self._me, person)) or ""
             # A message that arrived meanwhile is newer.
-            known = self._newest.get(person, known)
-            self._remember(person, known)
+            known = newest.get(person)
+            if known is None:
+                known = stored
+                newest.put(person, known)
         return known or ""
 
     def learn(self, event: InboundEvent) -> None:
@@ -75,13 +79,7 @@ class ContextTokens:
         person = event.source.user or ""
         token = event.state.get(name_token(self._me, person))
         if token:
-            self._remember(person, token)
-
-    def _remember(self, person: str, token: str) -> None:
-        self._newest.pop(person, None)
-        self._newest[person] = token
-        if len(self._newest) > _MAX_PEOPLE:
-            del self._newest[next(iter(self._newest))]
+            self._newest.put(person, token)
 
 
 class WeChatReceiver:

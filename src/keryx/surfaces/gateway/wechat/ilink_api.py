@@ -5,30 +5,30 @@ import base64
 import hashlib
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
 import msgspec
 
 from keryx.core.durations import parse_retry_after
-from keryx.core.errors import KeryxError, format_install_command
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.core.errors import Invalid, KeryxError, format_install_command
+from keryx.core.texts import Phrase
+from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
 from keryx.surfaces.gateway.wechat.payloads import CdnUploadType, UploadLocation
 
 DEFAULT_URL = "https://ilinkai.weixin.qq.com"
 DEFAULT_CDN_URL = "https://novac2c.cdn.weixin.qq.com/c2c"
 # The version of Tencent's plug-in whose protocol this is.
 PROTOCOL_VERSION = (2, 4, 9)
-CIPHER_MISSING = f"pictures and files of WeChat are encrypted and need an extra: run `{format_install_command('wechat')}` in the folder of Keryx"
+CIPHER_MISSING = Phrase("file.no_cipher", command=format_install_command("wechat"))
 SESSION_EXPIRED = -14
 NOT_NOW = -2
 SYSTEM_ERROR = -1
-_CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 20.0
 _FILE_TIMEOUT_SECONDS = 60.0
 _BLOCK_BITS = 128
@@ -36,7 +36,6 @@ _MAX_DESCRIPTION = 200
 # The hosts that may get the token, or bring files, besides those of the settings.
 _OWN_DOMAINS = ("weixin.qq.com", "wechat.com")
 
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -53,7 +52,7 @@ class WeChatApiError(KeryxError):
 
     @property
     def expired(self) -> bool:
-        """The session of the bot has ended: somebody has to log in anew."""
+        """The session of the bot has ended: a new login is needed."""
         return self.code == SESSION_EXPIRED or self.status == 401
 
 
@@ -62,7 +61,7 @@ class WeChatUnreachable(KeryxError):
 
 
 class WeChatNoResponse(KeryxError):
-    """Nobody knows whether WeChat has accepted the call. `timed_out` if it was silent for as long as it may be."""
+    """It is unknown whether WeChat has accepted the call. `timed_out` if it was silent for as long as it may be."""
 
     def __init__(self, message: str, *, timed_out: bool = False) -> None:
         super().__init__(message)
@@ -159,40 +158,35 @@ class ILinkApi:
         )
 
     async def download(self, *, url: str, param: str, limit: int) -> bytes:
-        """Return the bytes of a file on the CDN, which may be encrypted. Raise `WeChatApiError` with the status 413 if there
-        are more than `limit`, and a block of padding."""
+        """Return the bytes of a file on the CDN, which may be encrypted. Raise `Invalid` if there are more than
+        `limit`, and a block of padding, or if it is not on WeChat."""
         address = url if url and is_own_url(url, self._cdn) else ""
         if not address and not param:
-            raise WeChatApiError(404, 0, "it is on a host that does not belong to WeChat")
+            raise Invalid(Phrase("file.elsewhere", platform="WeChat"))
         address = address or f"{self._cdn}/download?encrypted_query_param={quote(param, safe='')}"
-        body = bytearray()
         try:
             async with (
                 self._clients.acquire() as client,
-                client.stream("GET", address, timeout=_build_timeout(_FILE_TIMEOUT_SECONDS)) as answer,
+                client.stream("GET", address, timeout=build_timeout(_FILE_TIMEOUT_SECONDS)) as answer,
             ):
                 if answer.status_code != 200:
                     raise WeChatApiError(answer.status_code, 0, _read_reason(answer))
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit + _BLOCK_BITS // 8:
-                        raise WeChatApiError(413, 0, f"it is larger than {limit:,} bytes")
+                return await read_body(answer, limit, padding=_BLOCK_BITS // 8)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise WeChatUnreachable(f"the CDN of WeChat cannot be reached ({type(exc).__name__})") from None
-        return bytes(body)
 
     async def close(self) -> None:
         await self._clients.close()
 
     async def _store(self, url: str, encrypted: bytes) -> str:
-        """Send a file to the CDN and return the parameter by which it is fetched."""
+        """Send a file to the CDN and return the parameter for fetching it."""
         try:
             async with self._clients.acquire() as client:
                 answer = await client.post(
                     url,
                     content=encrypted,
                     headers={"content-type": "application/octet-stream"},
-                    timeout=_build_timeout(_FILE_TIMEOUT_SECONDS),
+                    timeout=build_timeout(_FILE_TIMEOUT_SECONDS),
                 )
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise WeChatUnreachable(f"the CDN of WeChat cannot be reached ({type(exc).__name__})") from None
@@ -202,17 +196,12 @@ class ILinkApi:
         return found
 
     async def _request(self, method: str, url: str, kind: type[T], seconds: float, **request: Any) -> T:
-        try:
-            async with self._clients.acquire() as client:
-                answer = await client.request(method, url, timeout=_build_timeout(seconds), **request)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise WeChatUnreachable(f"WeChat cannot be reached ({type(exc).__name__})") from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise WeChatUnreachable("WeChat cannot be reached: its base_url is not a web address") from None
-        except httpx.HTTPError as exc:
-            raise WeChatNoResponse(
-                f"WeChat did not answer ({type(exc).__name__})", timed_out=isinstance(exc, httpx.ReadTimeout)
-            ) from None
+        with translate_errors("WeChat", WeChatUnreachable, WeChatNoResponse):
+            try:
+                async with self._clients.acquire() as client:
+                    answer = await client.request(method, url, timeout=build_timeout(seconds), **request)
+            except httpx.ReadTimeout:
+                raise WeChatNoResponse("WeChat did not answer (ReadTimeout)", timed_out=True) from None
         return _read_answer(answer, kind)
 
 
@@ -277,10 +266,6 @@ def _read_answer(answer: httpx.Response, kind: type[T]) -> T:
 
 def _read_reason(answer: httpx.Response) -> str:
     return (answer.headers.get("x-error-message") or answer.reason_phrase)[:_MAX_DESCRIPTION]
-
-
-def _build_timeout(seconds: float) -> httpx.Timeout:
-    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
 
 
 _MAJOR, _MINOR, _PATCH = PROTOCOL_VERSION

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from keryx import markdown
+from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK
 from keryx.core.durations import Backoff
 from keryx.core.errors import Held, NotSent, Refused, SendError, Throttled, Uncertain
@@ -41,8 +42,8 @@ log = logging.getLogger(__name__)
 # that WeChat accepts.
 LIMIT = LengthLimit(4000 - LONGEST_REPEAT_MARK, LengthUnit.UTF16)
 SESSION_ENDED = "WeChat has ended the session of this bot: log in anew with `keryx gateway setup wechat`"
-_MAX_TICKETS = 10_000
-# WeChat gives out a ticket for a day.
+_MAX_PEOPLE = 10_000
+# A ticket of WeChat is valid for a day.
 _TICKET_SECONDS = 3600.0
 _TYPING, _NOT_TYPING = 1, 2
 _TYPING_TIMEOUT_SECONDS = 5.0
@@ -71,15 +72,16 @@ class WeChatRateLimits:
     """Counts for each person how often in a row WeChat has said that messages come too fast, because it names no time."""
 
     def __init__(self) -> None:
-        self._refusals: dict[str, int] = {}
+        self._refusals = LruCache[str, int](_MAX_PEOPLE)
 
     def extend(self, chat: str) -> timedelta:
         """Return how long to wait after one more refusal."""
-        self._refusals[chat] = self._refusals.get(chat, 0) + 1
-        return _PAUSES.delay(self._refusals[chat])
+        refusals = (self._refusals.get(chat) or 0) + 1
+        self._refusals.put(chat, refusals)
+        return _PAUSES.delay(refusals)
 
     def clear(self, chat: str) -> None:
-        self._refusals.pop(chat, None)
+        self._refusals.remove(chat)
 
 
 async def send(api: ILinkApi, part: OutgoingPart, *, token: str, limits: WeChatRateLimits) -> str:
@@ -178,14 +180,14 @@ async def _build_file_item(api: ILinkApi, part: OutgoingPart, file: Attachment) 
 
 
 class WeChatTyping:
-    """Shows that an answer is being written, until it is sent: WeChat shows it for as long as nobody ends it. Each person
+    """Shows that an answer is being written, until it is sent: WeChat shows it until it is ended. Each person
     needs a ticket for it, which is kept for an hour."""
 
     def __init__(self, api: ILinkApi, now: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._now = now
         # With the time until which it is used.
-        self._tickets: dict[str, tuple[str, float]] = {}
+        self._tickets = LruCache[str, tuple[str, float]](_MAX_PEOPLE)
         self._shown: set[str] = set()
 
     async def show(self, person: str, *, token: str) -> None:
@@ -197,7 +199,7 @@ class WeChatTyping:
                 self._shown.add(person)
         except WeChatApiError as exc:
             # A ticket that has expired is replaced the next time.
-            self._tickets.pop(person, None)
+            self._tickets.remove(person)
             raise NotSent(SESSION_ENDED if exc.expired else str(exc)) from None
         except (WeChatUnreachable, WeChatNoResponse) as exc:
             raise NotSent(str(exc)) from None
@@ -207,7 +209,7 @@ class WeChatTyping:
         if person not in self._shown:
             return
         self._shown.discard(person)
-        ticket, _ = self._tickets.get(person, ("", 0.0))
+        ticket, _ = self._tickets.get(person) or ("", 0.0)
         try:
             if ticket:
                 await self._send(person, ticket, _NOT_TYPING)
@@ -215,16 +217,14 @@ class WeChatTyping:
             log.info("typing could not be ended: %s", exc)
 
     async def _find_ticket(self, person: str, token: str) -> str:
-        ticket, until = self._tickets.get(person, ("", 0.0))
+        ticket, until = self._tickets.get(person) or ("", 0.0)
         if ticket and self._now() < until:
             return ticket
         body = {"ilink_user_id": person, **({"context_token": token} if token else {})}
         found = await self._api.post("getconfig", body, BotConfig, seconds=_TYPING_TIMEOUT_SECONDS)
-        self._tickets.pop(person, None)
+        self._tickets.remove(person)
         if found.typing_ticket:
-            self._tickets[person] = found.typing_ticket, self._now() + _TICKET_SECONDS
-        if len(self._tickets) > _MAX_TICKETS:
-            del self._tickets[next(iter(self._tickets))]
+            self._tickets.put(person, (found.typing_ticket, self._now() + _TICKET_SECONDS))
         return found.typing_ticket
 
     async def _send(self, person: str, ticket: str, status: int) -> None:

@@ -13,13 +13,13 @@ from keryx.surfaces.gateway.wechat.ilink_api import (
     DEFAULT_CDN_URL,
     DEFAULT_URL,
     ILinkApi,
-    Sleep,
     WeChatApiError,
     WeChatNoResponse,
     WeChatUnreachable,
     is_own_url,
 )
 from keryx.surfaces.gateway.wechat.payloads import LoginCode, LoginStatus
+from keryx.timing import Sleep
 
 _INTRO = """\
 WeChat connects a bot of your own to Keryx, to which you write in a direct chat.

@@ -1,4 +1,4 @@
-"""The adapters for WhatsApp and their settings: the Cloud API for a number of a business, by webhook, and the Agent Platform for an agent of one person, by long polling."""
+"""The adapter for a number of a business on the Cloud API of WhatsApp, by webhook. `make` also builds the one for the Agent Platform."""
 
 import asyncio
 import hashlib
@@ -9,15 +9,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from enum import StrEnum
-from typing import Annotated, Any
 
 import anyio
 import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.durations import Backoff
-from keryx.core.errors import Forbidden, Held, Invalid, SendError, Throttled, Unavailable
+from keryx.core.errors import Forbidden, Held, Invalid, SendError, Unavailable
 from keryx.core.ids import DeliveryId
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import (
@@ -33,124 +31,40 @@ from keryx.core.ports.adapter import (
     WebhookResponse,
 )
 from keryx.core.source import Source
-from keryx.secrets import Secret
-from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.whatsapp import message_sender
-from keryx.surfaces.gateway.whatsapp.event_parser import (
-    AGENT_IDS,
-    CLOUD_IDS,
-    PLATFORM,
-    ParsedPayload,
-    WhatsAppIdentity,
-    parse_payload,
-    parse_reference,
-)
-from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver
+from keryx.surfaces.gateway.whatsapp.agent_adapter import WhatsAppAgentAdapter
+from keryx.surfaces.gateway.whatsapp.event_parser import CLOUD_IDS, PLATFORM, WhatsAppIdentity, parse_payload
+from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver, download_file
 from keryx.surfaces.gateway.whatsapp.graph_api import (
-    AGENT_URL,
     CLOUD_URL,
-    RateWindow,
     Sleep,
     WhatsAppApi,
     WhatsAppApiError,
     WhatsAppNoResponse,
     WhatsAppUnreachable,
 )
-from keryx.surfaces.gateway.whatsapp.message_sender import MessageRoute
+from keryx.surfaces.gateway.whatsapp.message_sender import MessageRoute, TypingIndicator
 from keryx.surfaces.gateway.whatsapp.payloads import WhatsAppPayload
+from keryx.surfaces.gateway.whatsapp.whatsapp_settings import (
+    BAD_TOKEN,
+    WhatsAppMode,
+    WhatsAppSettings,
+    check_number,
+    check_url,
+)
 
 log = logging.getLogger(__name__)
-BAD_TOKEN = "WhatsApp refuses the access token: make a permanent one for a system user and run `keryx gateway setup whatsapp`"
-BAD_KEY = "WhatsApp refuses the key of the agent: copy it again from Chat info, API key, and run `keryx gateway setup whatsapp`"
-AGENT_IN_USE = "another program polls as this agent: stop it, or give each program an agent of its own"
 REPLY_WINDOW = timedelta(hours=24)
-_NUMBER_PATTERN = re.compile(r"\d{5,25}\Z", re.ASCII)
 _LANGUAGE_PATTERN = re.compile(r"[a-z]{2,3}(_[A-Z]{2,3})?\Z", re.ASCII)
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 _CLOSE_SECONDS = 2.0
-_POLL_SECONDS = 25
-_POLL_LIMIT = 100
-_MAX_CONFLICTS = 5
-# An agent that is connected for the first time does not answer what is older.
-_MAX_FIRST_AGE_SECONDS = 24 * 3600
-# Typing lasts for 25 seconds.
-_TYPING_SECONDS = 20.0
 _RECEIVED_REACTION = "👀"
 _MAX_POST_BYTES = 4_000_000
-_MAX_CLOUD_UPLOAD_BYTES = 100_000_000
-_MAX_AGENT_UPLOAD_BYTES = 16_000_000
+_MAX_UPLOAD_BYTES = 100_000_000
 _PRESS_DELIVERY = DeliveryId("press")
 # With a template, WhatsApp itself says when the window is closed, because only then the template is sent.
 _ANY_WINDOW = timedelta(days=36_500)
-
-
-class WhatsAppMode(StrEnum):
-    AGENT = "agent"
-    CLOUD = "cloud"
-
-
-DEFAULT_MODE = WhatsAppMode.AGENT
-
-
-class WhatsAppSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The table [whatsapp]. A misspelt name is an error."""
-
-    # Which platform of Meta.
-    mode: WhatsAppMode = DEFAULT_MODE
-    # The access token, or the key of the agent.
-    token: Secret = Secret()
-    # The API; empty for Meta's.
-    base_url: str = ""
-    # Cloud: the id of the number, which is not the number itself.
-    phone_number_id: str = ""
-    # Cloud: the secret of the app, which signs what is posted.
-    app_secret: Secret = Secret()
-    # Cloud: what Meta shows when it verifies the address of the webhook.
-    verify_token: Secret = Secret()
-    # Cloud: the public address of Keryx. If it is set, Keryx tells Meta to post there.
-    url: str = ""
-    # Cloud: the template that is sent when an answer comes too late, and its language.
-    template: str = ""
-    template_language: str = "en"
-    # Usernames are ids of people, too. Another person may take a username that was given up.
-    usernames: bool = False
-    # Answers in direct chats quote the message.
-    quote: bool = False
-    # Cloud: messages per second, to one chat and in all. 0 means no limit but WhatsApp's own.
-    per_chat: float = 0
-    per_second: float = 0
-    # Agent: messages and polls per minute. 0 means no limit but WhatsApp's own.
-    per_minute: Annotated[int, msgspec.Meta(ge=0)] = 12
-    polls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 15
-
-    @property
-    def cloud_setting(self) -> str:
-        """The name of a setting that only the Cloud API has, empty if none is set."""
-        own = {
-            "phone_number_id": self.phone_number_id,
-            "app_secret": self.app_secret,
-            "verify_token": self.verify_token,
-            "url": self.url,
-            "template": self.template,
-        }
-        return next((name for name, value in own.items() if value), "")
-
-
-def check_url(name: str, url: str) -> str:
-    """Return the address in a setting without its trailing slash."""
-    return http_clients.check_url(
-        url, f"whatsapp.{name}: write a web address such as https://example.org", username=True
-    )
-
-
-def check_number(text: str) -> str:
-    """Return the id of a number. Raise `Invalid` for anything else."""
-    if not _NUMBER_PATTERN.match(text):
-        raise Invalid(
-            "whatsapp.phone_number_id: write the id of the number, such as 106540352242922, from API Setup in the app"
-        )
-    return text
 
 
 def make(setup: AdapterSetup) -> "WhatsAppCloudAdapter | WhatsAppAgentAdapter | None":
@@ -178,27 +92,6 @@ def make(setup: AdapterSetup) -> "WhatsAppCloudAdapter | WhatsAppAgentAdapter | 
         verify_token=settings.verify_token.reveal(setup.environ),
         hook_path=setup.hook_path,
     )
-
-
-class _TypingIndicator:
-    """Shows typing at the newest message of a chat, once while it still shows: each call counts against a limit."""
-
-    def __init__(
-        self, api: WhatsAppApi, route: MessageRoute, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._api = api
-        self._route = route
-        self._now = now
-        self._shown_until: dict[str, float] = {}
-        # By chat.
-        self.newest_messages: dict[str, str] = {}
-
-    async def show(self, target: Target) -> None:
-        message, now = target.reply_to or self.newest_messages.get(target.chat, ""), self._now()
-        self._shown_until = {id_: until for id_, until in self._shown_until.items() if until > now}
-        if message and message not in self._shown_until:
-            self._shown_until[message] = now + _TYPING_SECONDS
-            await message_sender.send_typing(self._api, self._route, message)
 
 
 class WhatsAppCloudAdapter:
@@ -239,7 +132,7 @@ class WhatsAppCloudAdapter:
         self._me = WhatsAppIdentity(account=self.account, number=self.account)
         self._context: AdapterContext | None = None
         self._receiver: WhatsAppReceiver | None = None
-        self._typing = _TypingIndicator(self._api, self._route)
+        self._typing = TypingIndicator(self._api, self._route)
         self.hook = Webhook(
             path=hook_path,
             handle=self._handle_request,
@@ -251,7 +144,7 @@ class WhatsAppCloudAdapter:
             typing=True,
             reactions=True,
             reply_window=_ANY_WINDOW if settings.template else REPLY_WINDOW,
-            attachments=AttachmentLimits(max_bytes=_MAX_CLOUD_UPLOAD_BYTES),
+            attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
             buttons=True,
             button_label=message_sender.BUTTON_LABEL_LENGTH,
             limit=message_sender.LIMIT.size,
@@ -304,7 +197,7 @@ class WhatsAppCloudAdapter:
             raise
 
     async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
-        return await _download(self._api, "", file, limit)
+        return await download_file(self._api, "", file, limit)
 
     async def _check_number(self, context: AdapterContext) -> None:
         """Ask for the number, and set its webhook, until WhatsApp answers. Raise `Forbidden` for a refused token."""
@@ -409,187 +302,6 @@ class WhatsAppCloudAdapter:
             context.report(LinkState.CONNECTED, f"the template {self._settings.template} is not sent: {exc}")
             return {}
         return {scope: str(now)}
-
-
-class WhatsAppAgentAdapter:
-    """One agent of the Agent Platform. WhatsApp lets it talk with its creator only."""
-
-    platform = PLATFORM
-    hook = None
-
-    def __init__(
-        self,
-        token: str,
-        settings: WhatsAppSettings = WhatsAppSettings(),
-        *,
-        account: str = "",
-        sleep: Sleep = asyncio.sleep,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self.account = account
-        self._sleep = sleep
-        self._now = now
-        self._api = WhatsAppApi(token, check_url("base_url", settings.base_url or AGENT_URL))
-        self._route = MessageRoute(
-            messages="agent/v1/messages",
-            statuses="agent/v1/statuses",
-            media="agent/v1/media",
-            cloud=False,
-            quote=settings.quote,
-        )
-        self._me = WhatsAppIdentity(account=account)
-        self._sends = RateWindow(settings.per_minute)
-        self._polls = RateWindow(settings.polls_per_minute)
-        self._typing = _TypingIndicator(self._api, self._route)
-        self._link = LinkState.CONNECTING
-        self.capabilities = Capabilities(
-            typing=True,
-            attachments=AttachmentLimits(max_bytes=_MAX_AGENT_UPLOAD_BYTES),
-            limit=message_sender.LIMIT.size,
-            unit=LengthUnit.UTF16,
-            pii_safe=True,
-            ids=AGENT_IDS,
-            notes=(
-                "Messages that were sent cannot be edited or deleted.",
-                "At most 12 messages a minute can be sent, so prefer one message to several.",
-            ),
-        )
-
-    async def listen(self, context: AdapterContext) -> None:
-        receiver = WhatsAppReceiver(context, newest_messages=self._typing.newest_messages)
-        self._link = LinkState.CONNECTING
-        try:
-            await self._poll(context, receiver)
-        except asyncio.CancelledError:
-            await self.close()
-            raise
-
-    async def close(self) -> None:
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            await self._api.close()
-
-    async def typing(self, target: Target) -> None:
-        await self._typing.show(target)
-
-    def parts(self, text: str) -> Sequence[RenderedPart]:
-        return message_sender.render_parts(text)
-
-    async def send(self, part: OutgoingPart) -> str:
-        wait = self._sends.take()
-        if wait:
-            raise Throttled(
-                "WhatsApp takes 12 messages a minute from an agent",
-                after=timedelta(seconds=wait),
-                account=True,
-            )
-        return await message_sender.send(self._api, self._route, part)
-
-    async def download(self, file: RemoteFile, *, limit: int) -> Attachment:
-        return await _download(self._api, "agent/v1/media/", file, limit)
-
-    async def _poll(self, context: AdapterContext, receiver: WhatsAppReceiver) -> None:
-        """Read from the stored position on. The first time, read all that is kept and leave out what is old."""
-        offset, last = parse_position(context.cursor or "0")
-        first = context.cursor is None
-        while True:
-            payload = await self._fetch_updates(context, offset, wait=not first)
-            if payload is None:
-                if first:
-                    await context.init_cursor(format_position(offset))
-                first = False
-                continue
-            parsed = parse_payload(payload, self._me)
-            if first:
-                parsed = self._drop_old(parsed)
-            next_offset = payload.next_offset if payload.next_offset is not None else offset
-            parsed = parsed.skip_through(last)
-            cursors = [format_position(offset, event.source.message or "") for event in parsed.events]
-            if cursors:
-                cursors[-1] = format_position(next_offset)
-            await receiver.receive_payload(parsed, cursors)
-            stuck = next_offset == offset
-            offset, last = next_offset, ""
-            if stuck:
-                await self._sleep(_BACKOFF.seconds(1))
-
-    def _drop_old(self, parsed: ParsedPayload) -> ParsedPayload:
-        oldest = self._now() - _MAX_FIRST_AGE_SECONDS
-        events = tuple(
-            event
-            for event in parsed.events
-            if event.inbound is None or event.inbound.at is None or event.inbound.at.timestamp() >= oldest
-        )
-        return msgspec.structs.replace(parsed, events=events)
-
-    async def _fetch_updates(
-        self, context: AdapterContext, offset: int, *, wait: bool
-    ) -> WhatsAppPayload | None:
-        """Return the next updates, `None` for none. Retry until WhatsApp answers. Raise `Forbidden` for a refused key, and
-        for an agent that another program polls."""
-        failures = conflicts = 0
-        while True:
-            while pause := self._polls.take():
-                await self._sleep(pause)
-            least = 0.0
-            seconds = _POLL_SECONDS if wait else 0
-            try:
-                found: Any = await self._api.get(
-                    "agent/v1/updates",
-                    seconds=seconds + 10.0,
-                    offset=offset,
-                    limit=_POLL_LIMIT,
-                    timeout=seconds,
-                )
-                payload = None if found is None else msgspec.convert(found, WhatsAppPayload)
-            except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
-                self._report(context, LinkState.CONNECTING, str(exc))
-            except msgspec.ValidationError as exc:
-                self._report(context, LinkState.CONNECTING, f"WhatsApp answers in another form: {exc}")
-            except WhatsAppApiError as exc:
-                conflicts += exc.status == 409
-                least = self._handle_error(context, exc, conflicts)
-            else:
-                self._report(context, LinkState.CONNECTED)
-                return payload
-            failures += 1
-            await self._sleep(max(least, _BACKOFF.seconds(failures)))
-
-    def _handle_error(self, context: AdapterContext, error: WhatsAppApiError, conflicts: int) -> float:
-        """Return the seconds to wait at least. Raise an error that a retry cannot solve."""
-        if error.status == 409 and conflicts >= _MAX_CONFLICTS:
-            raise Forbidden(AGENT_IN_USE) from None
-        if error.status == 409:
-            # The poll of a process that was just killed may still hang at WhatsApp.
-            return 0
-        if error.status == 429:
-            self._report(context, LinkState.THROTTLED, "WhatsApp takes 15 polls a minute from an agent")
-            return error.retry_after
-        if error.status < 500:
-            raise Forbidden(BAD_KEY if error.code in (100, 190) else str(error)) from None
-        self._report(context, LinkState.CONNECTING, str(error))
-        return error.retry_after
-
-    def _report(self, context: AdapterContext, link: LinkState, detail: str = "") -> None:
-        if link is not self._link:
-            self._link = link
-            context.report(link, detail)
-
-
-def format_position(offset: int, message: str = "") -> str:
-    """Return the cursor of an agent: the offset of a batch, and the last message of it that is stored."""
-    return f"{offset} {message}".rstrip()
-
-
-def parse_position(cursor: str) -> tuple[int, str]:
-    """Return what `format_position` wrote."""
-    offset, _, message = cursor.partition(" ")
-    return int(offset), message
-
-
-async def _download(api: WhatsAppApi, folder: str, file: RemoteFile, limit: int) -> Attachment:
-    media, sha256 = parse_reference(file.reference)
-    body = await api.download(f"{folder}{media}", sha256=sha256, limit=limit)
-    return Attachment(name=file.name, mime=file.mime, body=body)
 
 
 def _to_interval(per_second: float) -> timedelta:

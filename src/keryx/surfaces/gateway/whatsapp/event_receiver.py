@@ -9,9 +9,11 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from keryx.core.errors import Invalid, SendError
+from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, InboundFailure, InboundMessage
 from keryx.core.source import Source
-from keryx.surfaces.gateway.whatsapp.event_parser import ParsedEvent, ParsedPayload
+from keryx.surfaces.gateway.whatsapp.event_parser import ParsedEvent, ParsedPayload, parse_reference
+from keryx.surfaces.gateway.whatsapp.graph_api import WhatsAppApi
 
 log = logging.getLogger(__name__)
 
@@ -119,3 +121,10 @@ class WhatsAppReceiver:
         """Count what cannot be read, and say so in the log."""
         self.skipped += 1
         log.warning("an item of WhatsApp is left out, %d so far: %s", self.skipped, why)
+
+
+async def download_file(api: WhatsAppApi, folder: str, file: RemoteFile, limit: int) -> Attachment:
+    """Fetch a file of a message from a folder of the API. Raise `Invalid` or `Unavailable` if that fails."""
+    media, sha256 = parse_reference(file.reference)
+    body = await api.download(f"{folder}{media}", sha256=sha256, limit=limit)
+    return Attachment(name=file.name, mime=file.mime, body=body)

@@ -18,7 +18,7 @@ from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Invalid, KeryxError, Retryable, Unavailable
 from keryx.core.media import Attachment
 from keryx.core.texts import Phrase
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
 
 CLOUD_URL = "https://graph.facebook.com/v24.0"
 AGENT_URL = "https://api.whatsapp.com"
@@ -140,11 +140,13 @@ class WhatsAppApi:
         except WhatsAppApiError as exc:
             if exc.temporary:
                 raise Retryable(str(exc), after=timedelta(seconds=exc.retry_after)) from None
-            raise Invalid(str(exc)) from None
+            words = f"{exc.description} ({exc.code or exc.status})"
+            reason = Phrase("file.platform_says", platform="WhatsApp", reason=words)
+            raise Invalid(str(exc), reason) from None
         if found.file_size > limit:
             raise Invalid(Phrase("file.too_large", limit=limit))
         if not self._may_get_token(found.url):
-            raise Invalid("it is on a host that does not belong to WhatsApp")
+            raise Invalid(Phrase("file.elsewhere", platform="WhatsApp"))
         body = await self._download(found.url, limit)
         if sha256 and not _has_checksum(body, sha256):
             raise Unavailable("it has arrived with other bytes than it was sent with")
@@ -154,12 +156,11 @@ class WhatsAppApi:
         await self._clients.close()
 
     async def _download(self, url: str, limit: int) -> bytes:
-        body = bytearray()
         try:
             async with (
                 self._clients.acquire() as client,
                 client.stream(
-                    "GET", url, headers=self._headers, timeout=_build_timeout(_FILE_TIMEOUT_SECONDS)
+                    "GET", url, headers=self._headers, timeout=build_timeout(_FILE_TIMEOUT_SECONDS)
                 ) as response,
             ):
                 if response.status_code != 200:
@@ -169,13 +170,9 @@ class WhatsAppApi:
                         f"WhatsApp does not give it out (status {response.status_code})",
                         after=wait or timedelta(0),
                     )
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise Invalid(Phrase("file.too_large", limit=limit))
+                return await read_body(response, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise Unavailable(f"WhatsApp cannot be reached ({type(exc).__name__})") from None
-        return bytes(body)
 
     def _may_get_token(self, url: str) -> bool:
         try:
@@ -189,23 +186,15 @@ class WhatsAppApi:
 
     async def _request(self, method: str, path: str, seconds: float, **request: Any) -> Any:
         kind = {"content-type": "application/json"} if "content" in request else {}
-        try:
+        with translate_errors("WhatsApp", WhatsAppUnreachable, WhatsAppNoResponse):
             async with self._clients.acquire() as client:
                 answer = await client.request(
                     method,
                     f"{self._base}/{path}",
                     headers={**self._headers, **kind},
-                    timeout=_build_timeout(seconds),
+                    timeout=build_timeout(seconds),
                     **request,
                 )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise WhatsAppUnreachable(f"WhatsApp cannot be reached ({type(exc).__name__})") from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise WhatsAppUnreachable(
-                "WhatsApp cannot be reached: its base_url is not a web address"
-            ) from None
-        except httpx.HTTPError as exc:
-            raise WhatsAppNoResponse(f"WhatsApp did not answer ({type(exc).__name__})") from None
         if answer.status_code == 204:
             return None
         if answer.status_code != 200:
@@ -236,7 +225,7 @@ class RateWindow:
 
 
 def read_id(found: Any) -> str:
-    """Return the id in a response. Raise `WhatsAppNoResponse` if there is none: whatever it was, it was accepted."""
+    """Return the id in a response. Raise `WhatsAppNoResponse` if there is none: the request was accepted."""
     try:
         return str(found["id"])
     except (TypeError, KeyError):
@@ -249,7 +238,3 @@ def _has_checksum(body: bytes, sha256: str) -> bool:
         return base64.b64decode(sha256, validate=True) == digest.digest() or sha256 == digest.hexdigest()
     except (binascii.Error, ValueError):
         return False
-
-
-def _build_timeout(seconds: float) -> httpx.Timeout:
-    return httpx.Timeout(seconds, connect=_CONNECT_SECONDS)

@@ -1,6 +1,7 @@
 """Sends parts as messages of WhatsApp, on both platforms of Meta, and translates Meta's refusals to send errors."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from keryx.core.errors import Held, NotSent, Refused, SendError, TargetGone, Thr
 from keryx.core.media import UNKNOWN_MIME, Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
+from keryx.core.texts import Phrase
 from keryx.markdown import whatsapp_markup
 from keryx.markdown.split import LengthLimit
 from keryx.surfaces.gateway.whatsapp.event_parser import (
@@ -64,6 +66,8 @@ _AGENT_DOCUMENTS = frozenset(
         "application/vnd.openxmlformats-officedocument.presentationml.presentation",
     }
 )
+# Typing lasts for 25 seconds.
+_TYPING_SECONDS = 20.0
 _INVALID = frozenset({100, 131008, 131009})
 _BAD_TOKEN = 190
 # How long to wait if WhatsApp does not say: for one person, for the whole account, and after a block by its policies.
@@ -77,8 +81,8 @@ _ACCOUNT_LIMITS = {
     131048: "too many messages were blocked or reported as spam",
 }
 _GONE_TARGETS = {
-    131026: "the person cannot be reached: no WhatsApp under this number, an old version, or they have blocked it",
-    131062: "the person cannot be reached under this id",
+    131026: "gone.no_whatsapp",
+    131062: "gone.no_whatsapp_id",
 }
 
 
@@ -168,7 +172,8 @@ def translate_error(error: WhatsAppApiError) -> SendError:
     if error.status >= 500:
         return Uncertain(f"WhatsApp broke down ({code or error.status}) and may have taken the message")
     if code in _GONE_TARGETS:
-        return TargetGone(f"WhatsApp refuses: {_GONE_TARGETS[code]} ({code})")
+        reason = Phrase("reason.detailed", reason=Phrase(_GONE_TARGETS[code]), detail=str(code))
+        return TargetGone(Phrase("target.refused", platform="WhatsApp", reason=reason))
     return Refused(f"WhatsApp refuses: {text} ({code or error.status})")
 
 
@@ -276,3 +281,24 @@ async def _post_message(api: WhatsAppApi, route: MessageRoute, body: dict[str, A
         return read_id(found["messages"][0])
     except (TypeError, KeyError, IndexError):
         raise WhatsAppNoResponse("WhatsApp took the message and gave no id") from None
+
+
+class TypingIndicator:
+    """Shows typing at the newest message of a chat, once while it still shows: each call counts against a limit."""
+
+    def __init__(
+        self, api: WhatsAppApi, route: MessageRoute, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api = api
+        self._route = route
+        self._now = now
+        self._shown_until: dict[str, float] = {}
+        # By chat.
+        self.newest_messages: dict[str, str] = {}
+
+    async def show(self, target: Target) -> None:
+        message, now = target.reply_to or self.newest_messages.get(target.chat, ""), self._now()
+        self._shown_until = {id_: until for id_, until in self._shown_until.items() if until > now}
+        if message and message not in self._shown_until:
+            self._shown_until[message] = now + _TYPING_SECONDS
+            await send_typing(self._api, self._route, message)

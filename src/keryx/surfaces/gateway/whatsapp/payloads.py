@@ -178,7 +178,7 @@ class StatusError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhatsAppStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a message that was sent: `sent`, `delivered`, `read`, `played` or `failed`."""
+    """The fate of a message that was sent: `sent`, `delivered`, `read`, `played` or `failed`."""
 
     id: str
     status: str

@@ -7,14 +7,6 @@ import msgspec
 
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
-from keryx.surfaces.gateway.whatsapp import (
-    BAD_KEY,
-    BAD_TOKEN,
-    DEFAULT_MODE,
-    WhatsAppMode,
-    check_number,
-    check_url,
-)
 from keryx.surfaces.gateway.whatsapp.event_parser import PLATFORM
 from keryx.surfaces.gateway.whatsapp.graph_api import (
     AGENT_URL,
@@ -23,6 +15,14 @@ from keryx.surfaces.gateway.whatsapp.graph_api import (
     WhatsAppApiError,
     WhatsAppNoResponse,
     WhatsAppUnreachable,
+)
+from keryx.surfaces.gateway.whatsapp.whatsapp_settings import (
+    BAD_KEY,
+    BAD_TOKEN,
+    DEFAULT_MODE,
+    WhatsAppMode,
+    check_number,
+    check_url,
 )
 
 _INTRO = """\

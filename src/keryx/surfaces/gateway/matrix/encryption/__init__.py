@@ -32,11 +32,11 @@ class UntrustedDevice(Forbidden):
 
 
 class UndecryptableMessage(Invalid):
-    """The message cannot be read, whatever comes later."""
+    """The message cannot be read, now or later."""
 
 
 class DeviceTrust(StrEnum):
-    """Which devices of other people get keys, and from which of them messages are taken."""
+    """Which devices of other people are trusted: they get keys, and their messages are received."""
 
     # Those that the cross-signing identity that a person had first has signed; all devices of a person without one.
     FIRST_USE = "first_use"

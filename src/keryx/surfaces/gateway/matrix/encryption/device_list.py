@@ -1,5 +1,6 @@
 """The devices of other people and of this account, their cross-signing identities, and which of them are trusted."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -8,6 +9,7 @@ from typing import Any
 import msgspec
 
 from keryx import logs
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix.encryption import OLM, DeviceTrust
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
 from keryx.surfaces.gateway.matrix.encryption.olm_account import has_signature
@@ -66,9 +68,11 @@ class DeviceList:
         self._user = user
         self._trust = trust
         self._monotonic = monotonic
-        # Changes while the process was away are not all reported, so everybody is queried once after a start.
+        # Changes while the process was away are not all reported, so all people are queried once after a start.
         self._current: set[str] = set()
         self._retry_at: dict[str, float] = {}
+        # Held during a query, so that people whose devices are still on their way are not taken for current.
+        self._querying = asyncio.Lock()
 
     def get(self, user: str) -> PersonKeys:
         return msgspec.convert(self._keys.get(_PEOPLE + user) or {}, PersonKeys)
@@ -85,47 +89,26 @@ class DeviceList:
 
     async def refresh(self, users: Iterable[str]) -> None:
         """Query the devices of those people whose devices are not known to be current. Raise what the homeserver raises."""
-        now = self._monotonic()
-        needed = [u for u in users if u not in self._current and self._retry_at.get(u, 0) <= now]
-        for start in range(0, len(needed), _MAX_QUERY):
-            some = needed[start : start + _MAX_QUERY]
-            # Before the request: a change that is reported meanwhile makes them outdated again.
-            self._current.update(some)
-            try:
-                found = await self._server.query_keys(some)
-            except BaseException:
-                self._current.difference_update(some)
-                raise
-            for user in some:
-                if user in found.device_keys or user.partition(":")[2] not in found.failures:
-                    self._retry_at.pop(user, None)
-                    self._apply(
-                        user,
-                        found.device_keys.get(user, {}),
-                        found.master_keys.get(user, {}),
-                        found.self_signing_keys.get(user, {}),
-                    )
-                else:
-                    self._current.discard(user)
-                    self._retry_at[user] = now + _RETRY_SECONDS
+        async with self._querying:
+            await self._query(users)
 
     def find_device(self, user: str, curve25519: str) -> Device | None:
         return next((d for d in self.get(user).devices.values() if d.curve25519 == curve25519), None)
 
-    def find_distrust(self, device: Device) -> str:
-        """Return why a device is not trusted, as the end of a sentence about it; empty if it is."""
+    def find_distrust(self, device: Device) -> Phrase | None:
+        """Return why a device is not trusted, as the end of a sentence about it; `None` if it is."""
         person = self.get(device.user)
         if device.verified:
-            return ""
+            return None
         if person.replaced:
-            return f"the encryption identity of {device.user} has changed"
+            return Phrase("matrix.new_identity", user=device.user)
         if self._trust is DeviceTrust.VERIFIED:
             if person.verified and device.signed:
-                return ""
-            return f"the device {device.id} of {device.user} is not verified"
+                return None
+            return Phrase("matrix.not_verified", user=device.user, device=device.id)
         if person.master and not device.signed:
-            return f"{device.user} has not verified the device {device.id} from another of their devices"
-        return ""
+            return Phrase("matrix.not_signed", user=device.user, device=device.id)
+        return None
 
     def list_trusted(self, users: Iterable[str]) -> list[Device]:
         return [
@@ -155,6 +138,31 @@ class DeviceList:
             return False
         self._save(user, msgspec.structs.replace(person, pinned=person.master, verified=False))
         return True
+
+    async def _query(self, users: Iterable[str]) -> None:
+        now = self._monotonic()
+        needed = [u for u in users if u not in self._current and self._retry_at.get(u, 0) <= now]
+        for start in range(0, len(needed), _MAX_QUERY):
+            some = needed[start : start + _MAX_QUERY]
+            # Before the request: a change that is reported meanwhile makes them outdated again.
+            self._current.update(some)
+            try:
+                found = await self._server.query_keys(some)
+            except BaseException:
+                self._current.difference_update(some)
+                raise
+            for user in some:
+                if user in found.device_keys or user.partition(":")[2] not in found.failures:
+                    self._retry_at.pop(user, None)
+                    self._apply(
+                        user,
+                        found.device_keys.get(user, {}),
+                        found.master_keys.get(user, {}),
+                        found.self_signing_keys.get(user, {}),
+                    )
+                else:
+                    self._current.discard(user)
+                    self._retry_at[user] = now + _RETRY_SECONDS
 
     def _apply(
         self,

@@ -1,7 +1,9 @@
 """The file that holds the keys of one device: an append-only log of changes that is read whole when it is opened. One process at a time may open it."""
 
 import asyncio
+import errno
 import fcntl
+import logging
 import os
 import threading
 import zlib
@@ -13,6 +15,8 @@ import msgspec
 
 from keryx.surfaces.gateway.matrix.encryption import EncryptionUnavailable
 
+log = logging.getLogger(__name__)
+
 # A log that has grown to this size, and to this many times what it holds, is written anew.
 _MIN_COMPACTION_BYTES = 1_000_000
 _MAX_GROWTH = 4
@@ -23,7 +27,7 @@ _CRC_LENGTH = 8
 
 class KeyFile:
     """Values by name. `set` and `remove` change them in memory; `flush` returns when everything changed before it is on
-    disk. A crash keeps all changes of a flush or none of them. Values are whatever JSON can hold.
+    disk. A crash keeps all changes of a flush or none of them. Values are anything that JSON can hold.
 
     Names that begin alike, up to their first slash, are a group that can be listed."""
 
@@ -106,7 +110,7 @@ class KeyFile:
 
     async def flush(self) -> None:
         """Write all changes to disk. Raise `EncryptionUnavailable` if that fails; the changes are kept for the next flush."""
-        # Even if there is no change here: another flush may be writing, in vain, what was changed before this call.
+        # Even without a change here: another flush may be writing, in vain, what was changed before this call.
         await asyncio.to_thread(self._write)
 
     def _write(self) -> None:
@@ -130,39 +134,63 @@ class KeyFile:
         try:
             written = os.write(self._file, line)
             if written < len(line):
-                raise OSError(28, "No space left on device")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as exc:
-            os.ftruncate(self._file, self._size)
+            try:
+                os.ftruncate(self._file, self._size)
+            except OSError as failure:
+                # Another line behind a part of this one would make the whole file unreadable.
+                raise self._break(failure) from failure
             raise EncryptionUnavailable(f"the keys cannot be written to {self.path}: {exc.strerror}") from exc
         try:
             os.fsync(self._file)
         except OSError as exc:
             # What is on disk is unknown now. Nothing may be sent that depends on it.
-            self._broken = f"the keys in {self.path} cannot be written ({exc.strerror}): restart Keryx"
-            raise EncryptionUnavailable(self._broken) from exc
+            raise self._break(exc) from exc
         self._size += len(line)
 
+    def _break(self, error: OSError) -> EncryptionUnavailable:
+        """Return the error of this write and of all that follow."""
+        self._broken = f"the keys in {self.path} cannot be written ({error.strerror}): restart Keryx"
+        return EncryptionUnavailable(self._broken)
+
     def _compact(self) -> None:
-        """Write the values to a new file, which takes the place and the lock of the old one."""
+        """Write the values to a new file, which takes the place and the lock of the old one. If it cannot be written, the old
+        one is kept until it has grown as much again."""
         with self._changes_lock:
             line = _encode_line(
                 {name: value for group in self._groups.values() for name, value in group.items()}
             )
         draft = self.path.with_name(f"{self.path.name}.new")
         try:
-            draft.unlink(missing_ok=True)
-            file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _FILE_MODE)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.write(file, line) < len(line):
-                raise OSError(28, "No space left on device")
-            os.fsync(file)
+            file = _write_draft(draft, line)
             draft.replace(self.path)
-            _sync_folder(self.path.parent)
         except OSError as exc:
-            self._broken = f"the keys in {self.path} cannot be written ({exc.strerror}): restart Keryx"
-            raise EncryptionUnavailable(self._broken) from exc
+            log.warning("the keys in %s cannot be written anew: %s", self.path, exc.strerror)
+            self._base_size = self._size
+            return
         os.close(self._file)
         self._file, self._size, self._base_size = file, len(line), len(line)
+        try:
+            _sync_folder(self.path.parent)
+        except OSError as exc:
+            raise self._break(exc) from exc
+
+
+def _write_draft(path: Path, line: bytes) -> int:
+    """Write a new file and return its handle, which holds the lock of the file. Raise `OSError`."""
+    path.unlink(missing_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _FILE_MODE)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.write(file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file)
+    except OSError:
+        os.close(file)
+        path.unlink(missing_ok=True)
+        raise
+    return file
 
 
 def _get_group(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The identity of this device, the JSON that it signs, and its Olm sessions, by which keys travel from device to device. Every change is put into the key file; the caller flushes it before anything is sent."""
+"""The identity of this device, the JSON that it signs, and its Olm sessions, which carry keys from device to device. Every change is put into the key file; the caller flushes it before anything is sent."""
 
 import base64
 import binascii

@@ -17,7 +17,8 @@ import msgspec
 
 from keryx import logs
 from keryx.core import ids
-from keryx.core.errors import Invalid, KeryxError
+from keryx.core.errors import KeryxError
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix.encryption import (
     MEGOLM,
     DeviceTrust,
@@ -36,7 +37,7 @@ from keryx.surfaces.gateway.matrix.encryption.olm_account import (
     OlmAccount,
     has_signature,
 )
-from keryx.surfaces.gateway.matrix.encryption.operator_files import (
+from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
     AcceptRequest,
     ConfirmRequest,
     EncryptionReport,
@@ -79,7 +80,7 @@ _BATCH = 50
 # How long a device without one-time keys is left alone, and how often a broken session is replaced at most.
 _RETRY_SECONDS = 300.0
 _REPAIR_SECONDS = 3600.0
-# How long a key may be on its way before the room is told.
+# How long a key may be on its way before the room gets a notice.
 _KEY_GRACE_SECONDS = 5.0
 
 
@@ -130,7 +131,8 @@ class OlmMachine:
         self._room_locks: dict[str, asyncio.Lock] = {}
         self._retry_at: dict[str, float] = {}
         self._repaired_at: dict[str, float] = {}
-        self._to_repair: dict[str, tuple[str, str]] = {}
+        # Users and the Curve25519 keys of their devices, in order.
+        self._to_repair: dict[tuple[str, str], None] = {}
         self._requested: set[str] = set()
         self._unread_since: dict[str, float] = {}
         self._one_time_keys: int | None = None
@@ -312,9 +314,9 @@ class OlmMachine:
         """Raise `UntrustedDevice` unless a key belongs to a trusted device of the user."""
         if key.sender != user:
             raise UntrustedDevice(
-                f"its key came from a backup, so it may not be from {user}"
-                if not key.sender
-                else f"its key was sent by {key.sender}, not by {user}"
+                Phrase("matrix.key_of_other", sender=key.sender, user=user)
+                if key.sender
+                else Phrase("matrix.key_of_backup", user=user)
             )
         await self._devices.refresh([user])
         device = self._devices.find_device(user, key.sender_key)
@@ -323,7 +325,7 @@ class OlmMachine:
             await self._devices.refresh([user])
             device = self._devices.find_device(user, key.sender_key)
         if device is None or device.ed25519 != key.ed25519:
-            raise UntrustedDevice(f"{user} has no such device")
+            raise UntrustedDevice(Phrase("matrix.no_device", user=user))
         if reason := self._devices.find_distrust(device):
             raise UntrustedDevice(reason)
 
@@ -357,7 +359,7 @@ class OlmMachine:
         return encrypted
 
     def _check_readers(self, room: str, members: Sequence[str], recipients: Sequence[Device]) -> None:
-        """Raise `EncryptionUnavailable` if a message would be readable for nobody but this account."""
+        """Raise `EncryptionUnavailable` if only this account could read a message."""
         outbound = self._rooms.get_outbound(room)
         readers = set(outbound.shared if outbound is not None else ()) & {d.curve25519 for d in recipients}
         if readers or set(members) <= {self.user}:
@@ -454,7 +456,7 @@ class OlmMachine:
             log.warning("a message of a device of %s is not readable: %s", logs.hash_chat(event.sender), exc)
             sender_key = event.content.get("sender_key")
             if isinstance(sender_key, str):
-                self._to_repair[sender_key] = (event.sender, sender_key)
+                self._to_repair[event.sender, sender_key] = None
             return
         self._retry_at.pop(message.curve25519, None)
         try:
@@ -477,7 +479,7 @@ class OlmMachine:
             case "m.forwarded_room_key":
                 self._receive_forwarded(message, msgspec.convert(message.content, _RoomKeyContent))
             case "m.dummy":
-                # The other side has replaced a broken session, by which it may have missed keys.
+                # The other side has replaced a broken session, and may have missed keys.
                 self._rooms.share_again(message.curve25519)
             case _:
                 log.debug("ignored a message %s between devices", message.type)
@@ -644,16 +646,17 @@ class OlmMachine:
 
     async def _repair_sessions(self) -> None:
         """Begin new sessions with devices whose messages could not be read, at most once per hour with each."""
-        waiting, self._to_repair = self._to_repair, {}
         now = self._monotonic()
-        for user, curve25519 in waiting.values():
-            if now - self._repaired_at.get(curve25519, -_REPAIR_SECONDS) < _REPAIR_SECONDS:
-                continue
-            self._repaired_at[curve25519] = now
-            await self._devices.refresh([user])
-            device = self._devices.find_device(user, curve25519)
-            if device is not None and await self._open_sessions([device], fresh=True):
-                await self._send_encrypted(self._file, [device], DUMMY, {})
+        for user, curve25519 in list(self._to_repair):
+            if now - self._repaired_at.get(curve25519, -_REPAIR_SECONDS) >= _REPAIR_SECONDS:
+                await self._devices.refresh([user])
+                device = self._devices.find_device(user, curve25519)
+                if device is not None:
+                    if await self._open_sessions([device], fresh=True):
+                        await self._send_encrypted(self._file, [device], DUMMY, {})
+                    self._repaired_at[curve25519] = now
+            # What was not done because the homeserver did not answer is done after the next sync.
+            del self._to_repair[user, curve25519]
 
     async def _ensure_identity(self) -> None:
         if self._identity_checked:
@@ -681,7 +684,7 @@ class OlmMachine:
         for request in await asyncio.to_thread(lambda: list(take_requests(self.folder))):
             try:
                 self._outcome = await self._serve(request)
-            except Invalid as exc:
+            except KeryxError as exc:
                 self._outcome = f"{str(exc)[:1].upper()}{str(exc)[1:]}."
             self._requests += 1
             await self._file.flush()

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from vodozemac import ExportedSessionKey, GroupSession, InboundGroupSession, MegolmMessage, SessionKey
 
 from keryx.core.errors import Invalid
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix.encryption import MEGOLM, RoomKeyMissing, UndecryptableMessage
 from keryx.surfaces.gateway.matrix.encryption.device_list import Device
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
@@ -225,7 +226,7 @@ class RoomKeys:
             self._keys.set(_OUTBOUND + room, msgspec.to_builtins(msgspec.structs.replace(key, shared=shared)))
 
     def encrypt(self, room: str, owner: Device, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the content of the encrypted event. The index is used up, whatever happens to the event."""
+        """Return the content of the encrypted event. The index is used up, even if the event is never sent."""
         key = self.get_outbound(room)
         assert key is not None, "a room gets its session before its messages"
         session = GroupSession.from_pickle(key.pickle, PICKLE_KEY)
@@ -314,8 +315,8 @@ def decrypt_file(file: EncryptedFile, body: bytes) -> bytes:
         valid = False
         key = iv = digest = b""
     if not valid:
-        raise Invalid("its key is malformed")
+        raise Invalid(Phrase("file.undecryptable"))
     if not hmac.compare_digest(hashlib.sha256(body).digest(), digest):
-        raise Invalid("it was changed on its way")
+        raise Invalid(Phrase("file.changed"))
     decryptor = Cipher(AES(key), CTR(iv)).decryptor()
     return decryptor.update(body) + decryptor.finalize()

@@ -13,7 +13,7 @@ from keryx import logs
 from keryx.core.errors import KeryxError
 from keryx.surfaces.gateway.matrix.encryption.device_list import Device, DeviceList
 from keryx.surfaces.gateway.matrix.encryption.olm_account import OlmAccount, encode_base64, encode_canonical
-from keryx.surfaces.gateway.matrix.encryption.operator_files import Comparison
+from keryx.surfaces.gateway.matrix.encryption.operator_requests import Comparison
 from keryx.surfaces.gateway.matrix.event_types import VERIFICATION, EventRelation
 
 log = logging.getLogger(__name__)
@@ -147,13 +147,13 @@ class SasVerifications:
         content: Mapping[str, Any],
         room: str,
     ) -> None:
-        if len(self._active) >= _MAX_AT_ONCE:
-            # The oldest has probably been given up.
-            self._active.pop(next(iter(self._active)))
         await self._devices.refresh([sender])
         device = self._devices.get(sender).devices.get(parsed.from_device)
         if device is None or (sender == self._account.user and device.id == self._account.device):
             return
+        if len(self._active) >= _MAX_AT_ONCE:
+            # The oldest has probably been given up.
+            self._active.pop(next(iter(self._active)))
         current = self._active[name] = _Verification(id=name, device=device, room=room)
         if step == "start":
             await self._accept(current, parsed, content)

@@ -1,4 +1,4 @@
-"""How `keryx matrix` talks with the process that holds the keys: by files beside them, which only their owner can read and write."""
+"""The requests of an operator to the process that holds the keys, and its reports: files beside the keys, which only their owner can read and write. `keryx matrix` writes and reads them."""
 
 import os
 import secrets
@@ -17,7 +17,7 @@ _REQUESTS = "requests"
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A verification in which both sides compare emoji."""
+    """A verification: both sides compare emoji."""
 
     id: str
     user: str
