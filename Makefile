@@ -1,7 +1,7 @@
 ## make serve   install what is needed into .venv and start Keryx on http://127.0.0.1:7337
 ## make test    lint, types, layers and the whole test suite
 ## make check   lint, formatting, types and layers only
-## make faults  kill -9, full disks, broken syncs, dead nodes: about two hours
+## make faults  kill -9, full disks, broken syncs, dead nodes, and what takes too long for make test: about two hours
 ## make bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour
 
 # how many tests run at once: two for each core, since tests wait for processes that they start
@@ -9,7 +9,7 @@ WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 8 ? 8
 # pytest keeps its compiled tests, which halves the time to collect them
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check format faults bench lock docs clean
+.PHONY: help serve test check lint format faults bench lock docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -17,14 +17,26 @@ help:
 serve: .venv/.serve
 	.venv/bin/keryx serve
 
-test: check
-	.venv/bin/pytest -n $(WORKERS) || { [ $$? -eq 1 ] && echo "make: what failed runs once more, alone; what passes only then waits too short for a busy machine" && .venv/bin/pytest -n 0 --last-failed --last-failed-no-failures none; }
+# Types are checked beside the tests, since that takes one core for a minute. In a new clone the tests are compiled first,
+# once and not by every worker. Tests that failed run once more, alone.
+test: lint
+	@echo "pyright, beside the tests"
+	@{ .venv/bin/pyright >.venv/.pyright || { cat .venv/.pyright; exit 1; }; } & types=$$!; \
+	[ -d tests/__pycache__ ] || .venv/bin/pytest --collect-only >/dev/null 2>&1; \
+	.venv/bin/pytest -n $(WORKERS); tests=$$?; \
+	if [ $$tests -eq 1 ]; then \
+		echo "make: what failed runs once more, alone; what passes only then waits too short for a busy machine"; \
+		.venv/bin/pytest -n 0 --last-failed --last-failed-no-failures none; tests=$$?; \
+	fi; \
+	wait $$types && tail -1 .venv/.pyright && exit $$tests
 
-check: .venv/.dev
+check: lint
+	.venv/bin/pyright
+
+lint: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports
-	.venv/bin/pyright
 
 format: .venv/.dev
 	.venv/bin/ruff check --fix .
@@ -32,7 +44,7 @@ format: .venv/.dev
 
 faults: .venv/.dev
 	.venv/bin/pytest -m faults
-	.venv/bin/pytest --hypothesis-profile=long --timeout=1800 tests/properties/test_conversations.py
+	.venv/bin/pytest --hypothesis-profile=long --timeout=1800 tests/properties
 	.venv/bin/python -m tests.faults.storm --kills 500
 	.venv/bin/python -m tests.faults.platform_storm --platform all
 	.venv/bin/python -m tests.faults.brain_storm --kills 150

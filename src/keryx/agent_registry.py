@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 import msgspec
 
-from keryx.agents import python
+from keryx.agents import python, python_process
 from keryx.agents.acp import AcpAgent
-from keryx.agents.agent_config import AgentConfig, AgentKind
+from keryx.agents.agent_config import AgentConfig, AgentKind, Isolation
 from keryx.agents.echo import EchoAgent
 from keryx.agents.editor_tools import EditorTools
 from keryx.agents.tools import Toolbox
@@ -65,7 +65,8 @@ def _open_agent(
         case AgentKind.ECHO:
             return _wrap_agent(EchoAgent())
         case AgentKind.PYTHON:
-            return python.open_agent(configured.path)
+            module = python if configured.isolation is Isolation.THREAD else python_process
+            return module.open_agent(configured.path)
         case AgentKind.ACP:
             return AcpAgent(name, configured, work_folder=settings.folder / "work", clock=clock)
         case AgentKind.LLM | AgentKind.LOCAL:

@@ -1,7 +1,7 @@
 """The composition root: builds the engine with agents, adapters and store from the settings."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 
 import msgspec
@@ -47,6 +47,9 @@ class App(BaseApp):
         editor_tools: EditorTools | None = None,
     ) -> AsyncGenerator[Service]:
         """Run the engine in this process. Only a node does `everything`. `editor_tools` are those that an editor provides."""
+        link = self.relay_link if everything else None
+        if link is not None:
+            await link.fetch_accounts()
         adapters = self.all_adapters if everything else self.usable_adapters
         policy = msgspec.structs.replace(self.policy, reach=self.reachable_platforms)
         async with (
@@ -56,6 +59,7 @@ class App(BaseApp):
             agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, editor_tools) as agents,
             agent_registry.open_transcriber(self.settings) as transcribe,
             self._open_end_hooks(everything) as hooks,
+            link.running() if link else nullcontext(),
         ):
             self._salt = (await self.database.write("salt", self._read_salt)).encode()
             logs.set_salt(self._salt)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keryx import config, logs
 from keryx.config import LogFormat, Settings
@@ -15,6 +16,7 @@ from keryx.core.clock import Clock
 from keryx.core.errors import Invalid, KeryxError, StoreBroken, format_install_command
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.adapter import Adapter, PlatformReach
+from keryx.core.ports.relay import parse_key
 from keryx.core.sessions import Viewer
 from keryx.engine import threaded_adapter
 from keryx.engine.hub import Hub
@@ -28,6 +30,9 @@ from keryx.store.search.fts5 import has_documents
 from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup, BrokenAdapter
 from keryx.surfaces.gateway.local_files import LocalAdapter
 from keryx.timing import SystemClock
+
+if TYPE_CHECKING:
+    from keryx.surfaces.gateway.relay.instance import RelayLink
 
 log = logging.getLogger(__name__)
 _OWN_PACKAGE = "keryx"
@@ -66,9 +71,25 @@ class BaseApp:
     def all_adapters(self) -> list[Adapter]:
         """The adapter of each account. Raise `Invalid` if their settings are wrong."""
         local = LocalAdapter(self.settings.folder / "outbox")
-        adapters = [local, *self._adapters, *self._configured_adapters.values()]
+        adapters: list[Adapter] = [local, *self._adapters, *self._configured_adapters.values()]
+        for relayed in self.relay_link.build_adapters() if self.relay_link else ():
+            if any((a.platform, a.account) == (relayed.platform, relayed.account) for a in adapters):
+                raise Invalid(
+                    f"[{relayed.platform}] and the relay have the same account: take [{relayed.platform}] out here"
+                )
+            adapters.append(relayed)
         check_access(self._named_policy.access, adapters)
         return adapters
+
+    @cached_property
+    def relay_link(self) -> "RelayLink | None":
+        """The connection to the connector, if this Keryx is an instance of a relay. Raise `Invalid` if its key is wrong."""
+        settings = self.settings.relay
+        if not settings.url:
+            return None
+        from keryx.surfaces.gateway.relay.instance import RelayLink  # noqa: PLC0415 costs nothing unless it is used
+
+        return RelayLink(settings.url, parse_key(settings.read_key()), self.settings.folder)
 
     def find_unknown_variables(self) -> list[str]:
         """Return a sentence for each variable that looks like a setting and is none. Loads the adapters, which know their

@@ -14,11 +14,12 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from keryx import platform_setups, setting_errors
+from keryx import config_errors, setup_registry
 from keryx.agents import agent_config
 from keryx.agents.agent_config import AgentConfig, ToolServerConfig
 from keryx.agents.llm import Model, local_model
 from keryx.agents.tools import Permission
+from keryx.config_errors import WrongSetting
 from keryx.core import clock, durations, ids, texts
 from keryx.core.access import AccessRule, CommandAudience
 from keryx.core.compaction import CompactionPolicy
@@ -34,8 +35,12 @@ from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.commands import COMMANDS
 from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, Retention
-from keryx.setting_errors import WrongSetting
-from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup
+from keryx.surfaces.gateway.adapter_settings import (
+    ENTRY_POINT_GROUP,
+    RELAY_KEY_VARIABLE,
+    AdapterSetup,
+    RelaySettings,
+)
 from keryx.surfaces.web.settings import WebSettings
 
 PREFIX = "KERYX_"
@@ -49,6 +54,7 @@ _OTHER_VARIABLES = {
     f"{PREFIX}TEST_DATABASE",
     f"{PREFIX}WEB_TOKEN",
     f"{PREFIX}WEB_PASSWORD",
+    RELAY_KEY_VARIABLE,
 }
 _TABLES_WITH_IDS = ("access", "profiles", "rules")
 
@@ -94,13 +100,13 @@ class SessionEndSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """What happens when a conversation has ended: by a reset, by its age, or by a person."""
 
     hooks: tuple[str, ...] = ()  # package.module:object, called one after the other
-    prompt: str = ""  # then the agent of the conversation is asked this; its answer is sent to nobody
+    prompt: str = ""  # then the agent of the conversation is asked this; its answer is not sent
 
 
 class WatchdogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens to `keryx serve` when its event loop does not turn, or when it does not end. 0s means never."""
 
-    report: timedelta = timedelta(seconds=10)  # then the log tells where every thread stands
+    report: timedelta = timedelta(seconds=10)  # then the log shows the stack of every thread
     # Then the process is killed. Its leases have expired long before, so other nodes have its work already.
     exit: timedelta = timedelta(minutes=2)
     stop: timedelta = timedelta(seconds=15)  # how long the end may take, beyond `drain`
@@ -156,6 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     compaction: CompactionPolicy = CompactionPolicy()
     budgets: Budgets = Budgets()
     jobs: JobSettings = JobSettings()
+    relay: RelaySettings = RelaySettings()
 
     def __post_init__(self) -> None:
         if "://" in self.database and not self.on_postgres:
@@ -280,6 +287,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             zone=self.zone,
             currency=self.currency,
             jobs=self.jobs,
+            relay=self.relay.limits,
             end_prompt=self.session_end.prompt.strip(),
             access=self.access,
             profiles=self.profiles,
@@ -317,7 +325,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         if isinstance(exc.__cause__, WrongSetting):
             wrong = exc.__cause__
         else:
-            wrong = setting_errors.explain(str(exc), Settings, more=list_platforms(), hidden=["platforms"])
+            wrong = config_errors.explain(str(exc), Settings, more=list_platforms(), hidden=["platforms"])
         raise Invalid(_describe_error(wrong, environ)) from exc
 
 
@@ -340,7 +348,7 @@ def find_unknown_variables(environ: Mapping[str, str], setups: Iterable[AdapterS
     if unknown:
         known.update(*map(_list_answer_variables, read))
     return [
-        f"Unknown setting {name}{setting_errors.suggest(name, known)}{_suggest_account(name, read)}"
+        f"Unknown setting {name}{config_errors.suggest(name, known)}{_suggest_account(name, read)}"
         for name in unknown
         if name not in known
     ]
@@ -348,10 +356,10 @@ def find_unknown_variables(environ: Mapping[str, str], setups: Iterable[AdapterS
 
 def _list_answer_variables(setup: AdapterSetup) -> set[str]:
     """Return the variables that `keryx gateway setup` reads for an account."""
-    if setup.platform not in platform_setups.list_platforms():
+    if setup.platform not in setup_registry.list_platforms():
         return set()
     try:
-        fields = platform_setups.load(setup.platform).fields
+        fields = setup_registry.load(setup.platform).fields
     except Unavailable:
         return set()
     return {setup.variable_name(field.name) for field in fields}
@@ -452,7 +460,7 @@ def _describe_error(wrong: WrongSetting, environ: Mapping[str, str]) -> str:
     variables = _read_variables(environ).items()
     if variable := next((key for known, (key, _) in variables if known == wrong.name), None):
         return f"{variable}: {wrong}"
-    return setting_errors.describe(find_home(environ) / "keryx.toml", wrong)
+    return config_errors.describe(find_home(environ) / "keryx.toml", wrong)
 
 
 def find_home(environ: Mapping[str, str]) -> Path:

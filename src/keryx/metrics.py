@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 _PREFIX = "keryx_"
-# Further label values of one metric are counted as `OTHER`, so that nobody can make it grow.
+# Further label values of one metric are counted as `OTHER`, so that it cannot grow without bound.
 MAX_SERIES = 200
 _MAX_LABEL_LENGTH = 80
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})

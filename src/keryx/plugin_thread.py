@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import anyio.to_thread
 
-from keryx.interpreter import shorten_switch_interval
+from keryx.process_tuning import shorten_switch_interval
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class _Call(Generic[T]):
         self._work = work
         self._home = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        # Held by whoever comes first: the call begins, or it is withdrawn.
+        # Decides a race: the call begins, or it is withdrawn.
         self._first = threading.Lock()
         self.begun = asyncio.Event()
         self.result: asyncio.Future[T] = self._home.create_future()
@@ -145,7 +145,7 @@ class _Call(Generic[T]):
 
 
 class PluginThread:
-    """A daemon thread that runs the code of one plug-in. Whatever that code raises ends only its own call, and code that
+    """A daemon thread that runs the code of one plug-in. An exception of that code ends only its own call, and code that
     blocks delays only calls of the same thread: it is logged once per stall, with its stack."""
 
     def __init__(self, name: str, *, stall: float = STALL_SECONDS) -> None:
@@ -266,7 +266,7 @@ class PluginThread:
                 producer.exception()
 
     def request_stop(self) -> None:
-        """Let the thread cancel what the plug-in still runs, and end."""
+        """Tell the thread to cancel what the plug-in still runs, and to end."""
         if not self._stopping:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -310,7 +310,7 @@ class PluginThread:
         log.error("%s: %s", self.name, context.get("message"), exc_info=context.get("exception"))
 
     def _watch(self) -> None:
-        """Let the thread record at intervals that it is not blocked, for as long as calls run."""
+        """Make the thread record at intervals that it is not blocked, for as long as calls run."""
         self._calls += 1
         self._start_beat()
 
@@ -355,7 +355,7 @@ class PluginThread:
         self.blocked = False
 
     def _describe_block(self, seconds: float) -> PluginBlocked:
-        # The documented way to see where another thread stands.
+        # The documented way to get the stack of another thread.
         frame = sys._current_frames().get(self._thread.ident or 0)  # pyright: ignore[reportPrivateUsage]
         stack = "".join(traceback.format_stack(frame)).rstrip() if frame else "(it has ended)"
         return PluginBlocked(self.name, seconds, stack)

@@ -37,6 +37,27 @@ def main(parent_pipe: int, command: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
+def list_descendants(root: int) -> list[int]:
+    """Return the descendants of a process, parents before their children; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for pid in _list_processes():
+        try:
+            with open(f"/proc/{pid}/stat", errors="replace") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            # A process that is gone meanwhile has no file.
+            continue
+        children.setdefault(parent, []).append(pid)
+    found = list(children.get(root, ()))
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def _list_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc") else []
+
+
 def _exec_child(parent_pipe: int, command: list[str], library: ctypes.CDLL | None) -> None:
     try:
         _set_process_group(0)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from keryx.core.errors import Invalid
+from keryx.core.texts import Phrase, explain_os_error
 
 _PREFIXES = ("env:", "file:", "text:")
 
@@ -23,17 +24,15 @@ def read(reference: str, what: str, environ: Mapping[str, str] | None = None) ->
         return location
     if kind == "env":
         if not (value := environ.get(location, "").strip()):
-            raise Invalid(f"{what} is missing: set the variable {location}.")
+            raise Invalid(Phrase("secret.unset", what=what, variable=location))
         return value
     try:
         value = Path(location).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as exc:
-        reason = (
-            (exc.strerror or type(exc).__name__).lower() if isinstance(exc, OSError) else "it is not text"
-        )
-        raise Invalid(f"{what} cannot be read from {location}: {reason}.") from exc
+        reason = explain_os_error(exc) if isinstance(exc, OSError) else Phrase("secret.no_text")
+        raise Invalid(Phrase("secret.unreadable", what=what, place=location, reason=reason)) from exc
     if not value:
-        raise Invalid(f"{what} is missing: {location} is empty.")
+        raise Invalid(Phrase("secret.empty", what=what, place=location))
     return value
 
 

@@ -2,13 +2,18 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import anyio
 
 from keryx.core.clock import Clock
 
 _MAX_SLEEP_SECONDS = 30.0
+
+# Waits for some seconds. Tests pass one that does not.
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 class SystemClock:

@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 
 from keryx.core import codec
 from keryx.core.errors import Invalid, Unavailable
+from keryx.core.records import Progress, ignore_progress
 from keryx.core.text import format_count as format_count
 from keryx.core.text import replace_for_terminal
 
@@ -262,3 +263,26 @@ def format_size(count: int) -> str:
         return f"{count} bytes"
     power = min(4, (len(str(count)) - 1) // 3)
     return f"{count / 1000**power:.1f} {('KB', 'MB', 'GB', 'TB')[power - 1]}"
+
+
+@contextmanager
+def show_progress() -> Generator[Progress]:
+    """Show a progress bar on stderr that disappears when the work is done. In a pipe it shows nothing."""
+    if not sys.stderr.isatty():
+        yield ignore_progress
+        return
+    # Slow to import, and seldom needed.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def update(stage: str, done: int, total: int, /) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage)
+            bars.update(tasks[stage], completed=done, total=total or None)
+
+        yield update

@@ -7,18 +7,17 @@ import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 
 from keryx.app import App
 from keryx.cli import output
 from keryx.engine import plugins
 from keryx.engine.service import Service
+from keryx.process_group import list_descendants
 
 log = logging.getLogger(__name__)
 _GRACE_SECONDS = 2.0
 _AGENT_STUCK = "the agent did not stop when it was asked to; everything is recorded"
-_PROC = Path("/proc")
 
 
 @asynccontextmanager
@@ -84,18 +83,3 @@ def kill_children() -> None:
     for pid in list_descendants(os.getpid()):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-
-
-def list_descendants(root: int) -> list[int]:
-    """Return the descendants of a process, parents before their children."""
-    pids = [int(p.name) for p in _PROC.iterdir() if p.name.isdigit()] if _PROC.is_dir() else []
-    children: dict[int, list[int]] = {}
-    for pid in pids:
-        # A process that is gone meanwhile has no file.
-        with suppress(OSError):
-            stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(pid)
-    found = list(children.get(root, ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found

@@ -88,6 +88,8 @@ class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     follow_threads: bool = True
     # Keep the other messages of a group as context.
     observe: bool = False
+    # Only what comes through the relay is taken.
+    relay: bool = False
 
     def __post_init__(self) -> None:
         if EVERYBODY in self.operators:
@@ -113,7 +115,8 @@ def find_rule(rules: AccessRules, platform: str, account: str) -> AccessRule | N
 def judge(rule: AccessRule, source: Source, *, granted: bool, others: Collection[str] = ()) -> Verdict:
     """Decide whether the author of a message may talk. `granted`: a person gave them access, for instance by pairing.
     `others` are further ids of the author."""
-    if source.bot and not rule.bots:
+    if (source.bot and not rule.bots) or rule.relay:
+        # An account that is connected through the relay has a rule without `relay`.
         return Verdict.IGNORED
     direct = source.chat_type is ChatType.DM
     if granted or is_listed(rule.allow + rule.operators, source, others):

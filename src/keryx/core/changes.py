@@ -32,6 +32,8 @@ class ChangeKind(StrEnum):
     READ = "read"
     # Who may talk on a platform.
     ACCESS = "access"
+    # An instance of the relay has something to take, or was changed.
+    RELAY = "relay"
 
 
 class DraftChunk(msgspec.Struct, frozen=True, omit_defaults=True):

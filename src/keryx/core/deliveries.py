@@ -193,7 +193,7 @@ def parse_targets(text: str, *, origin: Target | None = None) -> list[Target]:
 def _parse_target(item: str, origin: Target | None) -> Target:
     if item == "origin":
         if origin is None:
-            raise Invalid("`origin` has no meaning here: name a platform, such as telegram:123 or local")
+            raise Invalid(Phrase("target.no_origin"))
         return origin
     place, _, rest = item.partition(":")
     platform, _, account = place.partition(".")

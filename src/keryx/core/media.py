@@ -104,5 +104,5 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def placeholder(self) -> str:
-        """What stands in the message until the file is fetched."""
+        """The placeholder in the message until the file is fetched."""
         return f"[{clean_name(self.name) or 'file'}]"

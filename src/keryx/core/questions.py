@@ -21,7 +21,7 @@ ASKER_GONE_NOTE = Phrase("question.asker_gone")
 
 
 class Consent(StrEnum):
-    """What choosing an option means for a permission. `OTHER` for options that are no permission."""
+    """What choosing an option means for a permission. `OTHER` for other options."""
 
     ALLOW_ONCE = "allow_once"
     ALLOW_ALWAYS = "allow_always"
@@ -308,7 +308,7 @@ _EMOJI_MODIFIERS = {*range(0x1F3FB, 0x1F400), 0xFE0F}
 
 
 def find_reaction_answer(reaction: str) -> str | None:
-    """Return what a reaction to a question says, `allow` or `deny`; `None` for a reaction that is no answer. It is an emoji or
+    """Return what a reaction to a question says, `allow` or `deny`; `None` for any other reaction. It is an emoji or
     a name of one, in any skin tone."""
     plain = reaction.strip(":").partition("::")[0].translate(dict.fromkeys(_EMOJI_MODIFIERS))
     if plain in _ALLOWING_REACTIONS:

@@ -16,6 +16,8 @@ from keryx.core.texts import Phrase
 from keryx.core.usage import CostMeter, Tokens
 
 JOB_SURFACE = "job"
+# Of turns that programs ask for through the OpenAI-compatible API.
+API_SURFACE = "api"
 # Of the turn that the settings may ask for when a session has ended.
 END_SURFACE = "end"
 EFFORTS = ("minimal", "low", "medium", "high")

@@ -20,7 +20,7 @@ _OLD_SCOPE = "guild_id"
 _WHATSAPP = "whatsapp"
 _ALIASED_PLATFORMS = frozenset({_WHATSAPP, "feishu", "imessage", "signal", "webhook"})
 # A telephone number or LID as people and programs write it: with `+`, spaces and dashes, device and domain. The ids of
-# groups, lists and channels are no ids of people.
+# groups, lists and channels are not people.
 _WHATSAPP_PERSON = re.compile(
     r"\+?([\d\s().-]+)(?::\d+)?(?:@(?!g\.us|broadcast|newsletter).*)?", re.ASCII | re.DOTALL
 )
@@ -75,13 +75,16 @@ def limit_lengths(source: Source) -> Source:
     long: a part of one could be the id of another."""
     ids_ = (source.chat, source.user, source.thread, source.account, source.scope, source.parent_chat)
     others = (source.user_alt, source.chat_alt, source.message, *source.roles)
-    if max(len(id_ or "") for id_ in (*ids_, *others)) > MAX_ID_LENGTH or len(source.roles) > MAX_ROLES:
+    if (
+        max(map(len, filter(None, (*ids_, *others))), default=0) > MAX_ID_LENGTH
+        or len(source.roles) > MAX_ROLES
+    ):
         raise Invalid(
             f"a message from {source.platform!r} has an id of more than {MAX_ID_LENGTH} characters, or more than"
             f" {MAX_ROLES} roles"
         )
     names = (source.chat_name, source.user_name, source.topic, source.language)
-    if max(len(name or "") for name in names) <= MAX_NAME_LENGTH:
+    if max(map(len, filter(None, names)), default=0) <= MAX_NAME_LENGTH:
         return source
     chat_name, user_name, topic, language = (name and truncate(name, MAX_NAME_LENGTH) for name in names)
     return msgspec.structs.replace(

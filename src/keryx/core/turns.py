@@ -126,7 +126,7 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # How long a question of an agent waits for a person.
     question: timedelta = timedelta(minutes=10)
     total: timedelta = timedelta(hours=2)
-    # An answer takes the place of its preview for this long; later it is a new message, because edits notify nobody.
+    # An answer takes the place of its preview for this long; later it is a new message, because edits notify no one.
     edit: timedelta = timedelta(minutes=1)
     # A turn waits this long for further messages that belong to its first one; 0 for never.
     gather: timedelta = timedelta(seconds=1)

@@ -20,6 +20,7 @@ from keryx.core.ports.adapter import (
     LinkState,
     MenuItem,
     Receipt,
+    RelayTransport,
     SupportsDownloads,
     name_cursor,
 )
@@ -29,6 +30,7 @@ from keryx.engine import commands, media
 from keryx.engine.hub import Hub
 from keryx.engine.loops.downloads import Downloader
 from keryx.engine.loops.platform_status import PlatformStatusReporter
+from keryx.engine.loops.thread_titles import ThreadUpdater
 from keryx.engine.plugins import RoleLookup
 from keryx.plugin_thread import guard_plugin, name_error
 
@@ -60,6 +62,7 @@ class HubAdapterContext:
         self._adapter = adapter
         self._connections = connections
         self.cursor = cursor
+        self.texts = hub.texts
         self.menu: Sequence[MenuItem] = _build_menu(hub.texts.speak())
         self.menus: Mapping[str, Sequence[MenuItem]] = {
             name: _build_menu(hub.texts.speak(name)) for name in LANGUAGES
@@ -71,7 +74,7 @@ class HubAdapterContext:
             raise Invalid(f"the {self._adapter.platform} adapter names files and has no `download`")
         if self._roles.enabled:
             inbound = await self._roles.add_roles(inbound)
-        receipt = await self._hub.receive(inbound)
+        receipt = await self._hub.receive(inbound, relayed=isinstance(self._adapter, RelayTransport))
         self._connections.count(self._adapter, "received")
         if has_files and self._on_files is not None:
             self._on_files()
@@ -139,10 +142,12 @@ class AdapterListener:
         connections: PlatformStatusReporter,
         roles: RoleLookup,
         downloader: Downloader,
+        threads: ThreadUpdater,
     ) -> None:
         self._hub = hub
         self._clock = clock
         self._downloader = downloader
+        self._threads = threads
         self._adapter = adapter
         self._worker = worker
         self._connections = connections
@@ -208,7 +213,7 @@ class AdapterListener:
             )
             self.active = True
             with anyio.CancelScope() as listening:
-                beside = [asyncio.create_task(self._downloader.run())]
+                beside = [asyncio.create_task(each.run()) for each in (self._downloader, self._threads)]
                 if not self._is_shared:
                     beside.append(asyncio.create_task(self._watch_claim(listening)))
                 try:

@@ -32,7 +32,7 @@ class MediaStorage:
         The file is kept for a day, and then as long as a session shows it."""
         body = attachment.body
         self._check(attachment)
-        # Some milliseconds for each megabyte, in which the event loop would stand still.
+        # Some milliseconds for each megabyte, during which the event loop would be blocked.
         id_ = await anyio.to_thread.run_sync(media.hash_body, body)
         kind, name = media.detect_mime(attachment.mime, body), media.clean_name(attachment.name)
         for _ in range(_MAX_TRIES):
@@ -48,7 +48,7 @@ class MediaStorage:
             )
             if await self._database.write("media.finish", finish):
                 return media.build_part(id_, kind, name)
-        raise Conflict(f"{name or 'the file'} was removed while it was stored: send it again")
+        raise Conflict(Phrase("file.removed", name=name or Phrase("file.unnamed")))
 
     async def fetch(self, viewer: Viewer, media_id: str) -> Attachment:
         """Load a file that the viewer uploaded or sees in a session. Raise `NotFound` for any other."""
@@ -84,7 +84,7 @@ class MediaStorage:
             await self._database.write("media.chunk", partial(store.write_chunk, id_=id_, n=n, body=piece))
 
     def _check(self, attachment: Attachment) -> None:
-        name = media.clean_name(attachment.name) or "the file"
+        name = media.clean_name(attachment.name) or Phrase("file.unnamed")
         if not attachment.body:
             raise Invalid(Phrase("file.empty", name=name))
         if len(attachment.body) > self.limit:
@@ -99,7 +99,7 @@ def build_adapter_viewer(platform: str, account: str) -> Viewer:
 
 def _load_attachment(tx: Transaction, info: store.MediaInfo | None, media_id: str) -> Attachment:
     if info is None:
-        raise NotFound(f"there is no file {media_id[:80]!r}, or it is not yours")
+        raise NotFound(Phrase("file.unknown", name=repr(media_id[:80])))
     body = b"".join(store.read_chunks(tx, info.id))
     return Attachment(name=info.name, mime=info.mime, body=body)
 

@@ -28,12 +28,14 @@ from keryx.core.ports.adapter import (
     RenderedPart,
     SupportsDownloads,
     SupportsReconciliation,
+    SupportsRemoteRendering,
     SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
+    SupportsThreads,
 )
 from keryx.core.source import ChatType, Source
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, explain
 from keryx.engine.threaded_adapter import ThreadedAdapter
 from keryx.plugin_thread import guard_plugin, name_error
 
@@ -63,6 +65,8 @@ async def render_parts(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
         with guard_plugin():
             if isinstance(adapter, ThreadedAdapter):
                 return await adapter.call(lambda: list(adapter.parts(text)))
+            if isinstance(adapter, SupportsRemoteRendering):
+                return await adapter.render(text)
             if len(text) > _MAX_INLINE_RENDER:
                 return await anyio.to_thread.run_sync(adapter.parts, text)
             return adapter.parts(text)
@@ -75,7 +79,7 @@ async def render_parts(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
 
 
 async def create_send_key(adapter: SupportsSendKeys, part: OutgoingPart) -> str:
-    """Let an adapter choose the key of a part. Raise `NotSent` if it is blocked."""
+    """Ask an adapter for the key of a part. Raise `NotSent` if it is blocked."""
     with guard_plugin():
         if isinstance(adapter, ThreadedAdapter):
             return await adapter.call(partial(adapter.create_send_key, part))
@@ -136,6 +140,23 @@ async def remove_message(adapter: SupportsRemoval, target: Target, message: str,
         raise NotSent(f"the {target.platform} adapter failed: {name_error(exc)}") from exc
 
 
+async def update_thread(
+    adapter: SupportsThreads, target: Target, *, title: str, archive: bool, timeout: timedelta
+) -> None:
+    """Name a thread, unless the title is empty, and archive it if asked to. Raises a `SendError` only. May be repeated."""
+    try:
+        with anyio.fail_after(timeout.total_seconds()), guard_plugin():
+            if title:
+                await adapter.rename_thread(target, title)
+            if archive:
+                await adapter.archive_thread(target)
+    except SendError:
+        raise
+    except Exception as exc:
+        log.exception("the %s adapter failed to update a thread", target.platform)
+        raise NotSent(f"the {target.platform} adapter failed: {name_error(exc)}") from exc
+
+
 def has_detached() -> bool:
     """Whether a detached task is still running."""
     return bool(_detached)
@@ -190,14 +211,16 @@ class RoleLookup:
             try:
                 with anyio.fail_after(_ROLE_TIMEOUT_SECONDS), guard_plugin():
                     roles = tuple(await adapter.roles(source))
-            except Unavailable:
-                raise
+            except Unavailable as exc:
+                reason = explain(exc, "platform.silent", platform=source.platform)
+                raise Unavailable(str(exc), reason) from exc
             except TimeoutError as exc:
-                raise Unavailable(f"{source.platform} does not tell who has which role") from exc
+                raise Unavailable(Phrase("platform.silent", platform=source.platform)) from exc
             except Exception as exc:
                 log.exception("the %s adapter could not look up roles", source.platform)
                 raise Unavailable(
-                    f"{source.platform} cannot tell who has which role: {name_error(exc)}"
+                    f"{source.platform} cannot tell who has which role: {name_error(exc)}",
+                    Phrase("platform.silent", platform=source.platform),
                 ) from exc
             self._cache.put(key, (time, roles))
         return msgspec.structs.replace(source, roles=roles)

@@ -14,7 +14,8 @@ from keryx.core.errors import Invalid
 from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
 from keryx.core.ports import adapter as adapter_port
-from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach
+from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach, RelayTransport
+from keryx.core.ports.relay import RelayLimits
 from keryx.core.resets import ResetPolicies
 from keryx.core.sessions import PruneRule, SessionSettings
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
@@ -137,6 +138,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     reach: Mapping[str, PlatformReach] = {}
     # The accounts that have names, such as `telegram.work`.
     account_names: Mapping[str, str] = {}
+    # The limits of the queues for other instances; `None` unless this Keryx holds bots for others.
+    relay: RelayLimits | None = None
+    # The accounts, with their platforms, whose events come through the relay.
+    relayed: frozenset[tuple[str, str]] = frozenset()
 
     def assign_profile(self, source: Source) -> Source:
         """Return the source with its profile and with `by_role`."""
@@ -158,7 +163,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return reach is not None and reach.topics
 
     def shows_ids(self, profile: str, settings: SessionSettings) -> bool:
-        """Whether the model is told the ids of the chat, the person and each message, because a tool of the session needs
+        """Whether the model sees the ids of the chat, the person and each message, because a tool of the session needs
         them."""
         hidden = self.profiles.get(profile)
         return not (hidden and hidden.hide_ids) and any(
@@ -245,6 +250,19 @@ def close_unlisted_platforms(policy: Policy, adapters: Sequence[Adapter]) -> Pol
     """Return the policy with a closed rule for each connected platform that has none."""
     closed = dict.fromkeys((a.platform for a in adapters), CLOSED)
     return msgspec.structs.replace(policy, access={**closed, **policy.access})
+
+
+def trust_relayed(policy: Policy, adapters: Sequence[Adapter]) -> Policy:
+    """Return the policy in which rules that ask for the relay hold for the accounts of its adapters. Only the adapter that
+    serves an account in this process decides that, nothing that was received or stored."""
+    relayed = [(a.platform, a.account) for a in adapters if isinstance(a, RelayTransport)]
+    rules = {
+        access.build_rule_key(*key): msgspec.structs.replace(
+            access.find_rule(policy.access, *key) or CLOSED, relay=False
+        )
+        for key in relayed
+    }
+    return msgspec.structs.replace(policy, access={**policy.access, **rules}, relayed=frozenset(relayed))
 
 
 def check_access(rules: AccessRules, adapters: Sequence[Adapter]) -> None:

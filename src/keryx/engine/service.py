@@ -24,8 +24,9 @@ from keryx.engine.loops.previews import Previews
 from keryx.engine.loops.runner import Runner
 from keryx.engine.loops.scheduler import Scheduler
 from keryx.engine.loops.sweeps import NO_HOOKS, ExpirySweep, RetentionSweep, SessionFinalizer, repeat
+from keryx.engine.loops.thread_titles import ThreadUpdater
 from keryx.engine.plugins import RoleLookup, get_account_key
-from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach
+from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach, trust_relayed
 from keryx.engine.units import gathering, targets
 from keryx.engine.units.workers import ActiveWork, build_worker
 from keryx.store import access, turns
@@ -60,11 +61,15 @@ class Service:
         policy = close_unlisted_platforms(
             msgspec.structs.replace(policy, reach=map_reach(adapters, policy.account_names)), self._adapters
         )
+        # Other nodes are told what the settings say: they have no connection to the relay.
+        self._public_rules = policy.access
+        policy = trust_relayed(policy, self._adapters)
         self._database = database
         self._clock = clock
         self._policy = policy
         self._hooks = hooks
         self._everything = everything
+        self.transcribe = transcribe
         self.feed = Feed(database, clock, on_blocked=self._look_again)
         self.hub = Hub(database, policy=policy, feed=self.feed)
         self.worker = build_worker(kind, now=clock.now())
@@ -98,6 +103,7 @@ class Service:
                 connections=self.platform_status,
                 roles=self.roles,
                 downloader=self._build_downloader(a),
+                threads=ThreadUpdater(database, clock, self.feed, a, timeout=policy.send_timeout),
             )
             for a in self._adapters
         }
@@ -139,7 +145,7 @@ class Service:
 
     def _publish_rules(self, tx: Transaction) -> None:
         """Publish the access rules of these platforms for other nodes, which may run turns of their users."""
-        rules = self._policy.access
+        rules = self._public_rules
         for platform in sorted({a.platform for a in self._adapters}):
             access.publish_rule(tx, platform, rules[platform])
         for adapter in self._adapters:
@@ -147,7 +153,7 @@ class Service:
             access.publish_rule(tx, key, find_rule(rules, adapter.platform, adapter.account) or CLOSED)
 
     def _prolong_gathering(self, tx: Transaction) -> None:
-        """Let turns wait for the messages that came while no process listened."""
+        """Delay turns until the messages that came while no process listened are received."""
         if self._policy.limits.gather:
             turns.prolong_gathering(tx, until=tx.now + gathering.START_DELAY)
 

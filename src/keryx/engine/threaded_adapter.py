@@ -20,6 +20,7 @@ from keryx.core.ports.adapter import (
     SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
+    SupportsThreads,
     Webhook,
     WebhookRequest,
     WebhookResponse,
@@ -79,6 +80,9 @@ class ThreadedAdapter:
             self.remove = thread.bind(adapter.remove)
         if isinstance(adapter, SupportsRoles):
             self.roles = thread.bind(adapter.roles)
+        if isinstance(adapter, SupportsThreads):
+            self.rename_thread = thread.bind(adapter.rename_thread)
+            self.archive_thread = thread.bind(adapter.archive_thread)
         # The functions that are not awaited are those of the adapter itself: `call` runs them in the thread.
         self.parts = adapter.parts
         if isinstance(adapter, SupportsSendKeys):
@@ -137,6 +141,7 @@ class ThreadedAdapterContext:
         self.cursor = context.cursor
         self.menu = context.menu
         self.menus = context.menus
+        self.texts = context.texts
         self.receive = self._bind(context.receive)
         self.init_cursor = self._bind(context.init_cursor)
         self.load_state = self._bind(context.load_state)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -159,7 +160,8 @@ class Peer:
         finally:
             self._waiting.discard(result)
             if self._pending.pop(number, None) and self._sends_cancel:
-                with anyio.move_on_after(1, shield=True):
+                # If the peer has ended, the error that the caller waits for says so.
+                with anyio.move_on_after(1, shield=True), suppress(BrokenPipeError):
                     await self.notify(CANCEL_METHOD, {"requestId": number})
 
     async def start_request(self, method: str, params: Json, on_response: ResponseHandler) -> None:

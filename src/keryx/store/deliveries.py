@@ -13,6 +13,7 @@ from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
 from keryx.core.turns import Turn
 from keryx.store import changes
 from keryx.store.db import Params, Transaction, maybe_moment
@@ -119,6 +120,27 @@ def list_by_message(tx: Transaction, message: str, *, limit: int = 10) -> list[D
         {"message": ids.escape(message), "limit": limit},
     )
     return _ROWS.decode_all(rows)
+
+
+def has_in_flight(tx: Transaction, chat: Target) -> bool:
+    """Whether a part may be on its way to a chat, or by an account if no chat is named, whose receipt is not recorded yet. It
+    is recorded after this transaction."""
+    prefix = Target(chat.platform, chat.account, chat.chat).key if chat.chat else f"{chat.account_key}:"
+    rows = tx.rows(
+        f"""
+        select d.id from deliveries d
+        where d.state in ('ready', 'sending') and d.attempts > 0 and d.platform = :platform and d.account = :account
+          and substr(d.target_key, 1, :length) = :prefix
+        order by d.id{tx.for_update}
+        """,
+        {
+            "platform": ids.escape(chat.platform),
+            "account": ids.escape(chat.account),
+            "length": len(prefix),
+            "prefix": prefix,
+        },
+    )
+    return bool(rows)
 
 
 def _save_receipt(tx: Transaction, delivery: Delivery, receipt: str) -> None:
@@ -280,7 +302,10 @@ def renew_leases(
 def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState) -> None:
     """A person retries or discards a delivery."""
     if state not in MOVES[delivery.state]:
-        raise Conflict(f"delivery {delivery.id} is {delivery.state}: it cannot become {state}")
+        raise Conflict(
+            f"delivery {delivery.id} is {delivery.state}: it cannot become {state}",
+            Phrase("web.moved_on"),
+        )
     changed = tx.count(
         """
         update deliveries
@@ -291,7 +316,7 @@ def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState) ->
         {"id": delivery.id, "state": state.value, "old": delivery.state.value},
     )
     if not changed:
-        raise Conflict(f"delivery {delivery.id} has moved on: look again")
+        raise Conflict(f"delivery {delivery.id} has moved on: look again", Phrase("web.moved_on"))
     _note_change(tx, delivery, state)
 
 

@@ -1,5 +1,7 @@
 """Events that platforms sent, stored once with their receipts so that repeats are recognised; and the named cursors that move in the same commit."""
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -93,6 +95,15 @@ def set_state(tx: Transaction, name: str, value: str) -> None:
         set_cursor(tx, name, value)
     else:
         tx.run("delete from cursors where name = :name", {"name": name})
+
+
+def take_states(tx: Transaction, names: Sequence[str]) -> list[str]:
+    """Return the values of those of these states that exist, in no order, and remove them."""
+    params = {"names": json.dumps(names)}
+    rows = tx.rows(f"select value from cursors where name {tx.in_names}", params) if names else []
+    if rows:
+        tx.run(f"delete from cursors where name {tx.in_names}", params)
+    return [codec.loads(row[0], str) for row in rows]
 
 
 def trim_states(tx: Transaction, prefix: str, *, before: datetime) -> None:

@@ -97,7 +97,7 @@ def find(tx: Transaction, viewer: Viewer, text: str) -> Job:
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            raise Ambiguous(f"{text[:80]!r} fits {len(fitting)} jobs: give an id, or more of the name")
+            raise Ambiguous(Phrase("job.ambiguous", name=repr(text[:80]), count=len(fitting)))
     raise NotFound(
         f"there is no job {text[:80]!r}: `keryx jobs list` shows them",
         Phrase("job.unknown", name=repr(text[:80])),
@@ -108,7 +108,7 @@ def lock(tx: Transaction, job: Job) -> Job:
     """A job as it is now, held until the end of the transaction."""
     row = tx.row(f"{_SELECT} where id = :id{tx.for_update}", {"id": job.id})
     if row is None:
-        raise NotFound(f"there is no job {job.id!r} any more")
+        raise NotFound(Phrase("job.gone", name=repr(job.name)))
     return _ROWS.decode(row)
 
 

@@ -109,6 +109,14 @@ def list_for_chat(tx: Transaction, *, platform: str, account: str, chat: str) ->
     ]
 
 
+def list_shared(tx: Transaction, *, since: datetime) -> list[Lane]:
+    """The lanes of several people that were used since a time. Reads all lanes: for the beginning of a process."""
+    rows = tx.rows(
+        f"{_SELECT} where shared = 1 and active_at >= :since order by key", {"since": to_micros(since)}
+    )
+    return [_from_row(row) for row in rows]
+
+
 def list_mirrors(tx: Transaction, session: SessionId) -> list[Lane]:
     """The lanes that show what is said to a session elsewhere."""
     rows = tx.rows(f"{_SELECT} where session = :session and mirror = 1", {"session": session})

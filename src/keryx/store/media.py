@@ -243,8 +243,16 @@ def remove_for_owner(tx: Transaction, *, profile: ProfileId, owner: PrincipalId)
 
 
 def trim_holders(tx: Transaction, *, before: datetime) -> int:
-    """Remove the holders of old uploads: from now on only sessions keep the files."""
-    return tx.count("delete from media_holders where created_at < :before", {"before": to_micros(before)})
+    """Remove the holders of old uploads, except for those that wait for an instance of the relay: from now on only
+    sessions keep the files."""
+    return tx.count(
+        """
+        delete from media_holders
+        where created_at < :before
+          and not exists (select 1 from relay_files f where f.media = media_holders.media)
+        """,
+        {"before": to_micros(before)},
+    )
 
 
 def list_unused(tx: Transaction, *, before: datetime, limit: int = 100) -> list[str]:

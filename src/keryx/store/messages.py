@@ -12,6 +12,7 @@ from keryx.core.clock import to_micros
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId
 from keryx.core.messages import Mark, Message, Parts, Role, edit_exact
+from keryx.core.texts import Phrase
 from keryx.store import changes, media
 from keryx.store.db import Row, Transaction
 
@@ -86,7 +87,7 @@ def append(
         {"session": session, "now": to_micros(tx.now)},
     )
     if moved is None:
-        raise NotFound(f"session {session} does not exist")
+        raise NotFound(f"session {session} does not exist", Phrase("session.gone"))
     seq, epoch, profile, owner = moved
     message = Message(
         session,
@@ -164,7 +165,7 @@ def _encode(message: Message) -> dict[str, Any]:
 def get(tx: Transaction, session: SessionId, seq: int) -> Message:
     row = tx.row(f"{_SELECT} where session = :session and seq = :seq", {"session": session, "seq": seq})
     if row is None:
-        raise NotFound(f"message {session}.{seq} does not exist")
+        raise NotFound(f"message {session}.{seq} does not exist", Phrase("session.no_message"))
     return from_rows([row], session)[0]
 
 

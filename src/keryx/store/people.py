@@ -311,6 +311,8 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
     tx.run("update homes set set_by = :new where profile = :profile and set_by = :old", params)
     tx.run("update grants set granted_by = :new where profile = :profile and granted_by = :old", params)
     tx.run("update identities set principal = :new where profile = :profile and principal = :old", params)
+    tx.run("update api_keys set principal = :new where profile = :profile and principal = :old", params)
+    tx.run("update api_conversations set owner = :new where profile = :profile and owner = :old", params)
 
 
 def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
@@ -337,6 +339,8 @@ def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> 
     tx.run("delete from composers where profile = :profile and principal = :owner", params)
     tx.run("delete from preferences where profile = :profile and principal = :owner", params)
     tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
+    tx.run("delete from api_keys where profile = :profile and principal = :owner", params)
+    tx.run("delete from api_conversations where profile = :profile and owner = :owner", params)
 
 
 def list_messages_elsewhere(

@@ -37,7 +37,7 @@ def add(tx: Transaction, viewer: Viewer, *, name: str, colour: str) -> Project:
         },
     )
     if not added:
-        raise Conflict(f"there is a project {name!r} already: choose another name")
+        raise Conflict(Phrase("project.taken", name=repr(name)))
     _note_change(tx, viewer, project, "added")
     return find(tx, viewer, name)
 
@@ -84,7 +84,7 @@ def update(tx: Transaction, viewer: Viewer, project: Project, *, name: str, colo
         {"profile": viewer.profile, "owner": viewer.principal, "name": name, "id": project.id},
     )
     if taken:
-        raise Conflict(f"there is a project {name!r} already: choose another name")
+        raise Conflict(Phrase("project.taken", name=repr(name)))
     tx.run(
         "update projects set name = :name, colour = :colour where id = :id",
         {"name": name, "colour": colour, "id": project.id},

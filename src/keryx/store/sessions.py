@@ -240,6 +240,7 @@ def erase(tx: Transaction, session: Session) -> None:
     """Remove a session and everything of it for good."""
     tx.run("delete from pieces where turn in (select id from turns where session = :id)", {"id": session.id})
     media.remove_for_session(tx, session.id, profile=session.profile, owner=session.owner)
+    tx.run("delete from api_conversations where session = :id", {"id": session.id})
     tx.run("delete from sessions where id = :id", {"id": session.id})
     _note_removal(tx, session)
 
@@ -628,7 +629,7 @@ def unreserve(tx: Transaction, session: SessionId) -> None:
 
 
 def trim_reserved(tx: Transaction, *, before: datetime) -> None:
-    """Forget the reserved sessions that nobody has opened or changed since a time."""
+    """Forget the reserved sessions that were not opened or changed since a time."""
     inbox.trim_states(tx, _RESERVED_PREFIX, before=before)
 
 

@@ -184,7 +184,7 @@ def find_newest(tx: Transaction, session: SessionId, asker: str) -> NewestTurn |
 
 
 def gather(tx: Transaction, turn: Turn, *, not_before: datetime | None) -> None:
-    """Let a waiting turn wait until a time for more messages, or begin as soon as it can."""
+    """Make a waiting turn wait until a time for more messages, or begin as soon as it can."""
     tx.run(
         """
         update turns set not_before = :not_before, gathers = coalesce(gathers, '')
@@ -216,7 +216,7 @@ def was_restarted(tx: Transaction, turn: Turn) -> bool:
 
 
 def prolong_gathering(tx: Transaction, *, until: datetime) -> None:
-    """Let all waiting turns that gather wait at least until a time."""
+    """Make all waiting turns that gather wait at least until a time."""
     tx.run(
         """
         update turns set not_before = :until
@@ -356,7 +356,7 @@ def set_sent_seq(tx: Transaction, turn: Turn, seq: int) -> None:
 
 
 def set_input(tx: Transaction, turn: Turn, seq: int) -> None:
-    """Let a waiting turn begin with another of its messages."""
+    """Make a waiting turn begin with another of its messages."""
     tx.run("update turns set input_seq = :seq where id = :id", {"id": turn.id, "seq": seq})
 
 

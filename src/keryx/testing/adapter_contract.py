@@ -45,6 +45,7 @@ from keryx.core.ports.adapter import (
     SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
+    SupportsThreads,
     WebhookRequest,
     check_id,
     check_target,
@@ -234,6 +235,7 @@ class AdapterContract:
     async def test_declared_capabilities_agree_with_each_other(self, harness: AdapterHarness) -> None:
         able, adapter = harness.capabilities, harness.adapter
         assert able.edit or able.streaming is Streaming.NONE, "streaming needs Capabilities.edit"
+        assert able.streaming is not Streaming.NONE or not able.steps, "steps needs Capabilities.streaming"
         assert able.edit or not able.max_edits, "max_edits needs Capabilities.edit"
         assert able.buttons or not able.button_label, "button_label needs Capabilities.buttons"
         assert able.limit > 0 and able.max_edits >= 0 and able.button_label >= 0
@@ -241,6 +243,8 @@ class AdapterContract:
         assert able.attachments or not able.files_with_text, "files_with_text needs Capabilities.attachments"
         assert able.reply_window is None or able.reply_window > timedelta(0)
         assert able.reactions == isinstance(adapter, SupportsReactions)
+        assert able.threads or not able.thread_titles, "thread_titles needs Capabilities.threads"
+        assert isinstance(adapter, SupportsThreads) or not able.thread_titles
         assert (able.idempotency is Idempotency.RECONCILE) == isinstance(adapter, SupportsReconciliation)
         assert adapter.hook is None or (adapter.hook.path and adapter.hook.methods)
 

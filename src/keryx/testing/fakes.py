@@ -27,6 +27,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.ports.agent import AgentEvent, LoadHistory, TurnContext
 from keryx.core.source import Source
+from keryx.core.texts import NO_CHANGES
 
 START_TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -127,6 +128,7 @@ class RecordingAdapterContext:
         self.cursor = cursor
         self.menu = menu
         self.menus: Mapping[str, Sequence[MenuItem]] = {}
+        self.texts = NO_CHANGES
         # The messages, in order; then everything else that happened.
         self.events: list[InboundMessage] = []
         self.deletions: list[InboundDeletion] = []
@@ -194,7 +196,9 @@ class RecordingAdapterContext:
         self.aliases.append((source.user or "", other))
 
     def report(self, link: LinkState, detail: str = "") -> None:
-        self.link_states.append((link, detail))
+        """Record a change, as the engine does."""
+        if self.link_states[-1:] != [(link, detail)]:
+            self.link_states.append((link, detail))
 
     async def wait_for(self, count: int, *, seconds: float = 10) -> list[InboundMessage]:
         """Return the events as soon as there are this many."""

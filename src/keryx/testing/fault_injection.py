@@ -3,13 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from keryx.core.clock import Clock
 from keryx.core.errors import Retryable
-from keryx.core.texts import Catalogue
-from keryx.store.db import Database, Work
+from keryx.store.db import Database, DatabaseWrapper, Work
 
 T = TypeVar("T")
 
@@ -59,52 +56,25 @@ class DatabaseFault:
             self._strike(label)
 
 
-class CrashingDatabase:
+class CrashingDatabase(DatabaseWrapper):
     """Passes units of work on to another database, and fails where a fault says so."""
 
     def __init__(self, inner: Database, *faults: DatabaseFault) -> None:
-        self._inner = inner
-        self.engine = inner.engine
-        self.wake = inner.wake
+        super().__init__(inner)
         self.faults = list(faults)
         # The labels of all writes.
         self.labels: list[str] = []
 
-    @property
-    def clock(self) -> Clock:
-        return self._inner.clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._inner.clock = clock
-
-    @property
-    def texts(self) -> Catalogue:
-        return self._inner.texts
-
-    @texts.setter
-    def texts(self, texts: Catalogue) -> None:
-        self._inner.texts = texts
-
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         self.labels.append(label)
         self._check_faults(label, FaultTiming.BEFORE)
-        result = await self._inner.write(label, work, key=key)
+        result = await super().write(label, work, key=key)
         self._check_faults(label, FaultTiming.AFTER)
         return result
 
     async def read(self, label: str, work: Work[T]) -> T:
         self._check_faults(label, FaultTiming.BEFORE)
-        return await self._inner.read(label, work)
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._inner.__aexit__(kind, error, trace)
+        return await super().read(label, work)
 
     def _check_faults(self, label: str, when: FaultTiming) -> None:
         for fault in self.faults:

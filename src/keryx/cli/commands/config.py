@@ -50,7 +50,7 @@ MEANINGS = {
     "texts": "Texts for people in your own words, by key: for all languages, or in a table named like a language. The reference of texts lists the keys.",
     "commands": "Who may give a command: `everyone`, `owner` (of a conversation that several people share, and operators), `operator`.",
     "currency": "The currency of the prices of models, as people read it.",
-    "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention`, `follow_threads` and `observe`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
+    "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention`, `follow_threads`, `observe` and `relay`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
     "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions`, `agent` and `hide_ids`.",
     "limits.at_once": "How many turns run at once in one process.",
     "limits.per_principal": "How many turns of one person run at once.",
@@ -125,6 +125,14 @@ MEANINGS = {
     "jobs.catch_up": "For how long a run that was missed is made up for, once; later it is skipped. 0s skips all that is more than a minute late.",
     "jobs.most": "How many jobs one person may have at a time.",
     "jobs.fallback": "Where the answers of jobs go whose own chat is gone, such as telegram:123 or local. The answers of all people go there: name a chat that operators alone read.",
+    "relay.listen": "Where the instances of a relay connect to this Keryx, which holds the bots: HOST:PORT; empty for nowhere.",
+    "relay.events": "How many events are kept for each instance that is away. Later ones are not taken, and people are told.",
+    "relay.size": "How many bytes they may have together, without files.",
+    "relay.age": "How long they are kept. Then they are dropped, and people are told.",
+    "relay.notice_after": "How long an instance may be away before people are told that their messages wait.",
+    "relay.url": "The address of the Keryx that holds the bots, wss:// or ws://, if this one is an instance of its relay.",
+    "relay.key_from": "Where the key of this instance is: env:NAME or file:PATH. The variable KERYX_RELAY_KEY holds the key itself and goes before it.",
+    "relay.plain": "Allow ws:// to another machine, through a tunnel that encrypts.",
 }
 _URL_PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
 _INLINE_SECRET = re.compile(r"^(text:|https?://[^?]*\?).+", re.S)

@@ -18,8 +18,8 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from keryx import child_process, secrets, setup_registry
 from keryx import config as keryx_config
-from keryx import platform_setups, secrets
 from keryx.bootstrap import BaseApp, check_not_lost, open_database
 from keryx.cli import output
 from keryx.cli.commands import config
@@ -139,6 +139,7 @@ async def examine() -> list[Finding]:
         remedy = "mend keryx.toml or the variables; `keryx serve` does not start until then"
         found.append(_problem("platforms", str(exc), remedy))
     found += _check_names(chosen)
+    found += _check_programs(chosen)
     found += _check_secrets(chosen, {f.text for f in found})
     home = list(_check_home(chosen.folder))
     if not any(f.level is Level.PROBLEM for f in home) and not _store_missing(chosen):
@@ -148,7 +149,7 @@ async def examine() -> list[Finding]:
 
 def _check_setups(chosen: Settings) -> Iterator[Finding]:
     """Report accounts of platforms that lack what their setup asks for."""
-    known = platform_setups.list_platforms()
+    known = setup_registry.list_platforms()
     for account in keryx_config.list_setups(chosen):
         if account.platform not in known:
             continue
@@ -156,13 +157,13 @@ def _check_setups(chosen: Settings) -> Iterator[Finding]:
             f" --name {account.name}" if account.name else ""
         )
         try:
-            setup = platform_setups.load(account.platform)
+            setup = setup_registry.load(account.platform)
         except KeryxError as exc:
             yield _problem("platforms", str(exc), "install its package again, or remove it")
             continue
-        values = platform_setups.read_configured(chosen.folder, account.label, os.environ)
+        values = setup_registry.read_configured(chosen.folder, account.label, os.environ)
         if account.table or any(field.name in values for field in setup.fields):
-            for field in platform_setups.find_missing(setup, values):
+            for field in setup_registry.find_missing(setup, values):
                 yield _problem("platforms", f"[{account.label}] lacks {field.name}", f"run `{command}`")
 
 
@@ -186,6 +187,25 @@ def _check_names(chosen: Settings) -> Iterator[Finding]:
             near = difflib.get_close_matches(name, platforms, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"installed are {', '.join(platforms)}"
             yield _warning("platforms", f"{where}: there is no platform {name!r}.", remedy)
+
+
+def _check_programs(chosen: Settings) -> Iterator[Finding]:
+    """Report agents and tool servers whose program or folder is not there. Without a tool server the agent still answers."""
+    started = [
+        *((_problem, f"[agents.{name}]", a.command, a.env, a.cwd) for name, a in chosen.agents.items()),
+        *((_warning, f"tools {s.name!r}", s.command, s.env, s.cwd) for s in chosen.tools),
+    ]
+    for report, where, command, env, cwd in started:
+        if cwd and not Path(cwd).expanduser().is_dir():
+            yield report("programs", f"{where}: there is no folder {cwd!r}.", "make it, or correct `cwd`")
+        try:
+            own = {"PATH": secrets.read(env["PATH"], "PATH")} if "PATH" in env else {}
+        except Invalid:
+            continue  # Told with the secrets.
+        path = child_process.build_environment(own).get("PATH")
+        if command and shutil.which(command[0], path=path) is None:
+            remedy = "install it, or write its whole path in `command`; it is searched for on PATH"
+            yield report("programs", f"{where}: there is no program {command[0]!r}.", remedy)
 
 
 def _check_secrets(chosen: Settings, known: set[str]) -> Iterator[Finding]:

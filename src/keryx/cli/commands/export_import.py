@@ -1,4 +1,4 @@
-"""`keryx sessions export` and `keryx sessions import`."""
+"""`keryx sessions export`, `keryx sessions import`, and `keryx import` for the conversations of other programs."""
 
 import os
 import sys
@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
+from keryx import importers
 from keryx.cli import output
 from keryx.cli.options import FLAG, Json, load_base
-from keryx.cli.output import STDIO, format_count
-from keryx.cli.progress_bar import show_progress
+from keryx.cli.output import STDIO, format_count, show_progress
 from keryx.core.errors import Invalid
+from keryx.engine import conversation_import, importer
 from keryx.engine import export as exporter
-from keryx.engine import importer
+from keryx.engine.conversation_import import ConversationReport
 from keryx.engine.export import ExportFormat
+from keryx.importers.conversation import Damage, ImportLog, LossCount
 from keryx.store import sessions
 
+import_app = App(name="import", help="Bring in the conversations of other programs.")
 _FORMATS = {
     "md": ExportFormat.MD,
     "markdown": ExportFormat.MD,
@@ -152,3 +155,134 @@ def _open_input(name: str) -> Generator[tuple[BinaryIO, int]]:
         raise Invalid(f"{name} cannot be read ({exc.strerror}): give the name of an export") from exc
     with os.fdopen(handle, "rb") as stream:
         yield stream, os.fstat(handle).st_size
+
+
+class ProgramPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that conversations can be imported from, and where it has some on this machine."""
+
+    name: str
+    title: str
+    place: str
+
+
+class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import of another program did."""
+
+    source: str
+    result: ConversationReport
+    # Records that became part of others, by kind.
+    folded: dict[str, int]
+    losses: list[LossCount]
+    damages: list[Damage]
+    more_damages: int
+
+
+@import_app.default
+async def import_program(
+    program: Annotated[str, Parameter(help="The program. Without it, all are listed.")] = "",
+    path: Annotated[
+        str,
+        Parameter(
+            allow_leading_hyphen=True, help="Its folder, database or export, if it is not at its usual place."
+        ),
+    ] = "",
+    /,
+    *,
+    dry_run: Annotated[
+        bool, FLAG, Parameter(help="Show what would be imported and what would be lost, and change nothing.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Bring in the conversations of another program.
+
+    The source is read from a copy and never changed. What was imported before stays as it is: importing again adds
+    what is new, and goes on after an interruption. The exit code is 1 if a part of the source could not be read.
+
+        keryx import
+        keryx import claude-code --dry-run
+        keryx import hermes ~/.hermes
+        keryx import chatgpt export.zip
+    """
+    if not program:
+        _list_programs(json)
+        return 0
+    chosen = importers.find_program(program)
+    source = importers.find_source(chosen, path, home=Path.home(), env=os.environ)
+    app = load_base()
+    log = ImportLog()
+    with show_progress() as progress:
+        async with app.database as database:
+            report = await conversation_import.import_conversations(
+                database,
+                app.viewer,
+                chosen.key,
+                chosen.read(source, log),
+                log,
+                dry_run=dry_run,
+                progress=progress,
+            )
+    summary = ImportSummary(
+        source=str(source),
+        result=report,
+        folded=dict(log.folded),
+        losses=sorted(log.losses.values(), key=lambda loss: -loss.count),
+        damages=log.damages,
+        more_damages=log.more_damages,
+    )
+    if json:
+        output.write_json(summary)
+    else:
+        _write_summary(summary)
+    return 1 if log.damages else 0
+
+
+def _list_programs(json: bool) -> None:
+    places = [
+        ProgramPlace(
+            name=program.name,
+            title=program.title,
+            place=next(
+                (str(p) for p in program.find_places(Path.home(), dict(os.environ)) if p.exists()), ""
+            ),
+        )
+        for program in importers.PROGRAMS.values()
+    ]
+    output.write_list(
+        "programs",
+        places,
+        json,
+        heads=("name", "program", "found at"),
+        rows=[(place.name, place.title, place.place) for place in places],
+        flexible=2,
+        empty="",
+    )
+
+
+def _write_summary(summary: ImportSummary) -> None:
+    report = summary.result
+    added = "would be added" if report.dry_run else "added"
+    output.write_fields(
+        [
+            ("source", summary.source),
+            ("new conversations", str(report.created)),
+            ("longer now", str(report.extended)),
+            ("unchanged", str(report.unchanged)),
+            ("forks among the new", str(report.forks)),
+            ("sub-agents among the new", str(report.subagents)),
+            (f"messages {added}", str(report.messages)),
+            ("of other branches, or undone", str(report.undone)),
+            ("tool calls", str(report.tool_calls)),
+            ("files", str(report.files)),
+            ("compactions", str(report.compactions)),
+            ("model calls with usage", str(report.usage)),
+        ]
+    )
+    rows = [(what, "part of other messages", str(count), "") for what, count in summary.folded.items()]
+    rows += [(loss.what, "not kept", str(loss.count), loss.place) for loss in summary.losses]
+    if rows:
+        output.write("")
+        output.write_table(("records", "what happens", "count", "first at"), rows, flexible=3, right=(2,))
+    for damage in summary.damages:
+        output.warn(f"{damage.place}: {damage.text}")
+    if summary.more_damages:
+        output.warn(f"and {summary.more_damages} more of these")

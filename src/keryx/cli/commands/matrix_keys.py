@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from keryx.cli import output
 from keryx.cli.options import Json, Yes, confirm, load_settings, report
 from keryx.core.errors import Conflict, Invalid, NotFound, Unavailable
-from keryx.surfaces.gateway.matrix.encryption.operator_files import (
+from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
     AcceptRequest,
     ConfirmRequest,
     EncryptionReport,

@@ -29,8 +29,10 @@ from keryx.cli.watchdog import LoopWatchdog, watch_loop
 from keryx.config import Settings
 from keryx.core.errors import DESCRIPTORS_EXHAUSTED, Invalid, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
+from keryx.core.ports.agent import TranscribeSound
 from keryx.engine.hub import NODE_KIND, Hub
-from keryx.interpreter import limit_heaps, return_memory, shorten_switch_interval
+from keryx.engine.service import Service
+from keryx.process_tuning import limit_heaps, return_memory, shorten_switch_interval
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
 from keryx.surfaces.web.client_address import TrustedProxies, is_loopback
@@ -59,6 +61,7 @@ def build_web_app(
     extra_routes: Sequence[BaseRoute] = (),
     streams: int = WebSettings.streams,
     max_hook_body: int = 0,
+    transcribe: TranscribeSound | None = None,
 ) -> WebApp:
     """Build the web surface over a hub. Creates the key of its cookies if there is none yet."""
     settings = app.settings
@@ -95,6 +98,7 @@ def build_web_app(
         installation=installation,
         extra_routes=extra_routes,
         max_hook_body=max_hook_body,
+        transcribe=transcribe,
     )
 
 
@@ -203,10 +207,15 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
             max_hook_body=max(
                 (adapter.hook.limit for adapter in service.adapters if adapter.hook), default=0
             ),
+            transcribe=service.transcribe,
         )
         # Tools that rotate logs send it, and its default ends a process.
         with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
-            async with web.lifespan() as site, _serve_http(HttpServer(site, limits, shared=shared), listener):
+            async with (
+                web.lifespan() as site,
+                _serve_http(HttpServer(site, limits, shared=shared), listener),
+                _serve_relay(app, service),
+            ):
                 try:
                     _announce(app.settings, listener, json)
                 except (Unavailable, BrokenPipeError) as exc:
@@ -253,6 +262,19 @@ async def _serve_http(server: HttpServer, listener: socket.socket) -> AsyncGener
             yield
         finally:
             server.should_exit = True
+
+
+@asynccontextmanager
+async def _serve_relay(app: App, service: Service) -> AsyncGenerator[None]:
+    """Let the instances of the relay in, if this Keryx holds bots for others."""
+    if not app.settings.relay.listen:
+        yield
+        return
+    from keryx.surfaces.gateway.relay.connector import RelayServer  # noqa: PLC0415 costs nothing unless it is used
+
+    server = RelayServer(service.hub, app.clock, service.adapters)
+    async with server.serving(*app.settings.relay.address):
+        yield
 
 
 def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:

@@ -17,7 +17,7 @@ from keryx.bootstrap import check_not_lost, open_database
 from keryx.cli import output
 from keryx.cli.commands.config import mask_secrets
 from keryx.cli.options import FLAG, Json, load_base
-from keryx.cli.progress_bar import show_progress
+from keryx.cli.output import show_progress
 from keryx.config import Settings
 from keryx.core.errors import Conflict, Invalid, NotFound, StoreBroken, StoreDamaged, Unavailable
 from keryx.core.records import Progress

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from keryx.cli import output
 from keryx.core.errors import Invalid
 from keryx.core.media import UNKNOWN_MIME, Attachment
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, explain_os_error
 
 _CLIPBOARD_NAME = "clipboard.png"
 # Programs that write the picture in the clipboard to stdout: Wayland, X11, macOS.
@@ -41,9 +41,7 @@ def read_attachment(name: str, *, limit: int) -> Attachment:
             )
         body = path.read_bytes()
     except OSError as exc:
-        raise Invalid(
-            Phrase("terminal.attach_unreadable", name=name, reason=exc.strerror or str(exc))
-        ) from exc
+        raise Invalid(Phrase("terminal.attach_unreadable", name=name, reason=explain_os_error(exc))) from exc
     if not body:
         raise Invalid(Phrase("terminal.attach_empty", name=name))
     return Attachment(name=path.name, mime=mimetypes.guess_type(path.name)[0] or UNKNOWN_MIME, body=body)

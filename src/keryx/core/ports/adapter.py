@@ -17,7 +17,10 @@ from keryx.core.messages import Audio, File, Image, Parts, Text
 from keryx.core.questions import Button
 from keryx.core.sessions import SessionSettings
 from keryx.core.source import Source
+from keryx.core.texts import Catalogue, Phrase
 from keryx.core.turns import BusyMode
+
+_NO_ID = {"chat": "target.no_chat", "thread": "target.no_thread", "person": "target.no_person"}
 
 
 class IdFormat(msgspec.Struct, frozen=True):
@@ -55,7 +58,8 @@ class PlatformReach(msgspec.Struct, frozen=True):
 def check_id(platform: str, kind: str, text: str, expected: IdFormat | None) -> None:
     """Raise `Invalid`, with a description of the format, for a text that cannot be an id of this kind."""
     if text and expected is not None and not expected.matches(text):
-        raise Invalid(f"{text[:80]!r} is no {kind} on {platform}: the id of one is {expected.words}")
+        message = f"{text[:80]!r} is no {kind} on {platform}: the id of one is {expected.words}"
+        raise Invalid(message, Phrase(_NO_ID[kind], name=repr(text[:80]), platform=platform))
 
 
 def find_account(target: Target, reach: Mapping[str, PlatformReach]) -> Target:
@@ -66,8 +70,10 @@ def find_account(target: Target, reach: Mapping[str, PlatformReach]) -> Target:
     found = reach.get(f"{target.platform}.{target.account}")
     if found is None:
         known = sorted(name for name in reach if name.startswith(f"{target.platform}."))
-        choice = f"choose among {', '.join(known)}" if known else f"write {target.platform} alone"
-        raise Invalid(f"there is no account {target.account[:80]!r} of {target.platform}: {choice}")
+        fields = {"name": repr(target.account[:80]), "platform": target.platform}
+        if known:
+            raise Invalid(Phrase("target.no_account", **fields, choices=", ".join(known)))
+        raise Invalid(Phrase("target.no_accounts", **fields))
     return msgspec.structs.replace(target, account=found.account)
 
 
@@ -76,9 +82,7 @@ def check_target(target: Target, reach: PlatformReach) -> None:
     check_id(target.platform, "chat", target.chat, reach.ids.chat)
     check_id(target.platform, "thread", target.thread, reach.ids.thread)
     if target.thread and not reach.threads:
-        raise Invalid(
-            f"{target.platform} has no threads: name the chat alone, as in {target.platform}:{target.chat}"
-        )
+        raise Invalid(Phrase("target.no_threads", platform=target.platform, chat=target.chat))
 
 
 class InboundEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +131,10 @@ class InboundFailure(InboundEvent, frozen=True, kw_only=True):
     """The platform has not delivered a part that it had accepted. The delivery is sent again from this part: when the
     person writes, or when an operator says so."""
 
-    delivery: DeliveryId
-    # Of the part, counted from 0.
-    number: int
+    # `None` if the platform names the message alone: it is looked up.
+    delivery: DeliveryId | None = None
+    # Of the part, counted from 0. Without meaning if the delivery is looked up.
+    number: int = 0
     # The platform's id of the message.
     message: str
     # A sentence for the user.
@@ -264,6 +269,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     edit: bool = False
     # Anything but `NONE` needs `edit`.
     streaming: Streaming = Streaming.NONE
+    # The tool calls of a running turn are shown with its preview: `OutgoingPart.steps`.
+    steps: bool = False
     # How often one message may be edited; the last time is kept for the answer. 0 for no limit.
     max_edits: int = 0
     # How long after the last message of a person messages to them are accepted. Later ones are held until the person
@@ -272,6 +279,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     threads: bool = False
     # Threads are standing topics, which hang on no message: a mention is needed there as in the chat itself.
     topics: bool = False
+    # The adapter opens threads for conversations and implements `SupportsThreads`: a thread is named after the title of its
+    # session, and archived at its end.
+    thread_titles: bool = False
     # A typing indicator can be shown.
     typing: bool = False
     # The adapter implements `SupportsReactions`.
@@ -312,6 +322,22 @@ class RenderedPart(msgspec.Struct, frozen=True):
     markup: object = None
 
 
+class StepState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class ToolStep(msgspec.Struct, frozen=True):
+    """A tool call of a running turn, as people see it."""
+
+    # The same for each state of the step.
+    id: str
+    # One line.
+    title: str
+    state: StepState
+
+
 class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     """One message to send: a part of the text of a delivery, or an attachment."""
 
@@ -338,6 +364,9 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     # What the message shows, if it is a preview that this process has sent before. With `Streaming.APPEND`, `text` begins
     # with it unless the part is `final`.
     shown: str = ""
+    # The tool calls of the turn that belong to a preview, in order, on a platform with `Capabilities.steps`. A preview with
+    # steps may have no text yet. A final part has none.
+    steps: tuple[ToolStep, ...] = ()
     # The message is complete: a stream or card is closed. A final part shows exactly `text`, independent of `shown`.
     final: bool = True
     # A press arrives as an event with the text of the button, from the person who pressed it, and without `reply`:
@@ -389,6 +418,11 @@ class AdapterContext(Protocol):
         """The slash commands by language, for platforms that list them in the language of each person."""
         ...
 
+    @property
+    def texts(self) -> Catalogue:
+        """The texts for people, for what an adapter itself says to them."""
+        ...
+
     async def receive(self, inbound: InboundEvent) -> Receipt:
         """Store an event. It is durable when this returns, and may be acknowledged."""
         ...
@@ -423,7 +457,8 @@ class AdapterContext(Protocol):
         ...
 
     def report(self, link: LinkState, detail: str = "") -> None:
-        """Record the state of the connection; `detail` is a sentence for the user."""
+        """Record the state of the connection; `detail` is a sentence for the user. What has not changed is left out, so this
+        may be called after every request."""
         ...
 
 
@@ -529,6 +564,22 @@ class SupportsRemoval(Protocol):
 
 
 @runtime_checkable
+class SupportsThreads(Protocol):
+    """An adapter with `capabilities.thread_titles`. Both calls may be repeated, and do nothing in a thread that the adapter
+    has not opened."""
+
+    async def rename_thread(self, target: Target, title: str) -> None:
+        """Name the thread `target.thread` after the title of its conversation, cut to the length that the platform allows.
+        Raise `Refused` if that is not possible at all, or another `SendError`."""
+        ...
+
+    async def archive_thread(self, target: Target) -> None:
+        """Archive the thread `target.thread`, whose conversation has ended. The next message there opens it again. Raise
+        `Refused` if that is not possible at all, or another `SendError`."""
+        ...
+
+
+@runtime_checkable
 class SupportsSendKeys(Protocol):
     """An adapter that chooses the idempotency key of a part itself, because the platform prescribes its form or because
     it is the id of the message."""
@@ -555,6 +606,25 @@ class SupportsRoles(Protocol):
 
     async def roles(self, source: Source) -> Sequence[str]:
         """Return the current roles of the author in the chat. Raise `Unavailable` if the platform does not answer."""
+        ...
+
+
+@runtime_checkable
+class SupportsRemoteRendering(Protocol):
+    """An adapter whose texts are rendered elsewhere."""
+
+    async def render(self, text: str) -> Sequence[RenderedPart]:
+        """Do what `Adapter.parts` does. Raise `NotSent` if that is not possible now."""
+        ...
+
+
+@runtime_checkable
+class RelayTransport(Protocol):
+    """An adapter that is connected to its platform through the relay, by a connection that has proved who it is."""
+
+    @property
+    def relay(self) -> str:
+        """The address of the connector."""
         ...
 
 

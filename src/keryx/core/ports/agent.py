@@ -1,7 +1,7 @@
 """The agent interface: the turn context an agent receives, the events it yields, and the editor workspace it may use."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -175,6 +175,26 @@ async def fetch_nothing(media: str) -> Attachment:
     raise NotFound(f"there is no file {media[:80]!r}")
 
 
+class ClientTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function of the program that asks. The agent calls it by ending its turn with the call; the result comes with the
+    next turn."""
+
+    name: str
+    description: str = ""
+    # The JSON schema of an object.
+    parameters: dict[str, Any] = {}
+
+
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a program asks of one turn beside its message."""
+
+    # Added to the prompt, for this turn only.
+    instructions: str = ""
+    tools: tuple[ClientTool, ...] = ()
+    # Further parameters for the model, under the names of the chat completions API.
+    parameters: dict[str, Any] = {}
+
+
 class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent knows about its turn."""
 
@@ -197,7 +217,7 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     # The time zone in which the model is told when each message was sent; empty to tell no times.
     zone: str = ""
-    # The model is told the platform's id of each message, because a tool needs it.
+    # The model sees the platform's id of each message, because a tool needs it.
     show_ids: bool = False
     clock: Clock
     # Returns messages for this turn that arrived since the last call. To be called between steps.
@@ -220,6 +240,8 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True):
     asker: PrincipalId = OPERATOR
     # The surface that the message came from.
     surface: str = ""
+    # What the program that asks wants beside the answer. Only agents that call a model themselves can do it.
+    options: RequestOptions = RequestOptions()
 
 
 class Agent(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, KeryxError
 from keryx.core.texts import english, german, page
 
 DEFAULT_LANGUAGE = "en"
@@ -20,7 +20,14 @@ LANGUAGES: Mapping[str, Mapping[str, str]] = {
 }
 # How a language separates thousands and decimals.
 _SEPARATORS = {"en": (",", "."), "de": (".", ",")}
+_SYSTEM_ERRORS: Sequence[tuple[type[OSError], str]] = (
+    (FileNotFoundError, "system.no_file"),
+    (PermissionError, "system.forbidden"),
+    (IsADirectoryError, "system.folder"),
+)
 _WEIGHTED = re.compile(r"\s*([A-Za-z*][A-Za-z0-9-]*)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?)\s*)?\Z")
+
+_FORMATTER = Formatter()
 
 
 class Phrase(str):
@@ -31,7 +38,7 @@ class Phrase(str):
     key: str
     fields: Mapping[str, Any]
 
-    def __new__(cls, key: str, **fields: Any) -> "Phrase":
+    def __new__(cls, key: str, /, **fields: Any) -> "Phrase":
         text = super().__new__(cls, _build(DEFAULT_LANGUAGE).say(key, **fields))
         text.key = key
         text.fields = fields
@@ -66,7 +73,17 @@ class Texts:
 
     def say(self, key: str, /, **fields: Any) -> str:
         """Return the text of a key with its fields filled in."""
-        return self._formatter.vformat(self._templates[key], (), fields)
+        text = ""
+        for literal, field, spec, conversion in _parse_template(self._templates[key]):
+            text += literal
+            if field is not None:
+                value = (
+                    fields[field]
+                    if conversion is None
+                    else _FORMATTER.convert_field(fields[field], conversion)
+                )
+                text += self._formatter.format_field(value, spec or "")
+        return text
 
     def has(self, key: str) -> bool:
         return key in self._templates
@@ -98,6 +115,19 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
         chosen = self.language or find_language(language or "") or DEFAULT_LANGUAGE
         changed = self.changes.get(chosen)
         return Texts(chosen, changed) if changed else _build(chosen)
+
+
+def explain(error: KeryxError, key: str, /, **fields: Any) -> Phrase:
+    """Return an error as a phrase for people: its own, or that of a key whose field `reason` is the message in English."""
+    return error.text if isinstance(error.text, Phrase) else Phrase(key, **fields, reason=error.text)
+
+
+def explain_os_error(error: OSError) -> str:
+    """Return why the system refused a file or a program: a phrase for what is common, else the words of the system."""
+    for kind, key in _SYSTEM_ERRORS:
+        if isinstance(error, kind):
+            return Phrase(key)
+    return (error.strerror or type(error).__name__).lower()
 
 
 def find_language(tag: str) -> str | None:
@@ -138,7 +168,7 @@ def parse_changes(table: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 def list_fields(template: str) -> frozenset[str]:
     """Return the names of the fields of a template. Raise `ValueError` if it is malformed."""
-    return frozenset(name for _, name, _, _ in Formatter().parse(template) if name is not None)
+    return frozenset(name for _, name, _, _ in _FORMATTER.parse(template) if name is not None)
 
 
 def _check_change(prefix: str, key: str, template: Any) -> None:
@@ -174,7 +204,13 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-class _TemplateFormatter(Formatter):
+@cache
+def _parse_template(template: str) -> tuple[tuple[str, str | None, str | None, str | None], ...]:
+    """Return the pieces of a template: a text, and the name, the format and the conversion of the field after it."""
+    return tuple(_FORMATTER.parse(template))
+
+
+class _TemplateFormatter:
     """Formats fields for a language: phrases, plural forms, and numbers with separators."""
 
     def __init__(self, texts: Texts) -> None:

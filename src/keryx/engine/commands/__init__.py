@@ -6,7 +6,7 @@ from keryx.core.access import CommandAudience
 from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.source import ChatType
 from keryx.core.text import to_sentence
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, explain
 from keryx.engine.commands import jobs, lanes, people, questions, session_settings, sessions, turns
 from keryx.engine.commands.call import CommandCall, CommandHandler, CommandResult
 from keryx.engine.commands.command_table import (
@@ -95,7 +95,7 @@ def run(parsed: ParsedCommand, call: CommandCall) -> CommandResult:
         _check(command, call)
         return _HANDLERS[command.name](call)
     except KeryxError as exc:
-        reply = to_sentence(call.texts.render(exc.text))
+        reply = to_sentence(call.texts.render(explain(exc, "command.failed", name=parsed.name)))
         return CommandResult(reply, call.session.id if call.session else None)
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from keryx.core.changes import Change
-from keryx.core.errors import Invalid, NotFound, Unavailable
+from keryx.core.errors import Forbidden, Invalid, NotFound, Unavailable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Parts, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
@@ -25,14 +25,16 @@ from keryx.core.sessions import (
     Viewer,
 )
 from keryx.core.source import MAX_ID_LENGTH, Source, limit_lengths
-from keryx.core.texts import Catalogue
+from keryx.core.texts import Catalogue, explain
 from keryx.core.turns import Turn
 from keryx.core.usage import Budgets, UsageGrouping, UsageTotal
 from keryx.engine import commands
 from keryx.engine.hub import trace, views
+from keryx.engine.hub.api_turns import HubApiKeys, HubApiTurns
 from keryx.engine.hub.chats import HubDeliveries, HubLanes
 from keryx.engine.hub.jobs import HubJobs
 from keryx.engine.hub.people import HubPeople, HubSignIns
+from keryx.engine.hub.relay import HubRelay
 from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
 from keryx.engine.hub.views import HubViewerState, HubViews
@@ -163,6 +165,9 @@ class Hub(HubPart):
         self.lanes = HubLanes(database, policy=policy)
         self.deliveries = HubDeliveries(database, policy=policy)
         self.jobs = HubJobs(database, policy=policy)
+        self.relay = HubRelay(database, policy=policy)
+        self.api_turns = HubApiTurns(database, policy=policy, feed=feed)
+        self.api_keys = HubApiKeys(database)
 
     open = bind_read("open", views.load_snapshot)
     page = bind_read("messages", views.load_messages)
@@ -188,8 +193,16 @@ class Hub(HubPart):
         """The texts for people."""
         return self._policy.texts
 
-    async def receive(self, inbound: InboundEvent) -> Receipt:
-        """Return when the event is durable; a repeated event returns the first receipt."""
+    async def receive(self, inbound: InboundEvent, *, relayed: bool = False) -> Receipt:
+        """Return when the event is durable; a repeated event returns the first receipt. `relayed`: it came through the
+        relay, which only the adapter that is connected to it can know. Raise `Forbidden` if its account is connected
+        through the relay and it did not."""
+        local = isinstance(inbound, InboundMessage) and inbound.principal is not None
+        account = inbound.source.platform, inbound.source.account
+        if account in self._policy.relayed and not relayed and not local:
+            raise Forbidden(
+                f"messages of this account of {inbound.source.platform} come through the relay only"
+            )
         if len(inbound.event) > MAX_ID_LENGTH:
             raise Invalid(f"the id of an event has more than {MAX_ID_LENGTH} characters")
         placed = limit_lengths(inbound.source)
@@ -459,7 +472,7 @@ class Hub(HubPart):
             hits = await self.search(viewer, query, limit=commands.SEARCH_LIMIT)
             return commands.render_hits(hits, texts)
         except Unavailable as exc:
-            return texts.say("session.search_failed", reason=texts.render(exc.text))
+            return texts.say("session.search_failed", reason=explain(exc, "store.silent"))
 
     def _list_live_workers(self, tx: Transaction) -> list[Worker]:
         earliest = tx.now - self._policy.limits.lease

@@ -9,7 +9,7 @@ from keryx.core.ports.adapter import InboundMessage, PlatformReach
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.engine.policy import Policy
-from keryx.engine.units import control, identities, receive, targets
+from keryx.engine.units import control, identities, receive, relay, targets
 from keryx.store import deliveries, lanes, sessions, turns
 from keryx.store.db import Database, Transaction
 
@@ -37,6 +37,8 @@ class HubLanes(HubPart):
         """Move the lanes of a chat to the chat's new id on its platform. Idempotent."""
         sharing = self._policy.sharing
         identities.move_chat(tx, platform=platform, account=account, old=old, new=new, sharing=sharing)
+        if self._policy.relay is not None:
+            relay.queue_move(tx, platform=platform, account=account, old=old, new=new)
 
     @write_unit("lane.suspend")
     def suspend(self, tx: Transaction, viewer: Viewer, key: str, suspended: bool) -> None:

@@ -19,7 +19,7 @@ from keryx.core.source import Source
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.units import access as pairing
-from keryx.engine.units import identities, privacy
+from keryx.engine.units import identities, privacy, relay
 from keryx.engine.units.privacy import LineWriter
 from keryx.store import access, lanes, people, sessions
 from keryx.store.access import SignIn
@@ -74,6 +74,8 @@ class HubPeople(HubPart):
     @read_unit("access")
     def is_allowed(self, tx: Transaction, source: Source) -> bool:
         """Whether the author of a source may talk in its chat now."""
+        if self._policy.relay is not None and relay.may_enter(tx, source):
+            return True
         placed = self._policy.assign_profile(source)
         return pairing.judge(tx, placed, self._policy.access) is Verdict.ALLOWED
 
@@ -143,6 +145,10 @@ class HubPeople(HubPart):
 
     async def add_alias(self, source: Source, other: str) -> None:
         """Record that the author of a source has another id on the same platform."""
+        if self._policy.relay is not None and await self._database.write(
+            "relay.alias", lambda tx: relay.queue_alias(tx, source, other)
+        ):
+            return
         placed = self._policy.assign_profile(source)
         person = pairing.identify(placed)
         if not person:

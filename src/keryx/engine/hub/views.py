@@ -345,8 +345,9 @@ class HubViewerState(HubPart):
 
     @write_unit("desk.prefer")
     def change_preferences(self, tx: Transaction, viewer: Viewer, changes: dict[str, str]) -> dict[str, str]:
-        """Change some preferences, and return all of them."""
-        values = {**viewer_state.get_preferences(tx, viewer), **changes}
+        """Change some preferences, and return all of them. An empty value removes one."""
+        merged = {**viewer_state.get_preferences(tx, viewer), **changes}
+        values = {name: value for name, value in merged.items() if value}
         viewer_state.save_preferences(tx, viewer, values)
         return values
 

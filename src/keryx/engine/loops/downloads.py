@@ -8,11 +8,11 @@ from itertools import count
 import anyio
 
 from keryx.core.clock import Clock
-from keryx.core.durations import Backoff
+from keryx.core.durations import Backoff, describe
 from keryx.core.errors import Conflict, Invalid, KeryxError, Retryable, Unavailable
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import Adapter, SupportsDownloads
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, explain
 from keryx.engine import media, plugins
 from keryx.engine.loops.previews import TYPING_INTERVAL
 from keryx.engine.media import MediaStorage
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=5))
 _RETRY_DELAY = timedelta(seconds=1)
-# A platform that asks to wait longer gives up its file: nobody waits for the answer so long.
+# If a platform asks to wait longer, its file is given up: the answer cannot wait so long.
 _LONGEST_PAUSE = timedelta(hours=1)
 _TYPING_TIMEOUT_SECONDS = 5
 # What a process leaves behind that ends on another machine is noticed by looking.
@@ -111,7 +111,7 @@ class Downloader:
         return await self._database.write("downloads.claim", work)
 
     async def _fetch(self, adapter: SupportsDownloads, download: Download) -> None:
-        """Fetch a file and put it, or what became of it, into its message. While the store is not available, repeat it."""
+        """Fetch a file and put it, or the reason of the failure, into its message. While the store is not available, repeat it."""
         try:
             async with anyio.create_task_group() as group:
                 if self._adapter.capabilities.typing:
@@ -156,11 +156,16 @@ class Downloader:
             owner = media.build_adapter_viewer(self._adapter.platform, self._adapter.account)
             part = await self._storage.save(owner, fetched)
         except (Invalid, Conflict) as exc:
-            return partial(downloads.give_up, download=download, reason=exc.text)
+            log.info("a file of %s cannot be kept: %s", self._adapter.platform, exc)
+            reason = explain(exc, "file.platform_says", platform=self._adapter.platform)
+            return partial(downloads.give_up, download=download, reason=reason)
         except Unavailable as exc:
             pause = exc.after if isinstance(exc, Retryable) else timedelta(0)
             if pause > _LONGEST_PAUSE or (not pause and download.attempts >= _MAX_ATTEMPTS):
-                return partial(downloads.give_up, download=download, reason=exc.text)
+                log.warning("a file of %s cannot be fetched: %s", self._adapter.platform, exc)
+                key = "file.wait" if pause else "file.unavailable"
+                reason = explain(exc, key, platform=self._adapter.platform, span=describe(pause))
+                return partial(downloads.give_up, download=download, reason=reason)
             backoff = timedelta(seconds=_BACKOFF.seconds(download.attempts))
             later = self._clock.now() + max(pause, backoff)
             if pause:

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from functools import partial
-from typing import TypeVar
+from functools import cache, partial
+from typing import TypeGuard, TypeVar
 
 import anyio
 import msgspec
@@ -217,10 +217,20 @@ class UntitledSession(msgspec.Struct, frozen=True):
     context: TurnContext
 
 
+def _is_titler(agent: Agent) -> TypeGuard[Titler]:
+    return _names_conversations(type(agent))
+
+
+@cache
+def _names_conversations(kind: type[Agent]) -> bool:
+    """Whether agents of a class are titlers. The check of a protocol takes longer than a query."""
+    return issubclass(kind, Titler)
+
+
 async def request_title(database: Database, untitled: UntitledSession, turn: Turn) -> None:
     """Ask the agent for a title and store it. If that fails, the default title stays."""
     agent, context = untitled.agent, untitled.context
-    if not isinstance(agent, Titler):
+    if not _is_titler(agent):
         return
     answer = await database.read("title.read", partial(answers.load_final_text, turn=turn))
     if answer is None:
@@ -347,7 +357,7 @@ class Driver:
     async def _transcribe_first(
         self, turn: Turn, agent: Agent, context: TurnContext
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Run an agent after the sounds of its turn were transcribed. A sound that cannot be is told, and the turn goes on."""
+        """Run an agent after the sounds of its turn were transcribed. If that fails, the model sees a note, and the turn goes on."""
         messages: list[Message] = []
         async for item in self._transcribe_all(turn, context.turn_messages):
             if isinstance(item, Message):
@@ -528,7 +538,7 @@ class Driver:
             session=turn.session,
             turn=turn.id,
             attempt=turn.attempts,
-            place=self._place(turn_input, turn),
+            place="\n\n".join(filter(None, (self._place(turn_input, turn), turn_input.options.instructions))),
             turn_messages=turn_input.messages,
             history=partial(
                 self._run_unit,
@@ -554,6 +564,7 @@ class Driver:
             owner=turn.owner,
             asker=turn.asker,
             surface=turn.surface,
+            options=turn_input.options,
         )
 
     async def _run_unit(

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import timedelta
 from typing import TypeVar
 
@@ -43,6 +43,8 @@ class Feed:
         self._clock = clock
         self._on_blocked = on_blocked
         self._recent: deque[Change] = deque()
+        # The size of each, in the same order.
+        self._sizes: deque[int] = deque()
         # Of the messages and drafts that are kept in memory.
         self.recent_chars = 0
         self._read = 0
@@ -105,8 +107,10 @@ class Feed:
                 if visible and (session is None or change.session == session):
                     yield change
 
-    async def batches(self, cursor: Cursor) -> AsyncIterator[list[Change]]:
-        """Yield all changes after a cursor, of any owner, in batches."""
+    async def batches(
+        self, cursor: Cursor, *, beat: float | None = None
+    ) -> AsyncGenerator[list[Change], None]:
+        """Yield all changes after a cursor, of any owner, in batches; after `beat` seconds without any, an empty one."""
         while True:
             offset = self._offsets.get(cursor)
             seen = self._wake.count
@@ -120,11 +124,15 @@ class Feed:
                 cursor = batch[-1].cursor
                 yield batch
             else:
-                await self._wake.wait(seen)
+                with anyio.move_on_after(beat):
+                    await self._wake.wait(seen)
+                if self._wake.count == seen:
+                    yield []
 
     def _begin_at(self, end: Cursor) -> None:
         """Start at the end of the feed. Followers query the changes before it themselves."""
         self._recent.clear()
+        self._sizes.clear()
         self.recent_chars = 0
         self._cursor = self._start = end
         self._offsets = {self._start: self._read - 1}
@@ -172,14 +180,16 @@ class Feed:
                 await self._clock.sleep(_RETRY_SECONDS)
 
     def _remember(self, change: Change) -> None:
+        size = change.size
         self._recent.append(change)
-        self.recent_chars += change.size
+        self._sizes.append(size)
+        self.recent_chars += size
         self._offsets[change.cursor] = self._read
         self._read += 1
         self._cursor = change.cursor
         # Those before it are queried by followers that have fallen behind.
         while len(self._recent) > _MAX_RECENT or self.recent_chars > MAX_RECENT_CHARS:
             dropped = self._recent.popleft()
-            self.recent_chars -= dropped.size
+            self.recent_chars -= self._sizes.popleft()
             del self._offsets[dropped.cursor]
             self._offsets.pop(self._start or dropped.cursor, None)

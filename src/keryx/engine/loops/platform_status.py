@@ -44,10 +44,10 @@ class PlatformStatusReporter:
         return list(self._statuses.values())
 
     def report(self, adapter: Adapter, link: LinkState, detail: str = "") -> None:
-        """Record the state of an adapter's connection. `detail` is a sentence for a person."""
+        """Record the state of an adapter's connection, and log it if it has changed. `detail` is a sentence for a person."""
         before = self._get(adapter)
         detail = detail[:_MAX_DETAIL]
-        if (before.link, before.detail) == (link, detail) and get_account_key(adapter) in self._written:
+        if (before.link, before.detail) == (link, detail) and get_account_key(adapter) in self._statuses:
             return
         since = before.since if before.link is link else self._clock.now()
         self._set(adapter, msgspec.structs.replace(before, link=link, detail=detail, since=since))

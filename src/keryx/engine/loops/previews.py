@@ -15,7 +15,14 @@ from keryx.core.deliveries import Idempotency, Preview, Target
 from keryx.core.durations import Backoff
 from keryx.core.errors import Held, KeryxError, MessageGone, Refused, Retryable, SendError, Throttled
 from keryx.core.ids import DeliveryId, TurnId, WorkerId
-from keryx.core.ports.adapter import Adapter, OutgoingPart, RenderedPart, Streaming, SupportsReactions
+from keryx.core.ports.adapter import (
+    Adapter,
+    OutgoingPart,
+    RenderedPart,
+    Streaming,
+    SupportsReactions,
+    ToolStep,
+)
 from keryx.core.sessions import JOB_SURFACE
 from keryx.core.turns import Turn
 from keryx.engine import plugins
@@ -57,6 +64,7 @@ class _TurnPreview:
         self.draft = TurnDraft()
         # What the message shows, if that is known.
         self.shown: RenderedPart | None = None
+        self.shown_steps: tuple[ToolStep, ...] = ()
         # The preview is never updated again; typing may still be shown.
         self.refused = adapter.capabilities.streaming is Streaming.NONE
         # The message is not updated any more.
@@ -71,10 +79,15 @@ class _TurnPreview:
         """Take what the turn has said. After a message of the turn was sent, the next preview is a new message."""
         earlier, self.draft = self.draft, draft
         if (draft.sent_seq, draft.asked) != (earlier.sent_seq, earlier.asked):
-            self.shown, self.done = None, False
+            self.shown, self.shown_steps, self.done = None, (), False
             self.due = max(self.due, now + FIRST_PREVIEW)
         if (draft.sent_seq, draft.asking) != (earlier.sent_seq, earlier.asking):
             self.silent_since = now
+
+    @property
+    def steps(self) -> tuple[ToolStep, ...]:
+        """The tool calls that the preview should show."""
+        return self.draft.steps if self.adapter.capabilities.steps else ()
 
     @property
     def appends(self) -> bool:
@@ -180,7 +193,7 @@ class Previews:
         if watch.typing_at is not None:
             times.append(watch.typing_at)
         if not watch.refused:
-            if watch.draft.text or watch.dirty:
+            if watch.draft.text or watch.steps or watch.dirty:
                 times.append(watch.due)
             elif not watch.shown:
                 times.append(max(watch.due, watch.silent_since + SILENCE_LIMIT))
@@ -189,7 +202,7 @@ class Previews:
         return min((t for t in times if t > self._clock.now()), default=None)
 
     async def _show_typing(self, watch: _TurnPreview) -> None:
-        """Show that an answer is being written: as typing until the end, or once as a reaction if there is no typing."""
+        """Show that an answer is being written: as typing until the end, or once as a reaction on platforms without typing."""
         adapter, now = watch.adapter, self._clock.now()
         if watch.typing_at is None or now < watch.typing_at:
             return
@@ -221,7 +234,7 @@ class Previews:
             text, whole = await self._render(watch)
             if text and watch.shown and watch.appends and not text.text.startswith(watch.shown.text):
                 watch.done = True
-            elif text and text != watch.shown:
+            elif text and (text != watch.shown or watch.steps != watch.shown_steps):
                 await self._send(watch, text)
                 watch.done = watch.done or (watch.shown == text and not whole)
         except Refused as exc:
@@ -235,6 +248,8 @@ class Previews:
     async def _render(self, watch: _TurnPreview) -> tuple[RenderedPart | None, bool]:
         """Return what the preview should show, the first part of a long text, and whether that is the whole text."""
         text = watch.draft.text
+        if not text and watch.steps and not watch.draft.asking:
+            return RenderedPart(""), True
         if not text:
             now = self._clock.now()
             # What was appended stays, so only text of the answer is.
@@ -275,7 +290,7 @@ class Previews:
             watch.due = max(watch.due, preview) if preview else watch.due
             return
         error: SendError | None = None
-        receipt = ""
+        receipt, steps = "", watch.steps
         try:
             part = OutgoingPart(
                 delivery=DeliveryId(preview.key),
@@ -286,11 +301,13 @@ class Previews:
                 markup=text.markup,
                 edits=preview.receipt,
                 shown=watch.shown.text if watch.shown else "",
+                steps=steps,
                 final=False,
             )
             receipt = await plugins.send_part(watch.adapter, part, PREVIEW_TIMEOUT)
             # A repeated send under the same key does not change what the message shows.
             watch.shown = text if preview.receipt or not preview.revision else None
+            watch.shown_steps = steps
         except SendError as exc:
             error = exc
         await self._write(

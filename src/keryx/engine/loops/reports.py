@@ -27,15 +27,19 @@ _OUTPUT_EVENTS = (TextDelta, ReasoningDelta, ToolCallEvent)
 
 def report_received(inbound: InboundEvent, receipt: Receipt, seconds: float) -> None:
     source = inbound.source
+    report_asked(source.platform, source.chat or source.user, receipt, seconds)
+
+
+def report_asked(platform: str, chat: str | None, receipt: Receipt, seconds: float) -> None:
     outcome = _describe_receipt(receipt)
-    metrics.RECEIVED.add(source.platform, outcome)
+    metrics.RECEIVED.add(platform, outcome)
     log.info(
         "received",
         extra=logs.fields(
             session=receipt.session,
             turn=receipt.turn,
-            platform=source.platform,
-            chat=logs.hash_chat(source.chat or source.user),
+            platform=platform,
+            chat=logs.hash_chat(chat),
             outcome=outcome,
             seconds=round(seconds, 4),
         ),

@@ -13,7 +13,7 @@ from keryx.core.errors import KeryxError
 from keryx.core.sessions import Session
 from keryx.engine.policy import Policy
 from keryx.engine.units import access as access_units
-from keryx.engine.units import control, downloads, receive, user_messages
+from keryx.engine.units import api_turns, control, downloads, receive, relay, thread_states, user_messages
 from keryx.store import (
     access,
     changes,
@@ -126,15 +126,19 @@ class RetentionSweep:
         while await self._database.write("downloads.give_up", downloads.give_up_old):
             pass
         await self._database.write("gates.trim", platforms.trim_gates)
+        await self._database.write("relay.trim", partial(relay.trim, keep=keep.inbox))
         await self._database.write(
             "previews.trim", lambda tx: deliveries.trim_previews(tx, before=now - keep.feed)
         )
         await self._database.write("sign_ins.trim", access.trim_sign_ins)
+        while await self._database.write("api.erase", partial(api_turns.erase_abandoned, now=now)):
+            pass
         await self._database.write("codes.trim", access_units.trim_codes)
         await self._database.write(
             "reserved.trim", lambda tx: sessions.trim_reserved(tx, before=now - _KEEP_RESERVED)
         )
         await self._database.write("runs.trim", lambda tx: jobs.trim_runs(tx, before=now - keep.runs))
+        await self._database.write("threads.trim", partial(thread_states.trim, before=now - keep.lanes))
         await self._database.write("lanes.drop", lambda tx: lanes.delete_idle(tx, before=now - keep.lanes))
         await self._prune_sessions(now)
         due = await self._database.read("sessions.due", sessions.list_due_for_erasure)

@@ -54,10 +54,10 @@ def explain(tx: Transaction, source: Source, rules: AccessRules) -> str:
     """Return which part of the rules lets the author of a message talk, for an operator."""
     rule, others = _find_rule(tx, source, rules), find_other_ids(tx, source)
     parts = {
-        "operators": AccessRule(operators=rule.operators, bots=rule.bots),
-        "allow": AccessRule(allow=rule.allow, bots=rule.bots),
-        "groups": AccessRule(groups=rule.groups, bots=rule.bots),
-        "roles": AccessRule(roles=rule.roles, bots=rule.bots),
+        "operators": AccessRule(operators=rule.operators, bots=rule.bots, relay=rule.relay),
+        "allow": AccessRule(allow=rule.allow, bots=rule.bots, relay=rule.relay),
+        "groups": AccessRule(groups=rule.groups, bots=rule.bots, relay=rule.relay),
+        "roles": AccessRule(roles=rule.roles, bots=rule.bots, relay=rule.relay),
     }
     for name, part in parts.items():
         if access.judge(part, source, granted=False, others=others) is Verdict.ALLOWED:

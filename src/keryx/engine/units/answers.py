@@ -1,6 +1,6 @@
 """Answers of turns: collected from messages, sent to the chat that asked, and mirrored to other chats of the session."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -8,7 +8,18 @@ from keryx.core import jobs, media, text
 from keryx.core.deliveries import Preview, PreviewState, Target
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.media import Media
-from keryx.core.messages import Mark, Message, Notice, Reasoning, Role, Text, merge_parts
+from keryx.core.messages import (
+    Mark,
+    Message,
+    Notice,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    merge_parts,
+)
+from keryx.core.ports.adapter import StepState, ToolStep
 from keryx.core.sessions import END_SURFACE, JOB_SURFACE, Session
 from keryx.core.texts import Phrase, Texts
 from keryx.core.turns import STOP_REASONS, Turn, TurnState
@@ -17,6 +28,7 @@ from keryx.store.changes import Scope
 from keryx.store.db import Transaction
 
 _MAX_TOOL_NAME = 60
+_MAX_STEPS = 50
 
 
 class TurnAnswer(msgspec.Struct, frozen=True):
@@ -37,6 +49,8 @@ class TurnDraft(msgspec.Struct, frozen=True):
     asked: int = 0
     # It waits for an answer of a person.
     asking: bool = False
+    # The tool calls since the last message that was sent.
+    steps: tuple[ToolStep, ...] = ()
 
 
 def collect(entries: Iterable[Message], *, after: int = 0) -> TurnAnswer:
@@ -58,18 +72,33 @@ def _explains_end(message: Message) -> bool:
 def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
     """Return what would be sent if a running turn ended now."""
     sent_seq = turns.get_sent_seq(tx, turn.id)
-    steps = [m for m in _load_steps(tx, turn) if m.mark is None]
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    steps = [m for m in entries if _is_step(m)]
     pieces = turns.list_draft_pieces(tx, turn.id, thoughts=False)
     parts = merge_parts(p.media or (Reasoning(p.text) if p.thought else Text(p.text)) for p in pieces)
     calls = [c.name for m in steps for c in m.calls]
+    results = {p.id: p for m in entries for p in m.parts if isinstance(p, ToolResult)}
+    # The calls of a message begin after it was sent.
+    shown = [_describe_call(call, results) for m in steps if m.seq >= sent_seq for call in m.calls]
     unsent = [m.text for m in steps if m.seq > sent_seq]
     return TurnDraft(
         _join_texts([*unsent, *(p.text for p in parts if isinstance(p, Text))]),
-        text.truncate(text.to_single_line(calls[-1]), _MAX_TOOL_NAME) if calls else "",
+        _shorten_name(calls[-1]) if calls else "",
         sent_seq,
         len(questions.list_for_turn(tx, turn.id)),
         _is_asking(tx, turn),
+        tuple(shown[-_MAX_STEPS:]),
     )
+
+
+def _describe_call(call: ToolCall, results: Mapping[str, ToolResult]) -> ToolStep:
+    result = results.get(call.id)
+    state = StepState.RUNNING if result is None else StepState.FAILED if result.failed else StepState.DONE
+    return ToolStep(call.id, _shorten_name(call.name), state)
+
+
+def _shorten_name(tool: str) -> str:
+    return text.truncate(text.to_single_line(tool), _MAX_TOOL_NAME)
 
 
 def may_type(tx: Transaction, turn: Turn) -> bool:

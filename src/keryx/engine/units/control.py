@@ -113,7 +113,8 @@ def drop(tx: Transaction, turn: TurnId) -> None:
     queued = turns.get(tx, turn)
     if queued.state is not TurnState.QUEUED:
         raise Conflict(
-            f"turn {turn} is {queued.state}: only a waiting one can be dropped, a running one stopped"
+            f"turn {turn} is {queued.state}: only a waiting one can be dropped, a running one stopped",
+            Phrase("turn.not_queued"),
         )
     sessions.lock(tx, queued.session)
     _cancel_queued(tx, queued)
@@ -156,7 +157,10 @@ def rewrite(tx: Transaction, session: SessionId, seq: int, parts: Parts) -> None
     sessions.lock(tx, session)
     message = messages.get(tx, session, seq)
     if not is_queued(tx, message):
-        raise Conflict(f"message {message.id} cannot be changed: only one that still waits for its turn can")
+        raise Conflict(
+            f"message {message.id} cannot be changed: only one that still waits for its turn can",
+            Phrase("turn.not_queued"),
+        )
     messages.rewrite(tx, message, parts)
 
 

@@ -30,9 +30,10 @@ from keryx.core.errors import (
 from keryx.core.ids import LeaseToken, WorkerId
 from keryx.core.ports.adapter import Capabilities, InboundFailure
 from keryx.core.questions import Button
+from keryx.core.texts import Phrase, explain
 from keryx.core.turns import Turn
 from keryx.engine.policy import Policy
-from keryx.engine.units import jobs, questions
+from keryx.engine.units import jobs, message_events, questions
 from keryx.store import deliveries, lanes, people, platforms, sessions, turns
 from keryx.store import questions as questions_store
 from keryx.store.db import Transaction
@@ -58,8 +59,8 @@ class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
     account: bool = False
     # How many processes in a row have ended while they were sending it.
     ends: int = 0
-    # The chat takes no messages any more.
-    gone: bool = False
+    # Why the chat takes no messages any more, for people.
+    gone: Phrase | None = None
 
 
 SENT = SendOutcome(state=DeliveryState.SENT)
@@ -163,6 +164,11 @@ def record_sent(
     _record_arrival(tx, claimed, capabilities)
     if offered:
         questions.record_buttons(tx, delivery, receipt)
+    for early in message_events.take_early(tx, delivery.target, [*delivery.receipts, receipt]):
+        if isinstance(early, InboundFailure):
+            record_late_failure(tx, early)
+        else:
+            message_events.apply_early(tx, early, delivery)
 
 
 def record_edit(tx: Transaction, *, claimed: ClaimedDelivery, capabilities: Capabilities) -> None:
@@ -186,20 +192,41 @@ def _record_arrival(tx: Transaction, claimed: ClaimedDelivery, capabilities: Cap
 
 def record_late_failure(tx: Transaction, failure: InboundFailure) -> None:
     """Record that the platform has not delivered a part that it had accepted. Raise `Retryable` while other parts of the
-    delivery are being sent: platforms repeat such news."""
-    source = failure.source
-    for delivery in deliveries.get_many(tx, [failure.delivery]):
-        known = delivery.receipts[failure.number : failure.number + 1] == (failure.message,)
+    delivery are being sent: platforms repeat such news. The news of a part whose receipt is not recorded yet waits for it."""
+    if not _record_failure(tx, failure):
+        message_events.keep_failure(tx, failure)
+        # It may have been recorded meanwhile.
+        _record_failure(tx, failure)
+
+
+def _record_failure(tx: Transaction, failure: InboundFailure) -> bool:
+    """Record the failure of a part, by the number of the part or the platform's id of its message. Return false if the part
+    is not known to be sent."""
+    source, message = failure.source, failure.message
+    found = (
+        deliveries.get_many(tx, [failure.delivery])
+        if failure.delivery
+        else deliveries.list_by_message(tx, message)
+    )
+    for delivery in found:
         target = delivery.target
-        if not known or (target.platform, target.account) != (source.platform, source.account):
+        if (target.platform, target.account) != (source.platform, source.account):
+            continue
+        number = failure.number if failure.delivery else _find_part(delivery, message)
+        if delivery.receipts[number : number + 1] != (message,):
             continue
         if delivery.state in (DeliveryState.READY, DeliveryState.SENDING):
             raise Retryable(f"delivery {delivery.id} is being sent: its failure is recorded afterwards")
         if delivery.state is not DeliveryState.DISCARDED:
             state = DeliveryState.HELD if failure.held else DeliveryState.FAILED
-            deliveries.record_failed_part(
-                tx, delivery, number=failure.number, state=state, error=failure.reason
-            )
+            deliveries.record_failed_part(tx, delivery, number=number, state=state, error=failure.reason)
+        return True
+    return False
+
+
+def _find_part(delivery: Delivery, message: str) -> int:
+    """Return the number of the part that was sent as a message. One that failed and was sent again has another message."""
+    return delivery.receipts.index(message) if message in delivery.receipts else len(delivery.receipts)
 
 
 def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[AbandonedDelivery]:
@@ -294,7 +321,10 @@ def judge_failure(
         case Held():
             return SendOutcome(state=DeliveryState.HELD, error=text, again=delivery.again)
         case Refused():
-            gone = isinstance(error, TargetGone)
+            platform = delivery.target.platform
+            gone = (
+                explain(error, "target.refused", platform=platform) if isinstance(error, TargetGone) else None
+            )
             return SendOutcome(state=DeliveryState.FAILED, error=text, again=delivery.again, gone=gone)
         case NotSent():
             if now - delivery.created_at > give_up:
@@ -368,5 +398,5 @@ def settle(
     if step.gate_until is not None:
         key = delivery.target.account_key if step.account else delivery.target.key
         platforms.close_gate(tx, key, until=step.gate_until, reason=step.error or "")
-    if step.gone:
-        jobs.pause_for_gone_target(tx, delivery, step.error or "", policy=policy)
+    if step.gone is not None:
+        jobs.pause_for_gone_target(tx, delivery, step.gone, policy=policy)

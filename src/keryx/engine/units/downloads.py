@@ -30,7 +30,7 @@ def add_placeholders(inbound: InboundMessage) -> InboundMessage:
 
 
 def begin(tx: Transaction, inbound: InboundMessage, receipt: Receipt) -> None:
-    """Let the turn of a message that was just stored wait for its files. Earlier files of an edited message are replaced."""
+    """Make the turn of a message that was just stored wait for its files. Earlier files of an edited message are replaced."""
     if not inbound.files or receipt.session is None or receipt.seq is None or receipt.turn is None:
         return
     stored = messages.get(tx, receipt.session, receipt.seq)
@@ -88,7 +88,7 @@ def complete(tx: Transaction, download: Download, part: Media) -> None:
     _settle(tx, download, part)
 
 
-def give_up(tx: Transaction, download: Download, reason: str) -> None:
+def give_up(tx: Transaction, download: Download, reason: Phrase) -> None:
     """Put a sentence into the message instead of a file. The turn goes on when it was the last one."""
     name = clean_name(download.file.name) or "file"
     turn = turns.find(tx, download.turn)
@@ -116,7 +116,7 @@ def _settle(tx: Transaction, download: Download, part: Part) -> None:
 
 
 def _resume_turn(tx: Transaction, id_: TurnId) -> None:
-    """Let a turn go on that waits for no more files."""
+    """Continue a turn that waits for no more files."""
     turn = turns.find(tx, id_)
     if turn is not None and not downloads.has_any(tx, id_):
         turns.resume(tx, turn)

@@ -21,7 +21,7 @@ from keryx.core.texts import Phrase, Texts
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, targets
 from keryx.engine.units.user_messages import UserMessage, submit
-from keryx.store import deliveries, jobs, projects, viewer_state
+from keryx.store import deliveries, jobs, people, projects, viewer_state
 from keryx.store import sessions as sessions_store
 from keryx.store.db import Transaction
 
@@ -163,7 +163,7 @@ def remove(tx: Transaction, job: Job) -> Job:
     return job
 
 
-def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, policy: Policy) -> None:
+def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: Phrase, *, policy: Policy) -> None:
     """Pause the job whose answer could not be delivered because its chat is gone, and send the answer to the fallback
     target of the settings instead. Do nothing for a delivery that is not the answer of a job."""
     if delivery.session is None or delivery.turn is None:
@@ -171,14 +171,15 @@ def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, p
     job = jobs.find_for_turn(tx, delivery.session, delivery.turn)
     if job is None or delivery.target.key not in {target.key for target in job.targets}:
         return
-    why, to = f"{delivery.target}: {reason}", policy.jobs.fallback
+    texts = tx.texts.speak(people.get_language(tx, delivery.turn))
+    why, to = f"{delivery.target}: {texts.render(reason)}", policy.jobs.fallback
     try:
         fallback = targets.resolve(tx, to, profile=job.profile, accounts=policy.reach or None) if to else []
     except Invalid as exc:
-        fallback, why = [], f"{why}; jobs.fallback: {exc}"
+        fallback, why = [], f"{why}; jobs.fallback: {texts.render(exc.text)}"
     if job.state is JobState.ACTIVE:
         jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=why)
-    text = tx.texts.speak().say("job.target_gone", name=job.name, why=why, text=delivery.text)
+    text = texts.say("job.target_gone", name=job.name, why=why, text=delivery.text)
     for target in fallback:
         if target.key != delivery.target.key:
             deliveries.enqueue(tx, target, text, of=delivery, media=delivery.media)
@@ -198,7 +199,7 @@ def begin_due_run(tx: Transaction, *, policy: Policy) -> None:
         plan = schedules.find_due(job.schedule, at=job.next_at, now=tx.now, window=policy.jobs.window)
     except Invalid as exc:
         # A time zone that this machine does not know must not block other jobs.
-        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=str(exc))
+        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=tx.texts.speak().render(exc.text))
         return
     state = JobState.ACTIVE if plan.following else JobState.DONE
     moved = jobs.set_state(tx, job, state, next_at=plan.following)
@@ -215,8 +216,10 @@ def begin_run(tx: Transaction, job: Job, *, due_at: datetime, rules: AccessRules
     try:
         access.recheck(tx, job.source, rules)
     except Forbidden as exc:
-        jobs.finish_run(tx, job, RunOutcome.REFUSED, due_at=due_at, error=str(exc))
-        jobs.set_state(tx, job, JobState.PAUSED, next_at=None, why=access.REVOKED_NOTICE)
+        jobs.finish_run(tx, job, RunOutcome.REFUSED, due_at=due_at, error=tx.texts.speak().render(exc.text))
+        jobs.set_state(
+            tx, job, JobState.PAUSED, next_at=None, why=tx.texts.speak().render(access.REVOKED_NOTICE)
+        )
         return
     id_ = sessions_store.create(
         tx, profile=job.profile, owner=job.owner, surface=JOB_SURFACE, origin=job.source

@@ -1,13 +1,18 @@
-"""What people do to messages that were received before: edits, deletions and reactions."""
+"""What people do to messages that were received before: edits, deletions and reactions. Those that come before the message is recorded are kept until then."""
 
-from keryx.core import ids, media
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from keryx.core import codec, ids, media
 from keryx.core.access import AccessRules, Verdict
 from keryx.core.deliveries import Delivery, Target
 from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import PrincipalId, QuestionId, SessionId
 from keryx.core.lanes import Lane
 from keryx.core.messages import Mark, Message, Notice, Role, join_text
-from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, Receipt
+from keryx.core.ports.adapter import InboundDeletion, InboundFailure, InboundMessage, InboundReaction, Receipt
 from keryx.core.questions import find_reaction_answer, format_confirmation
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
@@ -21,6 +26,24 @@ from keryx.store.db import Transaction
 
 _REACTION = "reaction"
 _MAX_MESSAGES_SEARCHED = 100
+_EARLY_PREFIX = "early:"
+# Of one message: more reactions than come within the moment that a send takes.
+_MAX_EARLY = 20
+
+
+class EarlyReaction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reaction of a person who may talk in its chat."""
+
+    inbound: InboundReaction
+    # `None` for one who has never sent a message.
+    person: PrincipalId | None = None
+
+
+class EarlyEvents(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known about one message, in the order in which it came."""
+
+    reactions: tuple[EarlyReaction, ...] = ()
+    failures: tuple[InboundFailure, ...] = ()
 
 
 def apply_edit(
@@ -122,12 +145,35 @@ def apply_reaction(
     tx: Transaction, inbound: InboundReaction, rules: AccessRules, person: PrincipalId | None
 ) -> Receipt:
     """Answer the question of an agent by a reaction of a person who may do so, or append a notice about any other reaction
-    to a message that is known."""
+    to a message that is known. A reaction to a message that may be on its way waits for the receipt of it."""
     source = inbound.source
     if access.judge(tx, source, rules) is not Verdict.ALLOWED:
         return Receipt(duplicate=False)
     message = _find_received(tx, source, inbound.message_event) if inbound.message_event else None
-    sent = _find_sent(tx, inbound.source, inbound.message) if message is None else None
+    sent = _find_sent(tx, source, inbound.message) if message is None else None
+    if message is None and sent is None:
+        keep_reaction(tx, inbound, person)
+        # It may have been recorded meanwhile.
+        sent = _find_sent(tx, source, inbound.message)
+    return _apply_to(tx, inbound, person, message=message, sent=sent)
+
+
+def apply_early(tx: Transaction, early: EarlyReaction, sent: Delivery) -> None:
+    """Apply a reaction to a message whose receipt is recorded now."""
+    if sent.profile == early.inbound.source.profile:
+        _apply_to(tx, early.inbound, early.person, message=None, sent=sent)
+
+
+def _apply_to(
+    tx: Transaction,
+    inbound: InboundReaction,
+    person: PrincipalId | None,
+    *,
+    message: Message | None,
+    sent: Delivery | None,
+) -> Receipt:
+    """Apply a reaction to a message of a person, or to one that was sent; to none, it says nothing."""
+    source = inbound.source
     session = message.session if message else sent.session if sent else None
     if session is None:
         return Receipt(duplicate=False)
@@ -201,3 +247,54 @@ def _find_received(tx: Transaction, source: Source, event: str) -> Message | Non
         return messages.get(tx, receipt.session, receipt.seq)
     except NotFound:
         return None
+
+
+def keep_reaction(tx: Transaction, inbound: InboundReaction, person: PrincipalId | None) -> None:
+    """Keep a reaction to a message that is not known, if something is being sent to its chat."""
+    source = inbound.source
+    chat = Target(source.platform, source.account, source.chat or "")
+    if deliveries.has_in_flight(tx, chat):
+        name, earlier = _load_early(tx, chat, inbound.message)
+        bare = msgspec.structs.replace(inbound, cursor=None, state={})
+        reactions = (*earlier.reactions, EarlyReaction(bare, person))
+        _save_early(tx, name, msgspec.structs.replace(earlier, reactions=reactions[-_MAX_EARLY:]))
+
+
+def keep_failure(tx: Transaction, failure: InboundFailure) -> None:
+    """Keep the failure of a message that is not known, if something is being sent by its account."""
+    account = Target(failure.source.platform, failure.source.account)
+    if deliveries.has_in_flight(tx, account):
+        name, earlier = _load_early(tx, account, failure.message)
+        bare = msgspec.structs.replace(failure, cursor=None, state={})
+        _save_early(tx, name, msgspec.structs.replace(earlier, failures=(bare,)))
+
+
+def take_early(
+    tx: Transaction, target: Target, messages: Sequence[str]
+) -> list[EarlyReaction | InboundFailure]:
+    """Return what was kept about messages whose receipts are recorded now, and forget it: reactions first."""
+    kept = inbox.take_states(tx, [_name_early(target, message) for message in messages if message])
+    found = [codec.loads(value, EarlyEvents) for value in kept]
+    # In a chat of another id, the message is another one.
+    reactions = (
+        early for one in found for early in one.reactions if (early.inbound.source.chat or "") == target.chat
+    )
+    return [*reactions, *(failure for one in found for failure in one.failures)]
+
+
+def trim_early(tx: Transaction, *, before: datetime) -> None:
+    inbox.trim_states(tx, _EARLY_PREFIX, before=before)
+
+
+def _name_early(account: Target, message: str) -> str:
+    return f"{_EARLY_PREFIX}{account.account_key}:{ids.escape(message)}"
+
+
+def _load_early(tx: Transaction, account: Target, message: str) -> tuple[str, EarlyEvents]:
+    name = _name_early(account, message)
+    stored = inbox.get_cursor(tx, name)
+    return name, codec.loads(stored, EarlyEvents) if stored else EarlyEvents()
+
+
+def _save_early(tx: Transaction, name: str, events: EarlyEvents) -> None:
+    inbox.set_state(tx, name, codec.dumps(events))

@@ -30,7 +30,16 @@ from keryx.core.text import truncate
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
-from keryx.engine.units import access, control, downloads, gathering, message_events, questions, revisions
+from keryx.engine.units import (
+    access,
+    control,
+    downloads,
+    gathering,
+    message_events,
+    questions,
+    relay,
+    revisions,
+)
 from keryx.engine.units import deliveries as delivery_units
 from keryx.engine.units.user_messages import build_user_message, submit
 from keryx.store import deliveries, inbox, jobs, messages, overheard, people, sessions, turns
@@ -60,7 +69,11 @@ def receive(
     earlier = inbox.find_receipt(
         tx, platform=source.platform, account=source.account, event=inbound.event, digest=digest
     )
-    receipt = earlier or _apply(tx, inbound, policy, command, search_reply)
+    receipt = earlier
+    if receipt is None and policy.relay is not None:
+        receipt = relay.take(tx, inbound, policy.relay)
+    if receipt is None:
+        receipt = _apply(tx, inbound, policy, command, search_reply)
     if earlier is None:
         stored = msgspec.structs.replace(receipt, reply=None) if secret else receipt
         inbox.record(
@@ -163,7 +176,7 @@ def _release_held(tx: Transaction, source: Source, reply: Target) -> None:
 
 
 def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> bool:
-    """Keep what was said in a group for whoever asks there next. False in a direct chat, and for the edit of a message
+    """Keep what was said in a group as context for the next question there. False in a direct chat, and for the edit of a message
     that was not overheard."""
     source, text = inbound.source, truncate(join_text(inbound.parts), prompt.LONGEST_QUOTE)
     if source.chat_type is ChatType.DM:
@@ -194,6 +207,7 @@ def _append_overheard(tx: Transaction, inbound: InboundMessage, lane: Lane, sess
 def trim_inbox(tx: Transaction, *, before: datetime) -> None:
     """Forget events, and what was overheard, from before a moment."""
     inbox.trim(tx, before=before)
+    message_events.trim_early(tx, before=before)
     overheard.trim(tx, before=before)
 
 

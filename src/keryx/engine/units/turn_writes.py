@@ -22,13 +22,14 @@ from keryx.core.ports.agent import (
     CompactionFailedEvent,
     NoticeEvent,
     ReasoningDelta,
+    RequestOptions,
     TextDelta,
     ToolCallEvent,
     ToolCallUpdateEvent,
     ToolResultEvent,
     UsageEvent,
 )
-from keryx.core.sessions import Binding, Session, TitleBy, Viewer
+from keryx.core.sessions import API_SURFACE, Binding, Session, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.core.turns import STOP_REASONS, BusyMode, Turn, TurnLimits, TurnState
@@ -36,7 +37,7 @@ from keryx.core.usage import Budgets, Usage
 from keryx.engine.units import access, answers, compaction, place, questions
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units.place import PlaceFacts
-from keryx.store import downloads, epochs, lanes, messages, usage, viewer_state
+from keryx.store import api_turns, downloads, epochs, lanes, messages, usage, viewer_state
 from keryx.store import questions as questions_store
 from keryx.store import sessions as sessions_store
 from keryx.store import turns as turns_store
@@ -127,6 +128,8 @@ class TurnInput(msgspec.Struct, frozen=True):
     bindings: dict[str, Binding] = {}
     # That the owner has set, empty if none.
     zone: str = ""
+    # What the program asks for that began the turn.
+    options: RequestOptions = RequestOptions()
 
     @property
     def shared(self) -> bool:
@@ -201,7 +204,13 @@ def load(
         epochs.can_begin(tx, turn.session),
         sessions_store.list_bindings(tx, turn.session),
         viewer_state.get_zone(tx, Viewer(turn.profile, turn.owner)),
+        _load_options(tx, turn),
     )
+
+
+def _load_options(tx: Transaction, turn: Turn) -> RequestOptions:
+    asked = api_turns.find(tx, turn.id) if turn.surface == API_SURFACE else None
+    return asked.options if asked else RequestOptions()
 
 
 def write_once(tx: Transaction, turn: Turn, *, before: TurnProgress, work: Work[None]) -> None:
@@ -304,7 +313,8 @@ def finish(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
             answers.deliver(tx, turn, answer)
         elif sent_seq:
             answers.end_preview(tx, turn)
-        else:
+        elif turn.surface != API_SURFACE or not entries[-1].calls:
+            # The answer to a program may consist of calls that it has to make.
             _notify(tx, turn, NO_ANSWER)
     # Followers of the feed take this change for the end of the turn, so all its other changes come first.
     turns_store.finish(tx, turn, TurnState.DONE)
@@ -541,7 +551,7 @@ def _append_draft(
     mark: Mark | None,
     fresh: Sequence[Text | Reasoning | Media] = (),
 ) -> int | None:
-    """Turn the draft into a message, and return its number; `None` if there is no draft."""
+    """Turn the draft into a message, and return its number; `None` without a draft."""
     parts = _take_draft(tx, turn, fresh)
     if not parts:
         return None

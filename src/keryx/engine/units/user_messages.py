@@ -7,7 +7,7 @@ import msgspec
 from keryx.core import ids
 from keryx.core.deliveries import Target
 from keryx.core.ids import PrincipalId, TurnId, WorkerId
-from keryx.core.messages import Parts, Role, join_text, text_parts
+from keryx.core.messages import Parts, Role, ToolResult, join_text, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.sessions import END_SURFACE, Session
 from keryx.core.source import Source
@@ -89,7 +89,10 @@ def append_input(tx: Transaction, session: Session, message: UserMessage, turn: 
     seq = messages.append(
         tx,
         session.id,
-        Role.USER,
+        # The results of tools that a program has run are a message too.
+        Role.TOOL
+        if message.parts and all(isinstance(part, ToolResult) for part in message.parts)
+        else Role.USER,
         message.parts,
         turn=turn,
         author=message.author,

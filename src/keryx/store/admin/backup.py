@@ -143,7 +143,7 @@ def _find_damage(connection: apsw.Connection, path: Path) -> Iterator[StoreProbl
 
 
 def _describe_damage(exc: apsw.Error, path: Path) -> str:
-    """Raise the error instead if it is no sign of damage."""
+    """Raise the error instead unless it is a sign of damage."""
     error = translate_error(exc, path)
     if not isinstance(error, StoreDamaged):
         raise error from exc

@@ -108,6 +108,46 @@ class Database(Protocol):
     ) -> None: ...
 
 
+class DatabaseWrapper:
+    """Passes everything on to another database. A subclass adds something to `write` and `read`."""
+
+    def __init__(self, inner: Database) -> None:
+        self._inner = inner
+        self.engine = inner.engine
+        self.wake = inner.wake
+
+    @property
+    def clock(self) -> Clock:
+        return self._inner.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._inner.clock = clock
+
+    @property
+    def texts(self) -> Catalogue:
+        return self._inner.texts
+
+    @texts.setter
+    def texts(self, texts: Catalogue) -> None:
+        self._inner.texts = texts
+
+    async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
+        return await self._inner.write(label, work, key=key)
+
+    async def read(self, label: str, work: Work[T]) -> T:
+        return await self._inner.read(label, work)
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
+
+
 def maybe_micros(moment: datetime | None) -> int | None:
     return None if moment is None else to_micros(moment)
 

@@ -6,21 +6,20 @@ import math
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from keryx.core.clock import Clock
 from keryx.core.errors import DiskFull, StoreBroken, Unavailable
-from keryx.core.texts import Catalogue
-from keryx.store.db import Database, Engine, Transaction, Work
+from keryx.store.db import Database, DatabaseWrapper, Engine, Transaction, Work
 
 T = TypeVar("T")
 _PROBE_LABEL = "ready"
 # A probe that succeeded counts for so long, however often it is asked for.
 _PROBE_SECONDS = 2.0
+# How long a probe waits for the locks of others on PostgreSQL.
+_LOCK_SECONDS = 3.0
 # The room that a message and its answer need.
 _PROBE_BYTES = 1 << 18
 # A write that found the disk full is believed for so long, unless one of the same kind succeeds.
@@ -50,11 +49,10 @@ class _UndoError(Exception):
     """Rolls a transaction back."""
 
 
-class MeteredDatabase:
-    def __init__(self, inner: Database) -> None:
-        self._inner = inner
-        self.engine = inner.engine
-        self.wake = inner.wake
+class MeteredDatabase(DatabaseWrapper):
+    def __init__(self, inner: Database, *, lock_seconds: float = _LOCK_SECONDS) -> None:
+        super().__init__(inner)
+        self._lock_seconds = lock_seconds
         self.meters: dict[str, UnitMeter] = defaultdict(UnitMeter)
         self._probe_lock = asyncio.Lock()
         # When the last probe that succeeded began, by the monotonic clock.
@@ -62,25 +60,9 @@ class MeteredDatabase:
         # The writes that found the disk full, by label, and when. A smaller one may still find room.
         self._full_at: dict[str, float] = {}
 
-    @property
-    def clock(self) -> Clock:
-        return self._inner.clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._inner.clock = clock
-
-    @property
-    def texts(self) -> Catalogue:
-        return self._inner.texts
-
-    @texts.setter
-    def texts(self, texts: Catalogue) -> None:
-        self._inner.texts = texts
-
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         try:
-            result = await self._measure(label, lambda: self._inner.write(label, work, key=key))
+            result = await self._measure(label, super().write(label, work, key=key))
         except Unavailable as exc:
             self._probed_at = -math.inf
             if isinstance(exc, DiskFull):
@@ -98,14 +80,14 @@ class MeteredDatabase:
             if any(now - at < _FULL_SECONDS for at in self._full_at.values()):
                 raise DiskFull(_FULL)
             if now - self._probed_at > _PROBE_SECONDS:
-                await self.write(_PROBE_LABEL, probe_write)
+                await self.write(_PROBE_LABEL, self._probe_write)
                 self._probed_at = now
 
     async def rehearse_write(self) -> None:
         """Raise `Unavailable` if the store does not take the write of `check_writable`. It is rolled back."""
 
         def write_and_undo(tx: Transaction) -> None:
-            probe_write(tx)
+            self._probe_write(tx)
             if tx.engine is Engine.POSTGRES:
                 tx.count(_NEED_ROOM)
             raise _UndoError
@@ -114,22 +96,13 @@ class MeteredDatabase:
             await self.write(_PROBE_LABEL, write_and_undo)
 
     async def read(self, label: str, work: Work[T]) -> T:
-        return await self._measure(label, lambda: self._inner.read(label, work))
+        return await self._measure(label, super().read(label, work))
 
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._inner.__aexit__(kind, error, trace)
-
-    async def _measure(self, label: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _measure(self, label: str, unit: Awaitable[T]) -> T:
         meter = self.meters[label]
         started = time.monotonic()
         try:
-            return await ask()
+            return await unit
         except Exception:
             meter.errors += 1
             raise
@@ -137,19 +110,21 @@ class MeteredDatabase:
             meter.units += 1
             meter.seconds += time.monotonic() - started
 
-
-def probe_write(tx: Transaction) -> None:
-    """Write a row as it is, after a look at what else a message needs: its tables, and on SQLite room on the disk for more
-    than one page. On PostgreSQL another session may have locked the tables, or the rights to write to them may be missing."""
-    if tx.engine is Engine.SQLITE:
-        row = tx.row("pragma database_list")
-        assert row is not None
-        _check_room(Path(row[2]).parent)
-        tx.row(f"select 1 from {_PROBED_TABLES} limit 0")
-    else:
-        tx.run("set local lock_timeout = '3s'")
-        tx.run(f"lock table {_PROBED_TABLES} in row exclusive mode")
-    tx.count("update migrations set name = name where number = 1")
+    def _probe_write(self, tx: Transaction) -> None:
+        """Write a row as it is, after a look at what else a message needs: its tables, and on SQLite room on the disk for more
+        than one page. On PostgreSQL another session may have locked the tables, or the rights to write to them may be missing."""
+        if tx.engine is Engine.SQLITE:
+            row = tx.row("pragma database_list")
+            assert row is not None
+            _check_room(Path(row[2]).parent)
+            tx.row(f"select 1 from {_PROBED_TABLES} limit 0")
+        else:
+            tx.run(
+                "select set_config('lock_timeout', cast(:milliseconds as text), true)",
+                {"milliseconds": str(round(self._lock_seconds * 1000))},
+            )
+            tx.run(f"lock table {_PROBED_TABLES} in row exclusive mode")
+        tx.count("update migrations set name = name where number = 1")
 
 
 def _check_room(folder: Path) -> None:

@@ -74,7 +74,7 @@ class StatementPipeline:
         self._prepared: dict[_StatementKey, bytes] = {}
         self._queued: list[BoundStatement] = []
         self.deadline = StatementDeadline(self._server)
-        # Whether the end of the transaction was sent: from then on it may be committed, whatever comes back.
+        # Whether the end of the transaction was sent: from then on it may be committed, even if an error comes back.
         self.commit_sent = False
 
     def begin(self, text: bytes) -> None:

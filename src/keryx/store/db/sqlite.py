@@ -201,7 +201,7 @@ class SqliteDatabase:
         try:
             self._write_until_closed()
         except BaseException as exc:
-            # Without it every write would wait for ever.
+            # Without it every write would wait forever.
             log.exception("the writer of the store failed")
             self._fatal(f"the writer of {self.path} failed ({type(exc).__name__}). Keryx ends")
 

@@ -1,4 +1,4 @@
-"""Settings of the Python process that runs a node: how long a thread keeps the interpreter, and how free memory goes back to the system."""
+"""Tunes the Python process that runs a node: how long a thread keeps the interpreter, and how free memory goes back to the system."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 # How long a thread keeps the interpreter while another one waits for it. The default, 5 ms, would let a busy thread
 # delay every step of the event loop by as much.
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
 # Parameters of `mallopt` in glibc: the least size of a block that has pages of its own, which go back when it is freed,
 # and the number of heaps. Without the second, each thread has its own heap, which keeps what the thread once needed.
 _M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 1 << 20
@@ -23,12 +23,12 @@ _STATM = Path("/proc/self/statm")
 
 
 def shorten_switch_interval() -> None:
-    """Let threads that compute give way to the event loop quickly."""
+    """Make busy threads yield to the event loop quickly."""
     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
 
 
 def limit_heaps() -> None:
-    """Let threads share a few heaps. Call it before threads are started. Without glibc it does nothing."""
+    """Make threads share a few heaps. Call it before threads are started. Without glibc it does nothing."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
@@ -60,7 +60,7 @@ def return_memory(*, every: float = _CHECK_SECONDS) -> Generator[None]:
                 attempts += 1
             else:
                 attempts = 0
-            # What is in use now may be free a little later. What stays in use for long is no growth any more.
+            # What is in use now may be free a little later. What stays in use for long becomes the new baseline.
             low, attempts = (resident, 0) if attempts == _ATTEMPTS else (min(low, resident), attempts)
 
     thread = threading.Thread(target=check, name="keryx-memory", daemon=True)

@@ -123,7 +123,7 @@ def _may_have_type(line: str, kind: str) -> bool:
 
 
 def _list_words(hint: Any) -> list[str]:
-    """Return the words that a setting accepts, or a table of settings; empty if it is no choice between words."""
+    """Return the words that a setting accepts, or a table of settings; empty for any other setting."""
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return [item.value for item in hint]
     return list(dict.fromkeys(word for inner in get_args(hint) for word in _list_words(inner)))
