@@ -16,6 +16,7 @@ from bench import (
     flood,
     followers,
     gateway,
+    history,
     memory,
     page,
     queues,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "brain": brain.run,
     "siege": siege.run,
     "flood": flood.run,
+    "import": history.run,
 }
 
 

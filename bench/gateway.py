@@ -100,7 +100,7 @@ async def _open_case(
     """The context of the adapter is the hub's verb, and nothing more."""
     context = RecordingAdapterContext(receive=hub.receive)
     async with intake.open(context) as receive:
-        case = _Case(intake.build, receive, floor, pick)
+        case = _Case(intake.encode, receive, floor, pick)
         yield case
     assert len(context.events) == len(case.ours), "an event was not received"
 

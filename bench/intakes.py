@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ from keryx.surfaces.gateway.telegram.event_receiver import UpdateReceiver
 from keryx.surfaces.gateway.wechat.event_parser import WeChatIdentity
 from keryx.surfaces.gateway.wechat.event_receiver import ContextTokens, UpdatePosition, WeChatReceiver
 from keryx.surfaces.gateway.wechat.payloads import UpdateBatch
-from keryx.surfaces.gateway.whatsapp import format_position
+from keryx.surfaces.gateway.whatsapp.agent_adapter import format_position
 from keryx.surfaces.gateway.whatsapp.event_parser import WhatsAppIdentity, parse_payload
 from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver
 from keryx.surfaces.gateway.whatsapp.payloads import WhatsAppPayload
@@ -62,16 +62,26 @@ Receive = Callable[[bytes], Awaitable[object]]
 
 
 class Intake(NamedTuple):
-    # What the platform hands over for the nth message.
-    build: Callable[[int], bytes]
-    open: Callable[[RecordingAdapterContext], AbstractAsyncContextManager[Receive]]
+    # Returns what the platform hands over for the nth message: JSON, or bytes.
+    build: Callable[[int], object]
+    # Returns what receives it. What it needs is closed with the stack.
+    connect: Callable[[RecordingAdapterContext, AsyncExitStack], Receive]
+
+    def encode(self, n: int) -> bytes:
+        built = self.build(n)
+        return built if isinstance(built, bytes) else json.dumps(built).encode()
+
+    @asynccontextmanager
+    async def open(self, context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+        async with AsyncExitStack() as stack:
+            yield self.connect(context, stack)
 
 
-def _build_update(n: int) -> bytes:
+def _build_update(n: int) -> object:
     person = {"id": 1000 + n % _PEOPLE, "is_bot": False, "first_name": "Ann"}
     chat = {"id": person["id"], "type": "private", "first_name": "Ann"}
     message = {"message_id": n, "date": _SENT_AT, "chat": chat, "from": person, "text": TEXT}
-    return json.dumps([{"update_id": n, "message": message}]).encode()
+    return [{"update_id": n, "message": message}]
 
 
 def _build_feishu_frame(n: int) -> bytes:
@@ -91,13 +101,12 @@ def _build_feishu_frame(n: int) -> bytes:
     return frame
 
 
-@asynccontextmanager
-async def _open_telegram(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_telegram(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = UpdateReceiver(TelegramApi(telegram.TOKEN), context, _TELEGRAM_BOT)
-    yield lambda wire: receiver.receive_batch(json.loads(wire))
+    return lambda wire: receiver.receive_batch(json.loads(wire))
 
 
-def _build_discord_message(n: int) -> bytes:
+def _build_discord_message(n: int) -> object:
     author = {"id": str(7 + n % _PEOPLE), "username": "ann", "global_name": "Ann", "discriminator": "0"}
     message: dict[str, Any] = {
         "id": str(int(build_snowflake(datetime.fromtimestamp(_SENT_AT, UTC))) + n),
@@ -108,11 +117,10 @@ def _build_discord_message(n: int) -> bytes:
         "attachments": [],
         "mentions": [],
     }
-    return json.dumps({"op": 0, "t": "MESSAGE_CREATE", "s": n + 1, "d": message}).encode()
+    return {"op": 0, "t": "MESSAGE_CREATE", "s": n + 1, "d": message}
 
 
-@asynccontextmanager
-async def _open_discord(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_discord(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = EventReceiver(
         DiscordApi(discord.TOKEN),
         context,
@@ -129,14 +137,12 @@ async def _open_discord(context: RecordingAdapterContext) -> AsyncGenerator[Rece
         await context.wait_for(stored)
 
     running = asyncio.create_task(receiver.run())
-    try:
-        yield receive
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
+    stack.push_async_callback(lambda: asyncio.wait({running}))
+    stack.callback(running.cancel)
+    return receive
 
 
-def _build_slack_event(n: int) -> bytes:
+def _build_slack_event(n: int) -> object:
     event = {
         "type": "message",
         "channel": f"D{n % _PEOPLE:07}",
@@ -146,27 +152,25 @@ def _build_slack_event(n: int) -> bytes:
         "ts": f"{_SENT_AT}.{n:06}",
         "team": slack.TEAM,
     }
-    callback = {"type": "event_callback", "team_id": slack.TEAM, "event_id": f"Ev{n}", "event": event}
-    return json.dumps(callback).encode()
+    return {"type": "event_callback", "team_id": slack.TEAM, "event_id": f"Ev{n}", "event": event}
 
 
-@asynccontextmanager
-async def _open_slack(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
-    with slack.FakeSlack() as fake:
-        api = SlackApi(FixedToken(slack.BOT_TOKEN), fake.api_url)
-        receiver = SlackReceiver(
-            api,
-            context,
-            SlackIdentity(user_id=slack.BOT_USER, team_id=slack.TEAM),
-            account="",
-            base_url=fake.api_url,
-            threads=ThreadIndex(api),
-            directory=Directory(api),
-            prompts=(),
-            reply_in_threads=True,
-        )
-        yield receiver.receive_event
-        await api.close()
+def _connect_slack(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+    fake = stack.enter_context(slack.FakeSlack())
+    api = SlackApi(FixedToken(slack.BOT_TOKEN), fake.api_url)
+    stack.push_async_callback(api.close)
+    receiver = SlackReceiver(
+        api,
+        context,
+        SlackIdentity(user_id=slack.BOT_USER, team_id=slack.TEAM),
+        account="",
+        base_url=fake.api_url,
+        threads=ThreadIndex(api),
+        directory=Directory(api),
+        prompts=(),
+        reply_in_threads=True,
+    )
+    return receiver.receive_event
 
 
 def _build_whatsapp_payload(n: int, person: str, **head: Any) -> dict[str, Any]:
@@ -180,30 +184,28 @@ def _build_whatsapp_payload(n: int, person: str, **head: Any) -> dict[str, Any]:
     return {"entry": [{"id": "1", "changes": [{"field": "messages", "value": value}]}]}
 
 
-def _build_cloud_post(n: int) -> bytes:
+def _build_cloud_post(n: int) -> object:
     number = {"display_phone_number": whatsapp.DISPLAY, "phone_number_id": whatsapp.NUMBER}
     payload = _build_whatsapp_payload(n, f"1555000{n % _PEOPLE:04}", metadata=number)
-    return json.dumps({"object": "whatsapp_business_account", **payload}).encode()
+    return {"object": "whatsapp_business_account", **payload}
 
 
-@asynccontextmanager
-async def _open_cloud(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_cloud(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_whatsapp_receiver(context)
 
     async def receive(wire: bytes) -> None:
         payload = msgspec.convert(json.loads(wire), WhatsAppPayload)
         await receiver.receive_payload(parse_payload(payload, _NUMBER))
 
-    yield receive
+    return receive
 
 
-def _build_agent_batch(n: int) -> bytes:
+def _build_agent_batch(n: int) -> object:
     payload = _build_whatsapp_payload(n, f"user:{n % _PEOPLE}")
-    return json.dumps({"object": "whatsapp_agent_platform", **payload, "next_offset": n + 1}).encode()
+    return {"object": "whatsapp_agent_platform", **payload, "next_offset": n + 1}
 
 
-@asynccontextmanager
-async def _open_agent(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_agent(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_whatsapp_receiver(context)
 
     async def receive(wire: bytes) -> None:
@@ -211,7 +213,7 @@ async def _open_agent(context: RecordingAdapterContext) -> AsyncGenerator[Receiv
         cursors = [format_position(payload.next_offset or 0)]
         await receiver.receive_payload(parse_payload(payload, WhatsAppIdentity(account="")), cursors)
 
-    yield receive
+    return receive
 
 
 def _build_whatsapp_receiver(context: RecordingAdapterContext) -> WhatsAppReceiver:
@@ -224,7 +226,7 @@ def _build_whatsapp_receiver(context: RecordingAdapterContext) -> WhatsAppReceiv
     return WhatsAppReceiver(context, newest_messages={}, answer_press=answer_press, invite=invite)
 
 
-def _build_wechat_batch(n: int) -> bytes:
+def _build_wechat_batch(n: int) -> object:
     message = {
         "seq": n,
         "message_id": n,
@@ -236,18 +238,17 @@ def _build_wechat_batch(n: int) -> bytes:
         "item_list": [{"type": 1, "text_item": {"text": TEXT}}],
         "context_token": f"token-{n}",
     }
-    return json.dumps({"ret": 0, "msgs": [message], "get_updates_buf": f"position-{n}"}).encode()
+    return {"ret": 0, "msgs": [message], "get_updates_buf": f"position-{n}"}
 
 
-@asynccontextmanager
-async def _open_wechat(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_wechat(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = WeChatReceiver(context, _WECHAT_BOT, ContextTokens(_WECHAT_BOT))
 
     async def receive(wire: bytes) -> None:
         batch = msgspec.convert(json.loads(wire), UpdateBatch)
         await receiver.receive_batch(batch, UpdatePosition())
 
-    yield receive
+    return receive
 
 
 def _build_mail(n: int) -> bytes:
@@ -265,8 +266,7 @@ def _build_mail(n: int) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-@asynccontextmanager
-async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_email(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     """Do what the listener does with a mail that it has fetched."""
 
     async def receive(wire: bytes) -> None:
@@ -278,10 +278,10 @@ async def _open_email(context: RecordingAdapterContext) -> AsyncGenerator[Receiv
         )
         await context.receive(inbound)
 
-    yield receive
+    return receive
 
 
-def _build_envelope(n: int) -> bytes:
+def _build_envelope(n: int) -> object:
     at = 1000 * _SENT_AT + n
     envelope = {
         "sourceNumber": None,
@@ -290,11 +290,10 @@ def _build_envelope(n: int) -> bytes:
         "timestamp": at,
         "dataMessage": {"timestamp": at, "message": TEXT},
     }
-    return json.dumps({"envelope": envelope, "account": signal.NUMBER}).encode()
+    return {"envelope": envelope, "account": signal.NUMBER}
 
 
-@asynccontextmanager
-async def _open_signal(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_signal(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     spool = SpoolFile(Path("received.jsonl"), shared=True)
     receiver = SignalReceiver(context, SignalIdentity(number=signal.NUMBER), spool)
 
@@ -302,26 +301,25 @@ async def _open_signal(context: RecordingAdapterContext) -> AsyncGenerator[Recei
         line = SpoolLine(wire)
         await receiver.receive_line(line, read_line(line))
 
-    yield receive
+    return receive
 
 
-@asynccontextmanager
-async def _open_feishu(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
-    with feishu.FakeFeishu() as fake:
-        fake.names |= {f"ou_{person}": "Ann" for person in range(_PEOPLE)}
-        api = FeishuApi(feishu.APP_ID, feishu.APP_SECRET, fake.url)
-        me = FeishuIdentity(open_id=feishu.BOT)
-        receiver = FeishuReceiver(context, FeishuDirectory(api), me, account=feishu.APP_ID)
-        joiner = FragmentJoiner(lambda: 0.0)
+def _connect_feishu(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+    fake = stack.enter_context(feishu.FakeFeishu())
+    fake.names |= {f"ou_{person}": "Ann" for person in range(_PEOPLE)}
+    api = FeishuApi(feishu.APP_ID, feishu.APP_SECRET, fake.url)
+    stack.push_async_callback(api.close)
+    me = FeishuIdentity(open_id=feishu.BOT)
+    receiver = FeishuReceiver(context, FeishuDirectory(api), me, account=feishu.APP_ID)
+    joiner = FragmentJoiner(lambda: 0.0)
 
-        async def receive(wire: bytes) -> None:
-            await receiver.receive(joiner.join(decode_frame(wire)) or b"")
+    async def receive(wire: bytes) -> None:
+        await receiver.receive(joiner.join(decode_frame(wire)) or b"")
 
-        yield receive
-        await api.close()
+    return receive
 
 
-def _build_imsg_line(n: int) -> bytes:
+def _build_imsg_line(n: int) -> object:
     handle = f"+1555000{n % _PEOPLE:04}"
     message: dict[str, Any] = {
         "id": n + 1,
@@ -336,16 +334,15 @@ def _build_imsg_line(n: int) -> bytes:
         "is_group": False,
     }
     params = {"subscription": 1, "message": message}
-    return json.dumps({"jsonrpc": "2.0", "method": "message", "params": params}).encode()
+    return {"jsonrpc": "2.0", "method": "message", "params": params}
 
 
-@asynccontextmanager
-async def _open_imsg(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_imsg(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_row_receiver(context)
-    yield lambda wire: receiver.receive_imsg(json.loads(wire)["params"]["message"])
+    return lambda wire: receiver.receive_imsg(json.loads(wire)["params"]["message"])
 
 
-def _build_bluebubbles_answer(n: int) -> bytes:
+def _build_bluebubbles_answer(n: int) -> object:
     handle = f"+1555000{n % _PEOPLE:04}"
     message: dict[str, Any] = {
         "originalROWID": n + 1,
@@ -357,18 +354,17 @@ def _build_bluebubbles_answer(n: int) -> bytes:
         "dateCreated": _SENT_AT * 1000,
         "isFromMe": False,
     }
-    return json.dumps({"status": 200, "message": "Success", "data": [message]}).encode()
+    return {"status": 200, "message": "Success", "data": [message]}
 
 
-@asynccontextmanager
-async def _open_bluebubbles(context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
+def _connect_bluebubbles(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_row_receiver(context)
 
     async def receive(wire: bytes) -> None:
         for row in json.loads(wire)["data"]:
             await receiver.receive_row(read_bluebubbles(msgspec.convert(row, BlueBubblesMessage), {}))
 
-    yield receive
+    return receive
 
 
 def _build_row_receiver(context: RecordingAdapterContext) -> RowReceiver:
@@ -376,15 +372,15 @@ def _build_row_receiver(context: RecordingAdapterContext) -> RowReceiver:
 
 
 INTAKES: Mapping[str, Intake] = {
-    "Telegram": Intake(_build_update, _open_telegram),
-    "Discord": Intake(_build_discord_message, _open_discord),
-    "Slack": Intake(_build_slack_event, _open_slack),
-    "WhatsApp, Cloud API": Intake(_build_cloud_post, _open_cloud),
-    "WhatsApp, agent": Intake(_build_agent_batch, _open_agent),
-    "Feishu": Intake(_build_feishu_frame, _open_feishu),
-    "iMessage, imsg": Intake(_build_imsg_line, _open_imsg),
-    "iMessage, BlueBubbles": Intake(_build_bluebubbles_answer, _open_bluebubbles),
-    "Signal": Intake(_build_envelope, _open_signal),
-    "WeChat": Intake(_build_wechat_batch, _open_wechat),
-    "e-mail": Intake(_build_mail, _open_email),
+    "Telegram": Intake(_build_update, _connect_telegram),
+    "Discord": Intake(_build_discord_message, _connect_discord),
+    "Slack": Intake(_build_slack_event, _connect_slack),
+    "WhatsApp, Cloud API": Intake(_build_cloud_post, _connect_cloud),
+    "WhatsApp, agent": Intake(_build_agent_batch, _connect_agent),
+    "Feishu": Intake(_build_feishu_frame, _connect_feishu),
+    "iMessage, imsg": Intake(_build_imsg_line, _connect_imsg),
+    "iMessage, BlueBubbles": Intake(_build_bluebubbles_answer, _connect_bluebubbles),
+    "Signal": Intake(_build_envelope, _connect_signal),
+    "WeChat": Intake(_build_wechat_batch, _connect_wechat),
+    "e-mail": Intake(_build_mail, _connect_email),
 }

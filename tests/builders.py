@@ -46,13 +46,14 @@ def limit(seconds: float) -> float:
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
-    """Let other tasks run until something is so; fails if it takes too long."""
+async def until(condition: Callable[[], bool], *, seconds: float = 60, every: float = 0.001) -> None:
+    """Let other tasks run until something is so; fails if it takes too long. A condition that asks a server is checked
+    less often."""
     async with asyncio.timeout(seconds):
         while True:
             if condition():
                 return
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(every)
 
 
 def at_time(tx: Transaction, now: datetime) -> Transaction:

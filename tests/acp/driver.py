@@ -4,14 +4,13 @@ import json
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests import fork_server
 from tests.builders import limit
 
 WAIT = 60.0
@@ -20,7 +19,7 @@ Answer = Callable[[Json], Json]
 
 
 def command() -> list[str]:
-    return [sys.executable, "-W", "error", "-c", "from keryx.cli import main; main()", "acp"]
+    return fork_server.build_command("acp")
 
 
 def variables(home: Path, **more: str) -> dict[str, str]:
@@ -44,13 +43,7 @@ class Editor:
     """One process and what it has sent. `answers` holds what is answered to requests of the agent, by method."""
 
     def __init__(self, home: Path, **more: str) -> None:
-        self.process = subprocess.Popen(
-            command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=variables(home, **more),
-        )
+        self.process = fork_server.start("acp", env=variables(home, **more))
         self.answers: dict[str, Answer] = {}
         self.asked: list[Json] = []
         self.seen: list[Json] = []

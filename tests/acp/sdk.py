@@ -1,4 +1,4 @@
-"""The protocol's own TypeScript library, kept in a folder of the user's cache so that it is fetched once."""
+"""Libraries for Node, such as the protocol's own one, kept in folders of the user's cache so that each is fetched once."""
 
 import os
 import shutil
@@ -14,24 +14,27 @@ class Missing(Exception):
     """Why the library cannot be used here."""
 
 
-def library() -> Path:
-    """The folder of the library."""
+def library(name: str = NAME, version: str = VERSION) -> Path:
+    """The folder of a library."""
     npm = shutil.which("npm")
     if not npm or not shutil.which("node"):
         raise Missing("node and npm are not installed")
+    kind = "acp" if name == NAME else name
     cache = (
-        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "keryx-tests" / f"acp-{VERSION}"
+        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        / "keryx-tests"
+        / f"{kind}-{version}"
     )
-    found = cache / "node_modules" / NAME
+    found = cache / "node_modules" / name
     if not (found / "package.json").exists():
-        _install(npm, cache)
+        _install(npm, cache, f"{name}@{version}")
     return found
 
 
-def _install(npm: str, folder: Path) -> None:
+def _install(npm: str, folder: Path, package: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", f"{NAME}@{VERSION}"]
+    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", package]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
     except (subprocess.SubprocessError, OSError) as exc:
-        raise Missing(f"npm cannot fetch {NAME}: {type(exc).__name__}") from exc
+        raise Missing(f"npm cannot fetch {package}: {type(exc).__name__}") from exc

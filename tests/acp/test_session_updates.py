@@ -28,6 +28,7 @@ from keryx.core.messages import (
     text_parts,
 )
 from keryx.core.text import to_single_line
+from keryx.core.texts import Catalogue
 from keryx.surfaces.acp import tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_updates import UpdateBuilder
@@ -197,6 +198,12 @@ def test_an_answer_that_did_not_end_well_says_so_in_words_live_and_in_a_replay()
             assert text["content"]["text"] == "A begin"
             assert sign["content"]["text"].startswith(words)
             assert sign["sessionUpdate"] == "agent_thought_chunk"
+
+
+def test_the_words_of_a_mark_are_in_the_language_of_the_settings() -> None:
+    message = a_message(2, Role.ASSISTANT, Text("half"), mark=Mark.CANCELLED)
+    german = UpdateBuilder(texts=Catalogue(language="de").speak())
+    assert [u["content"]["text"] for u in german.replay([message], None)] == ["half", "(angehalten)"]
 
 
 def test_the_terminal_that_runs_a_command_is_shown_in_its_call_whichever_comes_first() -> None:

@@ -8,19 +8,19 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests import fork_server
 from tests.cli.screen import Screen
 
 from keryx.cli.commands import run
@@ -85,14 +85,7 @@ class Cli:
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command as a process of its own."""
-        return subprocess.Popen(
-            command(*arguments),
-            env=self.environment(**variables),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return fork_server.start(*arguments, env=self.environment(**variables), text=True)
 
     def environment(self, **variables: str) -> dict[str, str]:
         return {**os.environ, **self.variables, **variables}
@@ -116,7 +109,7 @@ class Cli:
         # The size of the terminal counts, not that of the terminal in which the tests run.
         if "COLUMNS" not in variables:
             environment.pop("COLUMNS", None)
-        terminal = Terminal(command(*arguments), environment, columns=columns)
+        terminal = Terminal(*arguments, env=environment, columns=columns)
         try:
             yield terminal
         finally:
@@ -130,7 +123,8 @@ class Cli:
             if wanted in found.out:
                 return found.out
             assert time.monotonic() < deadline, found
-            time.sleep(0.02)
+            # A command takes about as long itself.
+            time.sleep(0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +136,18 @@ class Node:
 class Terminal:
     """What a person sees and types."""
 
-    def __init__(self, arguments: Sequence[str], environment: dict[str, str], *, columns: int = 80) -> None:
-        pid, self._fd = pty.fork()
-        if pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
-            os.execve(arguments[0], list(arguments), environment)
+    def __init__(self, *arguments: str, env: dict[str, str], columns: int = 80) -> None:
+        self._fd, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
+        self._process = fork_server.start_on_terminal(*arguments, env=env, terminal=theirs)
         self._shown = Screen(columns, _ROWS)
-        self.pid = pid
         self.code: int | None = None
         self._screen = ""
         self.raw = ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
@@ -181,16 +177,11 @@ class Terminal:
         """Wait for the end; gives the exit code."""
         while self._read(WAIT):
             pass
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
-        while not ended:
-            time.sleep(0.01)
-            assert select.select([self._fd], [], [], 0)[0], f"it does not end: {self._screen!r}"
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-        self.code = os.waitstatus_to_exitcode(status)
+        self.code = self._process.wait(WAIT)
         return self.code
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        self._process.kill()
         self.exit()
 
     def close(self) -> None:
@@ -213,10 +204,6 @@ class Terminal:
             self._shown.replies = ""
         self._screen += _ESCAPES.sub("", text)
         return bool(data)
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-W", "error", "-c", "from keryx.cli import main; main()", *arguments]
 
 
 def end(process: subprocess.Popen[str]) -> None:

@@ -1,10 +1,11 @@
-"""Agents that harm the process they run in. A node loads them by `KERYX_AGENT=tests.cli.hostile_agents:NAME`."""
+"""Agents that harm the process they run in, which is that of the node if they run in a thread of it."""
 
 import asyncio
 import gc
 import os
 import re
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import anyio
 
@@ -12,6 +13,15 @@ from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
 
 # The file that ends `descriptors`.
 ENOUGH = "ENOUGH"
+
+
+def configure_hostile_agent(home: Path, name: str) -> dict[str, str]:
+    """Let a node run one of these agents in a thread. Return the variables that choose it."""
+    home.mkdir(exist_ok=True)
+    (home / "keryx.toml").write_text(
+        f'[agents.hostile]\nkind = "python"\npath = "tests.cli.hostile_agents:{name}"\nisolation = "thread"\n'
+    )
+    return {"KERYX_AGENT": "hostile"}
 
 
 async def descriptors(context: TurnContext) -> AsyncGenerator[AgentEvent]:

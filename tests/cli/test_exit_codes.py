@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.driver import WAIT, Cli, command, end
+from tests.cli.driver import WAIT, Cli, end
+from tests.fork_server import build_command
 
 from keryx.cli import exit_codes
 from keryx.core.errors import AgentFailed, Ambiguous, DiskFull, KeryxError, LeaseLost, StoreBroken
@@ -175,7 +176,7 @@ def test_details_are_shown_when_asked_for(
 
 def test_a_reader_that_went_away_is_no_error(keryx: Cli) -> None:
     keryx.session("!words 20000")
-    shell = f"{subprocess.list2cmdline(command('sessions', 'show', '--all', '!words 20000'))} | true"
+    shell = f"{subprocess.list2cmdline(build_command('sessions', 'show', '--all', '!words 20000'))} | true"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", shell],
         env=keryx.environment(),
@@ -200,7 +201,7 @@ def test_a_listing_loads_nothing_heavy(keryx: Cli) -> None:
 
 
 def run_in_shell(keryx: Cli, rest: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    shell = f"{subprocess.list2cmdline(command(*arguments))} {rest}"
+    shell = f"{subprocess.list2cmdline(build_command(*arguments))} {rest}"
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", shell],
         env=keryx.environment(),
@@ -298,7 +299,7 @@ def test_a_process_with_too_few_threads_or_files_says_which_limit_to_raise(
     keryx: Cli, arguments: list[str], limit: Callable[[], None], words: str
 ) -> None:
     done = subprocess.run(
-        command(*arguments),
+        build_command(*arguments),
         env=keryx.environment(),
         preexec_fn=limit,
         stdin=subprocess.DEVNULL,
@@ -315,7 +316,7 @@ def test_a_node_that_cannot_print_its_address_works_all_the_same(keryx: Cli) -> 
     keryx.variables["KERYX_LOG_LEVEL"] = "info"
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen(
-            command("serve"),
+            build_command("serve"),
             env=keryx.environment(),
             stdin=subprocess.DEVNULL,
             stdout=full,

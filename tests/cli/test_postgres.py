@@ -1,6 +1,7 @@
 """The same commands on PostgreSQL."""
 
 import signal
+import time
 
 import httpx
 import psycopg
@@ -78,7 +79,7 @@ def test_a_node_whose_tables_are_kept_locked_is_not_ready_and_answers_otherwise(
             other.execute("lock table messages in access exclusive mode")
             # The last probe still counts for a moment.
             while (ready := browser.get("/readyz")).status_code == 200:
-                pass
+                time.sleep(0.05)
             assert (ready.status_code, "pg_terminate_backend" in ready.text) == (503, True)
             assert browser.get("/healthz").status_code == 200
             assert browser.get("/").status_code == 200
@@ -98,9 +99,10 @@ def test_a_table_that_is_away_for_a_while_does_not_end_a_node(keryx_on_postgres:
         while (ready := browser.get("/readyz")).status_code == 200:
             # Whoever follows the changes reads them then.
             other.execute("notify keryx")
+            time.sleep(0.05)
         assert ready.status_code == 503
         assert browser.get("/healthz").status_code == 200
         other.execute("alter table messages_away rename to messages")
         while browser.get("/readyz").status_code != 200:
-            pass
+            time.sleep(0.05)
         assert browser.post("/api/sessions", json={"text": "again"}).status_code == 201

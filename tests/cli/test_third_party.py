@@ -1,6 +1,7 @@
 """Adapters of other packages: found by their entry points, and harmless when they are broken."""
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ def test_an_adapter_of_another_package_answers_beside_one_that_is_broken(tmp_pat
 
 
 WILD = """
+import os
 import time
 
 from keryx import TextDelta
@@ -99,6 +101,7 @@ async def agent(context):
     if word == "exit":
         raise SystemExit(3)
     if word == "hang":
+        os.mkdir(os.environ["KERYX_CARRIER_LOFT"] + "/hangs")
         time.sleep(1000)
     yield TextDelta("said " + word)
 """
@@ -125,6 +128,10 @@ def test_a_node_outlives_plug_ins_that_exit_and_block(tmp_path: Path, site: Path
             session = str(keryx.json("send", word)["session"])
             keryx.until(told, "sessions", "show", session)
         keryx.ok("send", "hang")
+        # A turn that had begun before it would hang too.
+        deadline = time.monotonic() + WAIT
+        while not (tmp_path / "hangs").exists():
+            assert time.monotonic() < deadline
         keryx.until("said again", "sessions", "show", str(keryx.json("send", "again")["session"]))
         out = " ".join(keryx.until("blocked for", "gateway", "status").split())
         assert "the adapter, lame_pigeon:make, cannot be used (SystemExit)" in out

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import keryx
+from keryx.core.deliveries import REPEAT_MARK
 from keryx.core.errors import Invalid
 from keryx.core.texts import (
     ENGLISH,
@@ -22,14 +23,19 @@ from keryx.core.texts import (
 from keryx.engine.commands import COMMANDS
 
 SOURCES = Path(keryx.__file__).parent
-# Keys that are composed: the part before the name of a command, a state, a mark or a kind of file.
-COMPOSED = ("help.", "usage.", "state.", "mark.", "kind.", "terminal.turn_", "setting.mode_")
+# Keys that are composed: the part before the name of a command, a state, a mark or a kind of file; and the errors of the
+# system, which are chosen beside the catalogue.
+COMPOSED = ("help.", "usage.", "state.", "mark.", "kind.", "terminal.turn_", "setting.mode_", "system.")
 # Labels of options and reasons, which the server sends.
 SENT = {"page.daily", "page.Allow", "page.Always allow in this conversation", "page.Deny"}
 # Where people read every text, so that no sentence may stand in the code.
 SPOKEN = ("engine/commands", "cli/terminal")
 # Examples of commands, reasons in the history of a lane, and errors for operators.
 NOT_SPOKEN = ("/jobs add", "a scheduled run", "handed over", "cannot be written", "check its rights")
+
+
+# The agent for tests repeats what it is told, and these platforms say in their own words why they refuse.
+QUOTED = ("told to fail", "TargetGone(f'BlueBubbles knows no such chat")
 
 
 def literals(tree: ast.Module) -> Iterator[ast.Constant]:
@@ -44,16 +50,6 @@ def literals(tree: ast.Module) -> Iterator[ast.Constant]:
             yield node
 
 
-def used_keys() -> set[str]:
-    found: set[str] = set()
-    for path in SOURCES.rglob("*.py"):
-        if "texts" not in path.parts:
-            found |= {str(node.value) for node in literals(ast.parse(path.read_text("utf-8")))}
-    for path in SOURCES.rglob("*.js"):
-        found |= {f"page.{text}" for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', path.read_text("utf-8"))}
-    return found
-
-
 @pytest.mark.parametrize("language", [name for name in LANGUAGES if name != "en"])
 def test_every_language_has_the_same_texts_with_the_same_fields(language: str) -> None:
     ours, theirs = LANGUAGES["en"], LANGUAGES[language]
@@ -61,23 +57,25 @@ def test_every_language_has_the_same_texts_with_the_same_fields(language: str) -
     assert [k for k in ours if list_fields(ours[k]) != list_fields(theirs[k])] == []
 
 
-def named_keys() -> set[str]:
-    """The keys that are said by name."""
-    found: set[str] = set()
+def test_every_text_is_used_and_every_used_text_exists() -> None:
+    keys = set(LANGUAGES["en"])
+    used: set[str] = set()
+    # The keys that are said by name.
+    named: set[str] = set()
     for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        tree = ast.parse(path.read_text("utf-8"))
+        if "texts" not in path.parts:
+            used |= {str(node.value) for node in literals(tree)}
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
                 name = (
                     node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 )
-                found |= {str(node.args[0].value)} if name in ("say", "Phrase") else set()
-    return found
-
-
-def test_every_text_is_used_and_every_used_text_exists() -> None:
-    keys = set(LANGUAGES["en"])
-    assert {k for k in keys - used_keys() - SENT if not k.startswith(COMPOSED)} == set()
-    assert named_keys() - keys == set()
+                named |= {str(node.args[0].value)} if name in ("say", "Phrase") else set()
+    for path in SOURCES.rglob("*.js"):
+        used |= {f"page.{text}" for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', path.read_text("utf-8"))}
+    assert {k for k in keys - used - SENT if not k.startswith(COMPOSED)} == set()
+    assert named - keys == set()
 
 
 def test_every_text_that_the_page_asks_for_exists() -> None:
@@ -99,6 +97,94 @@ def test_no_sentence_for_people_stands_in_the_code(folder: str) -> None:
         found = [str(n.value) for n in literals(ast.parse(path.read_text("utf-8")))]
         told = [t for t in found if sentence.search(t) and not any(word in t for word in NOT_SPOKEN)]
         assert told == [], path
+
+
+def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """The calls in a module, with the function that they stand in."""
+    for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from ((function.name, node) for node in ast.walk(function) if isinstance(node, ast.Call))
+
+
+def is_untranslated(call: ast.Call, errors: set[str]) -> bool:
+    """Whether a call builds one of these errors with words of its own, or those of another error, and no phrase."""
+    built = {node.id for node in ast.walk(call.func) if isinstance(node, ast.Name)}
+    if not built & errors or not call.args:
+        return False
+    first, *others = (*call.args, *(keyword.value for keyword in call.keywords))
+    own = isinstance(first, ast.Constant | ast.JoinedStr | ast.BinOp) or ast.unparse(first).startswith("str(")
+    return own and not any(ast.unparse(node).startswith(("Phrase(", "reason", "exc.text")) for node in others)
+
+
+@pytest.mark.parametrize(
+    ("folder", "functions", "errors"),
+    [
+        # The end of a turn, which is told in the chat.
+        ("agents", "", {"AgentFailed", "AgentRefused", "AgentUnavailable"}),
+        ("engine", "", {"AgentFailed", "AgentRefused"}),
+        # What stands in a message instead of a file. What may succeed later has a text of the engine.
+        (
+            "surfaces/gateway",
+            "download|read_file|read_local_file|find_file|stream_file|decrypt_file",
+            {"Invalid"},
+        ),
+        ("engine/media.py", "", {"Invalid", "Conflict", "NotFound"}),
+        # Why a job is paused.
+        ("surfaces/gateway", "", {"TargetGone"}),
+        # Commands, and the settings of a conversation.
+        ("engine/commands", "", {"Invalid", "NotFound", "Forbidden", "Conflict", "Ambiguous"}),
+    ],
+)
+def test_no_error_that_people_read_is_in_english_only(folder: str, functions: str, errors: set[str]) -> None:
+    found = [
+        f"{path.relative_to(SOURCES)}:{call.lineno}: {ast.unparse(call)}"
+        for path in [SOURCES / folder, *(SOURCES / folder).rglob("*.py")]
+        if path.is_file()
+        for function, call in calls(path)
+        if re.search(functions, function) and is_untranslated(call, errors)
+    ]
+    assert [text for text in found if not any(quoted in text for quoted in QUOTED)] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "text"),
+    [
+        ("turn.queue_cleared", {"count": 2}, "Removed 2 queued messages."),
+        (
+            "turn.undone",
+            {"count": 2, "text": "X"},
+            "Took back 2 turns; /redo restores them. Your message was: X",
+        ),
+        ("question.allowed_once", {"title": "X"}, "Allowed once: X"),
+        (
+            "setting.effort_unknown",
+            {"name": "'silly'", "choices": "low or high"},
+            "Unknown effort 'silly'. Choose low or high.",
+        ),
+        (
+            "setting.agent_unknown",
+            {"name": "'x'", "choices": "llm"},
+            "There is no agent 'x'. Available: llm.",
+        ),
+        ("chat.instructions_saved", {}, "Saved. It applies from your next message."),
+        ("help.compact", {}, "Summarize older messages to free up context."),
+        ("person.welcome", {}, "You have access now. Say something; /help lists the commands."),
+        (
+            "status.usage_cost",
+            {"input": 170, "output": 37, "cost": 0.0002, "currency": "USD"},
+            "170 input and 37 output tokens, about 0.0002 USD.",
+        ),
+        ("status.context", {"percent": 3, "limit": 100_000}, "Context: 3 % of 100,000."),
+        ("question.closed", {}, "This question is closed."),
+        ("question.none", {}, "no open questions here"),
+    ],
+)
+def test_people_are_told_in_plain_words(key: str, fields: dict[str, object], text: str) -> None:
+    assert ENGLISH.say(key, **fields) == text
+
+
+def test_a_possible_repetition_is_marked_in_plain_words() -> None:
+    assert REPEAT_MARK == "(possible repeat) "
 
 
 def test_a_number_takes_its_plural_form_and_separators() -> None:

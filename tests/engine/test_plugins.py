@@ -154,7 +154,7 @@ async def test_a_turn_is_not_run_while_nobody_can_tell_who_may_talk(begin: Begin
     world.advance(ROLE_TTL_SECONDS + 1)
     pause.go_on()
     turn = await world.settle(waiting)
-    assert turn.error and turn.error.startswith("Keryx cannot check now who may talk here")
+    assert turn.error == "Keryx cannot check now who may talk here: fake does not answer. /retry asks again."
 
 
 async def test_a_platform_may_tell_the_roles_with_each_event(begin: Begin) -> None:

@@ -1,55 +1,34 @@
 """The number of units of work of an exchange, and that no wake-up is missed with so few."""
 
 import asyncio
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, SECONDS, Pause, Scenes
 
-from keryx.core.clock import Clock
 from keryx.core.deliveries import Target
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.ports.adapter import OutgoingPart
 from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import Viewer
-from keryx.core.texts import Catalogue
 from keryx.core.turns import TurnState
 from keryx.store import deliveries
-from keryx.store.db import Database, Transaction, Work
+from keryx.store.db import Database, DatabaseWrapper, Transaction, Work
 from keryx.store.db.metrics import MeteredDatabase
 from keryx.testing import RecordingAdapter
 
 T = TypeVar("T")
 
 
-class Slow:
+class Slow(DatabaseWrapper):
     """A database whose answers to one kind of unit come late, once the test says so."""
 
     def __init__(self, inner: Database, label: str) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._label = label
-        self.engine = inner.engine
-        self.wake = inner.wake
         self._slow = False
         self._reached, self._open = asyncio.Event(), asyncio.Event()
-
-    @property
-    def clock(self) -> Clock:
-        return self._inner.clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._inner.clock = clock
-
-    @property
-    def texts(self) -> Catalogue:
-        return self._inner.texts
-
-    @texts.setter
-    def texts(self, texts: Catalogue) -> None:
-        self._inner.texts = texts
 
     def hold(self) -> None:
         self._slow = True
@@ -67,17 +46,6 @@ class Slow:
             self._reached.set()
             await self._open.wait()
         return answer
-
-    async def read(self, label: str, work: Work[T]) -> T:
-        return await self._inner.read(label, work)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 class Patient(RecordingAdapter):

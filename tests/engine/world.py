@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 from tests.builders import Store
@@ -23,7 +22,6 @@ from keryx.core.ports.adapter import Adapter, InboundMessage, Receipt
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
-from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn, TurnLimits
 from keryx.engine.hub import Hub
 from keryx.engine.hub.views import MessageRange, SessionSnapshot
@@ -31,7 +29,7 @@ from keryx.engine.loops.sweeps import NO_HOOKS, SessionFinalizer
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.store import deliveries, turns
-from keryx.store.db import Database, Transaction, Work
+from keryx.store.db import Database, DatabaseWrapper, Transaction, Work
 from keryx.testing import FakeClock, RecordingAdapter, ScriptedAgent
 from keryx.testing.fakes import ScriptStep
 
@@ -74,49 +72,33 @@ async def hear(sound: Attachment) -> str:
     return f"a sound of {len(sound.body)} bytes"
 
 
-class Wire:
+class Wire(DatabaseWrapper):
     """A database that can be cut, as by the death of the process that holds it: nothing comes through any more."""
 
     def __init__(self, inner: Database) -> None:
-        self._inner = inner
-        self.engine = inner.engine
-        self.wake = inner.wake
+        super().__init__(inner)
         self.dead = False
-
-    @property
-    def clock(self) -> Clock:
-        return self._inner.clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._inner.clock = clock
-
-    @property
-    def texts(self) -> Catalogue:
-        return self._inner.texts
-
-    @texts.setter
-    def texts(self, texts: Catalogue) -> None:
-        self._inner.texts = texts
+        # How many units run.
+        self.units = 0
 
     def cut(self) -> None:
         self.dead = True
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         self._check()
-        return await self._inner.write(label, work, key=key)
+        self.units += 1
+        try:
+            return await self._inner.write(label, work, key=key)
+        finally:
+            self.units -= 1
 
     async def read(self, label: str, work: Work[T]) -> T:
         self._check()
-        return await self._inner.read(label, work)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+        self.units += 1
+        try:
+            return await self._inner.read(label, work)
+        finally:
+            self.units -= 1
 
     def _check(self) -> None:
         if self.dead:
@@ -166,6 +148,10 @@ class Node:
         self._wire = wire
         self._ended = False
 
+    @property
+    def busy(self) -> bool:
+        return self._wire.units > 0
+
     def die(self) -> None:
         """Nothing is written from here on; `crash` clears away what is left."""
         self._wire.cut()
@@ -174,8 +160,10 @@ class Node:
     async def crash(self) -> None:
         """Nothing is written from here on, nothing is handed back, nobody is told."""
         self.die()
-        self.task.cancel()
-        await asyncio.wait({self.task})
+        # A process that is killed waits for nothing: the second cancel ends the wait for what it is sending.
+        while not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task}, timeout=0.01)
         # How a process that was killed fails is of no interest to anybody.
         if not self.task.cancelled():
             self.task.exception()
@@ -323,8 +311,18 @@ class World:
         async with asyncio.timeout(SECONDS):
             while not waited.done():
                 self.advance(step)
-                await asyncio.sleep(0.005)
+                await self._rest()
         return await waited
+
+    async def _rest(self) -> None:
+        """Let the nodes do what is due now. What happens outside of this process takes longer."""
+        if not all(isinstance(adapter, RecordingAdapter) for adapter in self.serves):
+            await asyncio.sleep(0.005)
+            return
+        # Longer than conditions wait between two looks.
+        await asyncio.sleep(0.0015)
+        while any(node.busy for node in self.nodes):  # noqa: ASYNC110 units end in threads
+            await asyncio.sleep(0.0005)
 
     async def drafted(self, receipt: Receipt, text: str) -> None:
         """Wait until a running turn has shown this much."""

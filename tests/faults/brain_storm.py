@@ -22,6 +22,7 @@ from tests.fakes.strict import Json
 from tests.faults.campaign import command
 from tests.faults.node import Node
 from tests.faults.storm import Report, Storm
+from tests.free_ports import find_free_port
 
 from keryx.core.messages import INTERRUPTED_OUTPUT
 
@@ -181,8 +182,7 @@ def _step(text: str, step: int) -> list[tuple[str, str, str]]:
 @contextmanager
 def _tools(effects: Path) -> Generator[str]:
     """A tool server that outlives the node; gives its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     effects.touch()
     server = subprocess.Popen(
         [sys.executable, str(_SERVER), str(effects), str(port)],

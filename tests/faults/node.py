@@ -28,6 +28,7 @@ class Node:
             "KERYX_AGENT": "echo",
             **environ,
         }
+        self.process: subprocess.Popen[bytes]
         self._log = tempfile.NamedTemporaryFile(prefix="keryx-node-", suffix=".log")  # noqa: SIM115 closed with the node
 
     def start(self, *, wait: bool = True, **extra: str) -> None:

@@ -2,14 +2,18 @@
 
 python -m tests.faults.platform_storm --platform slack --kills 100
 python -m tests.faults.platform_storm --platform all
+python -m tests.faults.platform_storm --platform all --kills 20 --postgres
 """
 
+import json
+import os
 import random
 import shlex
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,14 +22,16 @@ from typing import Any, Generic, TypeVar
 from tests.fakes import discord, email, feishu, imessage, signal, slack, telegram, wechat, whatsapp
 from tests.faults.campaign import build_parser, run_campaign
 from tests.faults.node import Node
-from tests.faults.storm import Report, Storm
+from tests.faults.storm import KillableNode, Report, Storm
 from tests.free_ports import find_free_port
+from tests.postgres import Server, own_database
 
 from keryx.testing.fault_injection import PlatformFaults
 from keryx.testing.wire import WireFake
 
 ROUGH = PlatformFaults(duplicate=0.05, throttle=0.02, lost_reply=0.02)
 CHATS = 20
+KERYX = str(Path(sys.executable).with_name("keryx"))
 # How many kills, if the command does not say it; 100 on the other platforms.
 KILLS = {"telegram": 300}
 # The share of the messages at which Discord forgets all sessions, so that nothing can be resumed.
@@ -59,6 +65,13 @@ class PlatformChats(Generic[Fake]):
 
     def serve(self) -> AbstractContextManager[object]:
         return self.fake
+
+    @contextmanager
+    def open_node(self, home: Path, *, database: str, seed: int) -> Generator[KillableNode]:
+        """Yield what is killed."""
+        serve = [KERYX, "serve", "--port", str(self.port), "--json"]
+        with Node("", home, database=database, command=serve, **self.environ) as node:
+            yield node
 
     def say(self, chat: str, text: str) -> None:
         raise NotImplementedError
@@ -341,6 +354,60 @@ class BlueBubbles(IMessage):
         )
 
 
+class Relay(Telegram):
+    """Telegram on a connector, and an instance that answers. Either of them is killed."""
+
+    @contextmanager
+    def open_node(self, home: Path, *, database: str, seed: int) -> Generator[KillableNode]:
+        folder, port = home / "connector", find_free_port()
+        folder.mkdir()
+        added = subprocess.run(
+            [KERYX, "relay", "add", "ann", "--platform", "telegram", "--json"],
+            env={**os.environ, "KERYX_HOME": str(folder)},
+            capture_output=True,
+            check=True,
+        )
+        serve = [KERYX, "serve", "--port", "0", "--json"]
+        bot = {name: value for name, value in self.environ.items() if not name.endswith("_ALLOW")}
+        listen = {"KERYX_RELAY_LISTEN": f"127.0.0.1:{port}"}
+        answers = {
+            "KERYX_RELAY_URL": f"ws://127.0.0.1:{port}",
+            "KERYX_RELAY_KEY": json.loads(added.stdout)["key"],
+            "KERYX_TELEGRAM_ALLOW": "*",
+        }
+        with (
+            Node("", folder, command=serve, **bot, **listen) as connector,
+            Node("", home, database=database, command=serve, **answers) as instance,
+        ):
+            connector.start()
+            yield NodePair(instance, connector, random.Random(seed))
+
+
+class NodePair:
+    """Two nodes, of which one is killed at a time."""
+
+    def __init__(self, instance: Node, connector: Node, rng: random.Random) -> None:
+        self._nodes = instance, connector
+        self._dead = instance
+        self._rng = rng
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        """One that has ended, if there is one."""
+        return next((n.process for n in self._nodes if n.process.poll() is not None), self._nodes[0].process)
+
+    @property
+    def log(self) -> str:
+        return "".join(node.log for node in self._nodes)
+
+    def start(self, *, wait: bool = True) -> None:
+        self._dead.start(wait=wait)
+
+    def kill(self) -> None:
+        self._dead = self._rng.choice(self._nodes)
+        self._dead.kill()
+
+
 PLATFORMS: dict[str, Callable[[Path, int], PlatformChats[Any]]] = {
     "telegram": Telegram,
     "discord": Discord,
@@ -353,6 +420,7 @@ PLATFORMS: dict[str, Callable[[Path, int], PlatformChats[Any]]] = {
     "imessage-imsg": Imsg,
     "imessage-bluebubbles": BlueBubbles,
     "feishu": Feishu,
+    "relay": Relay,
     "signal": Signal,
     "signal-no-spool": partial(Signal, spool=False),
 }
@@ -371,8 +439,7 @@ def run(
     progress: bool = False,
 ) -> Report:
     chats = PLATFORMS[platform](home, seed)
-    serve = [str(Path(sys.executable).with_name("keryx")), "serve", "--port", str(chats.port), "--json"]
-    with chats.serve(), Node("", home, database=database, command=serve, **chats.environ) as node:
+    with chats.serve(), chats.open_node(home, database=database, seed=seed) as node:
         storm = Storm(chats, node, chats=CHATS, per_second=chats.per_second, seed=seed)
         report = storm.run(kills, between=between, progress=progress)
     report.problems += chats.find_problems()
@@ -384,6 +451,9 @@ def run(
 def main() -> int:
     parser = build_parser(__doc__)
     parser.add_argument("--platform", choices=[*PLATFORMS, "all"], required=True)
+    parser.add_argument(
+        "--postgres", action="store_true", help="on a PostgreSQL that is started for each platform"
+    )
     options = parser.parse_args()
     if options.platform == "all" and options.database:
         parser.error("a database is for one platform: the ids of messages begin anew with each fake")
@@ -392,8 +462,21 @@ def main() -> int:
         print(name)
         kills = KILLS.get(name, 100) if options.kills is None else options.kills
         campaign = partial(run, name, progress=True)
-        code |= run_campaign(campaign, kills, seed=options.seed, database=options.database)
+        with open_postgres() if options.postgres else nullcontext(options.database) as database:
+            code |= run_campaign(campaign, kills, seed=options.seed, database=database)
     return code
+
+
+@contextmanager
+def open_postgres() -> Generator[str]:
+    """Start a server, and yield the address of an empty database on it."""
+    server = Server()
+    try:
+        server.start()
+        with own_database(server.dsn) as address:
+            yield address
+    finally:
+        server.remove()
 
 
 def _number(chat: str) -> int:

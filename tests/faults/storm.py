@@ -5,6 +5,7 @@ python -m tests.faults.storm --kills 100 --database postgresql://...
 """
 
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -27,6 +28,18 @@ class Stage(Protocol):
     def say(self, chat: str, text: str) -> None: ...
 
     def texts(self, chat: str) -> list[str]: ...
+
+
+class KillableNode(Protocol):
+    @property
+    def process(self) -> "subprocess.Popen[bytes]": ...
+
+    @property
+    def log(self) -> str: ...
+
+    def start(self, *, wait: bool = True) -> None: ...
+
+    def kill(self) -> None: ...
 
 
 @dataclass
@@ -75,7 +88,7 @@ class Report:
 @dataclass
 class Storm:
     platform: Stage
-    node: Node
+    node: KillableNode
     chats: int = 8
     per_second: float = 40
     seed: int = 1

@@ -10,8 +10,8 @@ import pytest
 from tests import left_out
 from tests.builders import limit
 from tests.fakes.platform import Platform
-from tests.faults.line import Line
 from tests.faults.node import Node
+from tests.faults.tcp_proxy import TcpProxy
 from tests.postgres import Server, Unstartable
 
 from keryx.core.deliveries import REPEAT_MARK
@@ -116,7 +116,7 @@ def test_a_node_that_loses_its_database_past_its_lease_doubles_nothing_when_it_i
 ) -> None:
     """Silently, what the node wrote meanwhile still arrives, long after another one has taken over."""
     texts = [f"slow 2 word{n} word{n}" for n in range(6)]
-    with Platform() as platform, ExitStack() as stack, closing(Line(server.dsn)) as line:
+    with Platform() as platform, ExitStack() as stack, closing(TcpProxy(server.dsn)) as line:
         lonely = nodes(stack, platform, tmp_path / "lonely", 1, line.dsn)
         for n, text in enumerate(texts):
             platform.say(f"chat-{n}", text)

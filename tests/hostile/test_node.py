@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from tests.cli.driver import WAIT, Cli, Node, command
+from tests.cli.driver import WAIT, Cli, Node
+from tests.fork_server import build_command
 from tests.hostile import corpus
 
 # One expression of Pygments needed longer than anybody lived for this.
@@ -105,7 +106,7 @@ def test_an_editor_that_sends_the_corpus_is_answered(tmp_path: Path) -> None:
     last = b'{"jsonrpc": "2.0", "id": 77, "method": "initialize", "params": {"protocolVersion": 1}}'
     keryx = Cli(tmp_path / "home")
     done = subprocess.run(
-        command("acp"),
+        build_command("acp"),
         input=b"\n".join([*frames, last]) + b"\n",
         capture_output=True,
         env=keryx.environment(),

@@ -1,7 +1,7 @@
 from typing import Any
 
 import msgspec
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from keryx.core.errors import Invalid
@@ -55,7 +55,6 @@ def place(source: Source, sharing: LaneSharing) -> tuple[Any, ...]:
 
 
 @given(one=SOURCES, other=SOURCES, sharing=SHARINGS)
-@settings(max_examples=500)
 def test_two_sources_have_one_key_exactly_when_they_are_one_place(
     one: Source, other: Source, sharing: LaneSharing
 ) -> None:
@@ -68,7 +67,6 @@ def test_two_sources_have_one_key_exactly_when_they_are_one_place(
     changes=st.dictionaries(st.sampled_from(["chat", "thread", "user"]), OPTIONAL),
     sharing=SHARINGS,
 )
-@settings(max_examples=500)
 @example(
     source=Source(platform="x", chat_type=ChatType.GROUP, chat="1"),
     changes={"user": "2"},

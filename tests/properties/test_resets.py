@@ -77,7 +77,7 @@ def scenes(draw: st.DrawFn) -> tuple[str, int, list[datetime], datetime, datetim
 
 
 @given(scene=scenes())
-@settings(max_examples=1500, deadline=None)
+@settings(deadline=None)
 def test_a_daily_reset_is_due_exactly_when_a_watcher_of_the_clock_says_so(
     scene: tuple[str, int, list[datetime], datetime, datetime],
 ) -> None:
@@ -101,7 +101,7 @@ AGES = st.none() | st.timedeltas(-2 * DAY, 2 * DAY)
 
 
 @given(policy=POLICIES, last_active=MOMENTS, age=AGES, limit=st.timedeltas(timedelta(0), 2 * DAY))
-@settings(max_examples=500, deadline=None)
+@settings(deadline=None)
 def test_the_next_moment_is_the_first_at_which_a_lane_is_due(
     policy: ResetPolicy, last_active: datetime, age: timedelta | None, limit: timedelta
 ) -> None:

@@ -77,7 +77,7 @@ def watched(zone: str, start: datetime, minutes: str, hours: str, weekdays: str)
     offset=0,
     seconds=0,
 )
-@settings(max_examples=400, deadline=None)
+@settings(deadline=None)
 def test_a_cron_schedule_comes_exactly_when_a_watcher_of_the_clock_says_so(
     change: tuple[str, datetime], minutes: str, hours: str, weekdays: str, offset: int, seconds: int
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_cron_schedule_comes_exactly_when_a_watcher_of_the_clock_says_so(
     start=st.integers(0, 4 * 24 * 60),
     late=st.integers(0, 2 * 24 * 3600),
 )
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_the_last_of_many_missed_moments_is_found(
     change: tuple[str, datetime], minutes: str, hours: str, weekdays: str, start: int, late: int
 ) -> None:

@@ -14,6 +14,7 @@ from keryx.core.messages import Image, Role, text_parts
 from keryx.core.sessions import SessionFilter, TitleBy
 from keryx.core.source import Source
 from keryx.store import (
+    api_turns,
     change_feed,
     deliveries,
     inbox,
@@ -98,6 +99,15 @@ _FILL = (
     insert into job_runs (job, due_at, profile, owner, outcome, at, session, turn)
     select 'j' || (i % 100 + 1), :now + i, 'default', 'p' || (i % 50), 'started', :now + i, 's' || i, 't' || i from n
     """,
+    """
+    insert into api_turns (turn, session, fingerprint, prefix, thread, options, echo, temporary, created_at)
+    select 't' || i, 's' || (i % 1000 + 1), 'f' || i, 'p' || i, 'h' || i, '{}', '{}', case when i = 7 then 1 else 0 end, :now
+    from n
+    """,
+    """
+    insert into api_keys (id, profile, principal, name, digest, created_at)
+    select 'k' || i, 'default', 'p' || i, '""', 'd' || i, :now + i from n
+    """,
     "insert into buttons (question, receipt, delivery) select 'q' || i, '\"1\"', 'e' || i from n",
     "update sessions set erase_at = :now where id = 's3'",
 )
@@ -118,9 +128,11 @@ _SQLITE_NAMES = {
     "jobs_pkey": "sqlite_autoindex_jobs_1",
     "job_runs_pkey": "sqlite_autoindex_job_runs_1",
     "questions_pkey": "sqlite_autoindex_questions_1",
+    "api_turns_turn_key": "sqlite_autoindex_api_turns_1",
+    "api_keys_digest_key": "sqlite_autoindex_api_keys_2",
 }
 _TABLES = (
-    "buttons|changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
+    "api_keys|api_turns|buttons|changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
     "questions|"
     "sessions|turns"
 )
@@ -305,6 +317,21 @@ CASES: list[Case] = [
         lambda tx: lanes.list_moves_around(tx, LaneKey("k5"), SESSION, limit=9),
         ["lane_moves_lane"],
     ),
+    ("a turn of the API", lambda tx: api_turns.find(tx, TurnId("t5")), ["api_turns_turn_key"]),
+    (
+        "equal requests",
+        lambda tx: api_turns.list_by_fingerprint(tx, "f5", since=START_TIME),
+        ["api_turns_fingerprint"],
+    ),
+    ("requests that said the same", lambda tx: api_turns.list_by_prefix(tx, "p5"), ["api_turns_prefix"]),
+    ("the last request of a thread", lambda tx: api_turns.find_by_thread(tx, "h5"), ["api_turns_thread"]),
+    ("later requests", lambda tx: api_turns.list_after(tx, SESSION, after=5), ["api_turns_session"]),
+    (
+        "answers that nobody took",
+        lambda tx: api_turns.list_abandoned(tx, before=after(1)),
+        ["api_turns_temporary"],
+    ),
+    ("a key of a program", lambda tx: api_turns.find_key(tx, "d5"), ["api_keys_digest_key"]),
     ("expired lanes", lambda tx: lanes.list_expired(at_time(tx, after(0.0001))), ["lanes_expiry"]),
     ("the job that is due first", lambda tx: jobs.find_due(at_time(tx, after(1))), ["jobs_due"]),
     ("when a job is due next", jobs.get_next_due_at, ["jobs_due"]),

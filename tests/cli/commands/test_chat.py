@@ -10,7 +10,8 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.cli.driver import WAIT, Cli, command, end
+from tests.cli.driver import WAIT, Cli, end
+from tests.fork_server import build_command
 
 from keryx.store import changes
 from keryx.store.db.sqlite import SqliteDatabase
@@ -43,7 +44,12 @@ def test_a_file_is_read_like_a_pipe(keryx: Cli, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("one\ntwo")
     with (tmp_path / "lines").open() as file:
         done = subprocess.run(
-            command("chat"), env=keryx.environment(), stdin=file, capture_output=True, text=True, check=False
+            build_command("chat"),
+            env=keryx.environment(),
+            stdin=file,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     assert (done.returncode, done.stdout, done.stderr) == (0, "one\ntwo\n", "")
 

@@ -7,7 +7,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import CallToolResult, TextContent
-from tests.cli.driver import Cli, command
+from tests.cli.driver import Cli
+from tests.fork_server import build_command
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def used_keryx(keryx: Cli) -> Cli:
 
 @pytest.fixture
 async def client(used_keryx: Cli, tmp_path: Path) -> AsyncIterator[Client]:
-    program, *arguments = command("mcp")
+    program, *arguments = build_command("mcp")
     started = StdioServerParameters(command=program, args=arguments, env=used_keryx.environment())
     with (tmp_path / "errors").open("w") as errors:
         async with Client(stdio_client(started, errors)) as opened:

@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
-from tests.cli.driver import WAIT, Cli, Node, command, end
-from tests.cli.hostile_agents import ENOUGH
+from tests.cli.driver import WAIT, Cli, Node, end
+from tests.cli.hostile_agents import ENOUGH, configure_hostile_agent
+from tests.fork_server import build_command
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 @contextmanager
 def serving(keryx: Cli, log: Path, *, descriptors: int, **variables: str) -> Generator[Node]:
     """A node that may open this many files. Its log goes to a file."""
-    limited = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors), *command("serve", "--json")]
+    limited = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors), *build_command("serve", "--json")]
     with log.open("w") as errors:
         process = subprocess.Popen(
             limited,
@@ -74,7 +75,7 @@ def test_silent_connections_do_not_end_a_node(keryx: Cli, tmp_path: Path) -> Non
 
 def test_a_node_without_a_free_descriptor_lives_on(keryx: Cli, tmp_path: Path) -> None:
     log, enough = tmp_path / "log", tmp_path / "enough"
-    agent = {"KERYX_AGENT": "tests.cli.hostile_agents:descriptors", ENOUGH: str(enough)}
+    agent = {**configure_hostile_agent(keryx.home, "descriptors"), ENOUGH: str(enough)}
     with serving(keryx, log, descriptors=200, KERYX_LIMITS_LEASE="3s", **agent) as node:
         with httpx.Client(base_url=node.address, timeout=20) as browser:
             session = browser.post("/api/sessions", json={"text": "take"}).json()["session"]

@@ -16,7 +16,8 @@ from typing import Any, LiteralString, cast
 import apsw
 import psycopg
 import pytest
-from tests.cli.driver import Cli, command
+from tests.cli.driver import Cli
+from tests.fork_server import build_command
 
 from keryx.cli.commands import run
 from keryx.store.admin import backup
@@ -192,7 +193,11 @@ def test_a_full_disk_and_a_read_only_home_hide_no_damage_and_are_none(
     used_shell.home.chmod(0o500)
     try:
         ran = subprocess.run(
-            command("verify"), preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, text=True
+            build_command("verify"),
+            preexec_fn=limit,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
         )
     finally:
         used_shell.home.chmod(0o700)
@@ -422,6 +427,36 @@ mode = "idle"
     assert found["resets.platforms.matrx: there is no platform 'matrx'."] == "did you mean matrix?"
 
 
+def test_the_doctor_names_programs_and_folders_that_are_not_there(used_shell: Shell, tmp_path: Path) -> None:
+    program = tmp_path / "own-agent"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (used_shell.home / "keryx.toml").write_text(
+        f"""
+[agents.gone]
+kind = "acp"
+command = ["no-such-agent", "acp"]
+[agents.lost]
+kind = "acp"
+command = ["sh"]
+cwd = "{tmp_path}/none"
+[agents.own]
+kind = "acp"
+command = ["own-agent"]
+env = {{ PATH = "text:{tmp_path}" }}
+[[tools]]
+name = "files"
+command = ["no-such-server"]
+"""
+    )
+    found = doctor_findings(used_shell.json("doctor", code=1), "programs")
+    assert [(level, text) for level, text, _ in found] == [
+        ("problem", "[agents.gone]: there is no program 'no-such-agent'."),
+        ("problem", f"[agents.lost]: there is no folder '{tmp_path}/none'."),
+        ("warning", "tools 'files': there is no program 'no-such-server'."),
+    ]
+
+
 def test_the_doctor_sees_that_the_port_is_taken(used_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
@@ -498,7 +533,7 @@ def test_the_doctor_and_a_start_see_that_a_table_is_missing(used_shell: Shell) -
         connection.execute("alter table messages rename to away")  # pyright: ignore[reportUnknownMemberType]
     found = doctor_findings(used_shell.json("doctor", code=1), "store")
     assert any(level == "problem" and "no such table: messages" in text for level, text, _ in found)
-    ran = subprocess.run(command("serve"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    ran = subprocess.run(build_command("serve"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr.count("\n")) == (5, 1), ran.stderr
 
 
@@ -522,7 +557,7 @@ def test_the_doctor_sees_files_that_it_may_not_read_or_write(used_shell: Shell) 
     paths[2].chmod(0o400)
     try:
         ran = subprocess.run(
-            command("doctor", "--json"),
+            build_command("doctor", "--json"),
             preexec_fn=drop_rights,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -540,7 +575,11 @@ def test_the_doctor_sees_files_that_it_may_not_read_or_write(used_shell: Shell) 
 
 def test_the_doctor_sees_a_full_disk(used_shell: Shell) -> None:
     ran = subprocess.run(
-        command("doctor"), preexec_fn=forbid_growth, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        build_command("doctor"),
+        preexec_fn=forbid_growth,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
     assert ran.returncode == 1, ran.stderr
     assert "cannot be written" in ran.stdout and "free some space" in ran.stdout
@@ -573,7 +612,8 @@ def test_the_doctor_names_a_secret_that_cannot_be_read(used_shell: Shell, settin
 def test_the_doctor_sees_a_postgresql_that_takes_no_writes(
     shell: Shell, own_postgres: str, monkeypatch: pytest.MonkeyPatch, obstacle: str, words: str
 ) -> None:
-    monkeypatch.setenv("KERYX_DATABASE", own_postgres)
+    # Otherwise each look at a locked table takes ten seconds.
+    monkeypatch.setenv("KERYX_DATABASE", f"{own_postgres}?options=-c%20lock_timeout%3D500ms")
     shell("send", "hello", "--wait")
     assert "it takes writes" in shell("doctor")
     with psycopg.connect(own_postgres) as other:

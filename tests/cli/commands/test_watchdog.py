@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driver import WAIT, Cli, Node
+from tests.cli.hostile_agents import configure_hostile_agent
 
 from keryx import config
 from keryx.cli import watchdog_process
-from keryx.cli.shutdown import list_descendants
 from keryx.core.errors import Invalid
+from keryx.process_group import list_descendants
 
 ROOT = Path(__file__).parents[3]
 # A kill by the watchdog is what the supervisor of a node sees.
@@ -35,7 +36,8 @@ QUICK = {
 
 @contextmanager
 def serving(keryx: Cli, agent: str, **variables: str) -> Generator[Node]:
-    with keryx.serving(KERYX_AGENT=f"tests.cli.hostile_agents:{agent}", **QUICK | variables) as node:
+    chosen = configure_hostile_agent(keryx.home, agent)
+    with keryx.serving(**QUICK | variables | chosen) as node:
         yield node
 
 
@@ -97,7 +99,7 @@ def test_a_second_signal_does_not_wait_for_a_blocked_loop(keryx: Cli) -> None:
 
 def test_a_message_that_freezes_the_node_is_set_aside(keryx: Cli) -> None:
     session = keryx.json("send", "freeze")["session"]
-    agent = {"KERYX_AGENT": "tests.cli.hostile_agents:expression", "KERYX_WATCHDOG_EXIT": "2s"}
+    agent = {**configure_hostile_agent(keryx.home, "expression"), "KERYX_WATCHDOG_EXIT": "2s"}
     for _ in range(3):
         process = keryx.start("serve", **QUICK | agent)
         process.communicate(timeout=WAIT)

@@ -201,7 +201,7 @@ def test_options_give_a_model_and_files(connected: Cli, tmp_path: Path) -> None:
     refused = connected("chat", "--model", "huge", "hello")
     assert refused.code == 3 and "there is no model 'huge'; available: fast, large" in refused.err
     missing = connected("chat", "--attach", str(tmp_path / "gone"), "hello")
-    assert missing.code == 2 and "gone: No such file or directory" in missing.err
+    assert missing.code == 2 and "gone: no such file or directory" in missing.err
 
 
 def test_a_model_given_for_an_earlier_conversation_stays(connected: Cli) -> None:

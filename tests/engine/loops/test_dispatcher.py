@@ -20,9 +20,12 @@ from keryx.core.turns import TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import deliveries as delivery_units
 from keryx.store import deliveries, platforms
-from keryx.store.db import Transaction
+from keryx.store.db import Engine, Transaction
 from keryx.testing import START_TIME, CrashingDatabase, DatabaseFault, FaultTiming, RecordingAdapter
 
+pytestmark = pytest.mark.engines(Engine.SQLITE)
+# For those in which nodes claim, crash or take over.
+BOTH = pytest.mark.engines(*Engine)
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 LOST = Uncertain("the line broke")
@@ -62,6 +65,7 @@ def fake(**able: Any) -> RecordingAdapter:
     return RecordingAdapter(FAKE, capabilities=Capabilities(**able), limit=limit)
 
 
+@BOTH
 async def test_deliveries_of_one_target_arrive_in_order(world: World) -> None:
     texts = [f"t{n}" for n in range(20)]
     await world.write(post, *texts)
@@ -107,6 +111,7 @@ async def test_a_throttled_chat_waits_and_others_do_not(begin: Begin) -> None:
     assert (await became(world, first, DeliveryState.SENT)).attempts == 2
 
 
+@BOTH
 async def test_a_closed_gate_stays_closed_over_a_restart(begin: Begin) -> None:
     world = await begin()
     world.fake.errors_before = [Throttled("slow down", after=timedelta(minutes=5))]
@@ -151,6 +156,7 @@ async def test_what_cannot_be_sent_for_a_day_is_given_up_and_the_next_goes_on(be
     assert await world.sent() == ["b"]
 
 
+@BOTH
 async def test_an_unknown_outcome_is_repeated_with_a_mark(begin: Begin) -> None:
     world = await begin()
     world.fake.errors_after = [LOST]
@@ -275,6 +281,7 @@ async def test_an_adapter_that_breaks_leaves_a_doubt_and_harms_no_other(
     assert adapter.texts == ["good"]
 
 
+@BOTH
 async def test_sending_goes_on_at_the_right_part_after_a_crash(begin: Begin) -> None:
     arrived = asyncio.Event()
 
@@ -334,6 +341,7 @@ async def test_a_delivery_that_could_not_be_recorded_is_not_held_for_ever(
     assert len(unmarked) == len(set(unmarked))
 
 
+@BOTH
 async def test_different_targets_are_served_side_by_side(begin: Begin) -> None:
     busy, most = 0, 0
 
@@ -391,6 +399,7 @@ async def test_each_account_sends_its_own(begin: Begin) -> None:
     assert (await stored(world, nobody)).state is DeliveryState.READY
 
 
+@BOTH
 async def test_a_person_discards_or_repeats_what_failed_and_nothing_else(begin: Begin) -> None:
     world = await begin()
     world.fake.errors_before = [Refused("x"), Refused("y")]
@@ -407,6 +416,7 @@ async def test_a_person_discards_or_repeats_what_failed_and_nothing_else(begin: 
     assert [states[d] for d in (first, second, third)] == ["discarded", "sent", "sent"]
 
 
+@BOTH
 async def test_a_late_sender_cannot_record_a_delivery_that_was_taken_over(begin: Begin) -> None:
     going, go_on = asyncio.Event(), asyncio.Event()
 
@@ -471,6 +481,7 @@ async def end_by_poison(world: World, adapter: Freezing, freezes: int) -> None:
     await world.start()
 
 
+@BOTH
 async def test_a_delivery_that_ends_its_sender_is_set_aside_and_all_others_are_sent(begin: Begin) -> None:
     adapter = Freezing()
     world = await begin(adapters=[adapter])

@@ -1,6 +1,7 @@
 """How platforms stand: reported, counted, written down, and tried again for ever, each apart from the others."""
 
 import asyncio
+import logging
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,9 @@ from tests.engine.world import FAKE, World, inbound
 
 from keryx.core.deliveries import DeliveryState, Target
 from keryx.core.errors import Forbidden, NotSent, Throttled, Unavailable
+from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import AdapterContext, LinkState, PlatformStatus, RenderedPart
+from keryx.engine.loops.platform_status import PlatformStatusReporter
 from keryx.store import platforms, workers
 from keryx.store.db import Database
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
@@ -70,6 +73,20 @@ async def test_what_is_taken_in_and_sent_is_counted(begin: Begin, clock: FakeClo
     found = await world.flow(counted(), step=1)
     assert (found.received, found.sent, found.failed, found.throttled) == (1, 1, 1, 1)
     assert (found.link, found.detail) == (LinkState.CONNECTED, "as @bot")
+
+
+async def test_the_same_state_is_logged_once_however_often_it_is_reported(
+    database: Database, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporter = PlatformStatusReporter(database, clock, worker=WorkerId("w"))
+    adapter = RecordingAdapter(FAKE)
+    with caplog.at_level(logging.INFO, "keryx.engine.loops.platform_status"):
+        for link in (LinkState.CONNECTING, LinkState.CONNECTING, LinkState.CONNECTED, LinkState.CONNECTED):
+            reporter.report(adapter, link)
+    assert [record.args[2] for record in caplog.records if isinstance(record.args, tuple)] == [
+        "connecting",
+        "connected",
+    ]
 
 
 async def test_refused_credentials_are_told_and_tried_again(begin: Begin, clock: FakeClock) -> None:

@@ -44,6 +44,9 @@ from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Engine
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
 
+pytestmark = pytest.mark.engines(Engine.SQLITE)
+# For those that run every statement of a preview.
+BOTH = pytest.mark.engines(*Engine)
 SECOND = timedelta(seconds=1)
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -129,6 +132,7 @@ async def arrived(stage: Stage, count: int = 1) -> None:
     assert await verify(stage.world.database) == []
 
 
+@BOTH
 async def test_the_answer_takes_the_place_of_what_was_shown(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
     stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("upon "), TextDelta("a time."))
@@ -209,6 +213,7 @@ CALL = ToolCallEvent((ToolCall("1", "grep", "{}"),))
 RESULT = ToolResultEvent(ToolResult("1", "grep", "x"))
 
 
+@BOTH
 async def test_an_answer_after_long_work_is_a_new_message_and_the_progress_is_removed(
     begin: Begin, clock: FakeClock
 ) -> None:
@@ -262,6 +267,7 @@ async def test_progress_that_cannot_be_deleted_does_not_hold_up_the_answer(
         assert screen.texts[:-1] == left
 
 
+@BOTH
 async def test_text_before_a_tool_call_is_a_message_of_its_own(begin: Begin, clock: FakeClock) -> None:
     screen = ErasableScreen(clock)
     stage = await a_stage(
@@ -296,6 +302,37 @@ async def test_a_turn_that_ends_with_a_tool_removes_its_progress(begin: Begin, c
     await stage.end()
     await arrived(stage, 2)
     assert screen.texts == ["I set it up."]
+
+
+async def test_tool_calls_are_shown_where_the_platform_has_a_place_for_them(
+    begin: Begin, clock: FakeClock
+) -> None:
+    screen = ErasableScreen(clock, steps=True)
+    other = ToolCallEvent((ToolCall("2", "read\nfile", "{}"),))
+    failed = ToolResultEvent(ToolResult("2", "read", "no", failed=True))
+    stage = await a_stage(
+        begin, screen, TextDelta("Let me look."), CALL, RESULT, other, failed, TextDelta("Found.")
+    )
+    await stage.begin()
+    await stage.go_on()
+
+    async def shows(*steps: str) -> None:
+        def listed() -> list[str]:
+            return [f"{step.title} {step.state}" for _, part in screen.sent[-1:] for step in part.steps]
+
+        await stage.world.flow(stage.world.eventually(lambda: listed() == list(steps)), step=0.3)
+
+    await shows("grep running")
+    # The text before the call is a message of its own, and the steps are below it.
+    assert screen.texts == ["Let me look.", ""]
+    await stage.go_on()
+    await shows("grep done")
+    await stage.go_on()
+    await shows("grep done", "read file running")
+    await stage.end()
+    await arrived(stage, 2)
+    assert screen.texts == ["Let me look.", "Found."]
+    assert screen.sent[-1][1].final and not screen.sent[-1][1].steps
 
 
 async def test_typing_and_progress_go_on_while_a_tool_works_after_a_word(
@@ -479,6 +516,7 @@ async def test_an_edit_in_doubt_is_repeated_without_a_mark(begin: Begin, clock: 
     assert screen.texts == ["Once a time."]
 
 
+@BOTH
 async def test_a_throttled_preview_makes_the_answer_wait(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
     screen.errors_before.append(Throttled("slow down", after=timedelta(seconds=40)))
@@ -506,6 +544,7 @@ async def test_a_preview_that_is_refused_leaves_the_answer_alone(begin: Begin, c
     assert (screen.texts, screen.count()) == (["Once upon a time."], 2)
 
 
+@BOTH
 async def test_previews_make_room_for_what_waits(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
     stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
@@ -534,6 +573,7 @@ async def test_files_alone_still_replace_what_was_shown(begin: Begin, clock: Fak
     assert file is not None and (file.name, file.body) == ("cat.png", PNG)
 
 
+@BOTH
 async def test_the_next_attempt_goes_on_with_the_same_message(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
     stage = await a_stage(begin, screen, TextDelta("Once "), TextDelta("a time."))
@@ -624,7 +664,6 @@ async def test_a_process_that_dies_at_a_write_leaves_one_answer(
 STEP_LABELS = ("preview.begin", "preview.end", "preview.withdraw", "turn.progress", "turn.finish")
 
 
-@pytest.mark.engines(Engine.SQLITE)
 @pytest.mark.parametrize("when", list(FaultTiming))
 @pytest.mark.parametrize("label", [*STEP_LABELS, "delivery.claim", "delivery.settle"])
 @pytest.mark.parametrize("nth", [1, 2])
@@ -671,6 +710,7 @@ async def test_a_process_that_dies_between_the_messages_of_a_turn_repeats_none(
     assert await verify(database) == []
 
 
+@BOTH
 async def test_a_lost_preview_is_kept_as_lost(begin: Begin, clock: FakeClock) -> None:
     screen = Screen(clock)
     screen.errors_after.append(Uncertain("the line broke"))
@@ -687,6 +727,7 @@ async def test_a_lost_preview_is_kept_as_lost(begin: Begin, clock: FakeClock) ->
     await stage.end()
 
 
+@BOTH
 async def test_the_answer_after_a_question_is_a_new_message_below_it(begin: Begin, clock: FakeClock) -> None:
     async def ask(context: TurnContext) -> None:
         await context.ask(Question(key="1", title="May I?"))

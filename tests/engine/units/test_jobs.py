@@ -20,7 +20,7 @@ from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.core.sessions import JOB_SURFACE, SessionFilter, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.core.texts import Texts
+from keryx.core.texts import Catalogue, Phrase, Texts
 from keryx.engine.units.jobs import JobOrigin, JobRequest, render_line
 from keryx.store import jobs, people
 from keryx.store.db import Database, Transaction
@@ -246,8 +246,10 @@ async def test_a_job_whose_chat_is_gone_is_paused_and_says_why(world: World) -> 
     await world.flow(world.until(lambda tx: jobs.find(tx, ANN, job.id).state is JobState.PAUSED))
     world.advance(HOUR)
     (paused,) = await world.hub.jobs.list_all(ANN)
-    assert (paused.why, paused.next_at) == ("fake:1: the person has blocked the bot", None)
-    assert "paused: fake:1: the person has blocked the bot" in render_line(paused, [], Texts("en"))
+    assert (paused.why, paused.next_at) == ("fake:1: fake refuses: the person has blocked the bot", None)
+    assert "paused: fake:1: fake refuses: the person has blocked the bot" in render_line(
+        paused, [], Texts("en")
+    )
     assert [r.delivery for r in await world.read(jobs.list_runs, job)] == ["failed"]
     assert (await world.hub.jobs.resume(ANN, job.id)).why == ""
     await passed(world, job, 2)
@@ -264,14 +266,20 @@ async def test_an_ordinary_refusal_does_not_pause_a_job(world: World) -> None:
 
 
 async def test_the_answer_goes_to_the_fallback_with_the_reason(begin: Begin) -> None:
-    world = await begin(policy=msgspec.structs.replace(AT_ONCE, jobs=JobSettings(fallback="fake:99")))
-    world.fake.errors_before.append(TargetGone("the topic was deleted"))
+    settings = msgspec.structs.replace(
+        AT_ONCE, jobs=JobSettings(fallback="fake:99"), texts=Catalogue(language="de")
+    )
+    world = await begin(policy=settings)
+    world.fake.errors_before.append(TargetGone(Phrase("gone.no_topic")))
     job = await add(world, "every 10m")
     await passed(world, job, 1)
     await world.flow(world.delivered(1))
     (part,) = world.fake.sent_parts
     assert part.target.chat == "99"
-    assert all(word in part.text for word in ("“hello”", "fake:1: the topic was deleted", "\n\nhello"))
+    assert part.text == (
+        "Die Antwort von „hello“ konnte nicht zugestellt werden, der Auftrag ist daher angehalten"
+        " (fake:1: das Thema wurde gelöscht). Die Antwort:\n\nhello"
+    )
 
 
 @pytest.mark.parametrize("fallback", ["fake:1", "nowhere:1"])

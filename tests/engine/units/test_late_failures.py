@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.engine.conftest import Begin
+from tests.engine.units.test_message_events import SlowAdapter
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, World, inbound
 
 from keryx.core.deliveries import Delivery, DeliveryState, Target
@@ -112,6 +113,39 @@ async def test_a_failure_of_something_else_changes_nothing(begin: Begin, fields:
     world, _, delivery = await begin_with_answer(begin)
     await world.hub.receive(msgspec.structs.replace(build_failure(delivery), **fields))
     assert await load(world, delivery) == delivery
+
+
+async def test_a_failure_may_name_the_message_alone(begin: Begin) -> None:
+    world, _, delivery = await begin_with_answer(begin, limit=6)
+    unnamed = msgspec.structs.replace(build_failure(delivery, 1), delivery=None, number=0)
+    await world.hub.receive(msgspec.structs.replace(unnamed, source=Source(platform="webhook", chat="1")))
+    assert await load(world, delivery) == delivery
+    await world.hub.receive(msgspec.structs.replace(unnamed, source=Source(platform=FAKE)))
+    failed = await load(world, delivery)
+    assert (failed.state, failed.parts_sent, failed.error) == (DeliveryState.FAILED, 1, "nobody is there")
+    # The message that failed is no longer part of the delivery.
+    await world.hub.receive(msgspec.structs.replace(unnamed, event="again", source=Source(platform=FAKE)))
+    assert await load(world, delivery) == failed
+
+
+async def test_a_failure_before_the_receipt_waits_for_it(begin: Begin) -> None:
+    adapter = SlowAdapter()
+    world = await begin(adapters=[adapter])
+    receipt = await world.say("hello")
+    await adapter.wait_for(1)
+    failure = InboundFailure(
+        event="f1", source=Source(platform=FAKE), message="fake-0", reason="nobody is there"
+    )
+    await world.hub.receive(failure)
+    adapter.answer.set()
+    assert receipt.session
+
+    def has_failed(tx: Transaction) -> bool:
+        found = deliveries.list_recent(tx, OPERATORS)
+        return [(d.state, d.error) for d in found] == [(DeliveryState.FAILED, "nobody is there")]
+
+    await world.until(has_failed)
+    assert await verify(world.database) == []
 
 
 async def test_a_repeated_failure_counts_once(begin: Begin) -> None:

@@ -1,5 +1,6 @@
 """Deletions and reactions: what a platform reports of messages that were received before."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,16 +8,25 @@ import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound
 
-from keryx.core.deliveries import Target
+from keryx.core.deliveries import Idempotency, Target
 from keryx.core.ids import SessionId
 from keryx.core.messages import Mark, Message, Role
-from keryx.core.ports.adapter import InboundDeletion, InboundMessage, InboundReaction, name_cursor
+from keryx.core.ports.adapter import (
+    Capabilities,
+    InboundDeletion,
+    InboundMessage,
+    InboundReaction,
+    OutgoingPart,
+    name_cursor,
+)
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import AskedQuestion, Question, QuestionState
 from keryx.core.source import ChatType, Source
 from keryx.core.turns import TurnState
-from keryx.store import messages, turns
+from keryx.store import messages, questions, turns
 from keryx.store.admin.verify import verify
+from keryx.store.db import Transaction
+from keryx.testing import RecordingAdapter
 
 CHAT_STATE = name_cursor(FAKE, "", "chat 1")
 
@@ -172,6 +182,87 @@ async def test_a_thumb_on_a_question_answers_it(begin: Begin, emoji: str, outcom
     assert texts[1].startswith(outcome) and texts[2] == "In the attic."
     closed = await world.hub.questions.get(OPERATORS, asked.id)
     assert closed.state is QuestionState.ANSWERED
+
+
+class SlowAdapter(RecordingAdapter):
+    """A platform that shows a message before it answers the send, which the test lets go on."""
+
+    def __init__(self, **able: Any) -> None:
+        super().__init__(FAKE, capabilities=Capabilities(threads=True, **able))
+        self.answer = asyncio.Event()
+
+    async def send(self, part: OutgoingPart) -> str:
+        receipt = await super().send(part)
+        await self.answer.wait()
+        return receipt
+
+
+async def begin_early(begin: Begin, **able: Any) -> tuple[World, SlowAdapter]:
+    """Let ann ask, until the chat shows the question of the agent and Keryx does not know that."""
+    adapter = SlowAdapter(**able)
+    world = await begin(agent=Scenes(ASKING), adapters=[adapter])
+    await world.hub.receive(
+        inbound("find it", source=by("ann"), reply=Target(FAKE, chat="g", thread="t"), principal=None)
+    )
+    await adapter.wait_for(1)
+    return world, adapter
+
+
+@pytest.mark.parametrize("buttons", [False, True])
+async def test_a_thumb_before_the_receipt_of_its_question_answers_it(begin: Begin, buttons: bool) -> None:
+    world, adapter = await begin_early(begin, edit=buttons, buttons=buttons)
+    receipt = await world.hub.receive(reaction(by("ann"), "fake-0", reaction="👍"))
+    assert receipt.reply is None
+    adapter.answer.set()
+    await world.until(lambda tx: messages_of_agent(tx) == ["In the attic."])
+    closed = [q.state for q in await world.read(list_questions)]
+    assert closed == [QuestionState.ANSWERED]
+    assert await world.read(count_states) == 0
+    assert await verify(world.database) == []
+
+
+async def test_a_thumb_before_the_receipt_is_kept_when_the_process_ends(begin: Begin) -> None:
+    world, adapter = await begin_early(begin, idempotency=Idempotency.NATIVE)
+    await world.hub.receive(reaction(by("ann"), "fake-0", reaction="👍"))
+    adapter.answer.set()
+    await world.restart()
+    await world.until(lambda tx: [q.state for q in list_questions(tx)] == [QuestionState.ANSWERED])
+
+
+async def test_another_reaction_before_the_receipt_is_noted(begin: Begin) -> None:
+    world, adapter = await begin_early(begin)
+    await world.hub.receive(reaction(by("ann"), "fake-0", reaction="🎉"))
+    await world.hub.receive(reaction(by("ann"), "fake-0", reaction="🎉", removed=True))
+    # The same id in another chat is another message.
+    elsewhere = msgspec.structs.replace(by("ann"), chat="h")
+    await world.hub.receive(reaction(elsewhere, "fake-0", reaction="👍"))
+    adapter.answer.set()
+    [delivery] = await world.delivered(1)
+    assert delivery.session
+    notices = [m.text for m in await latest(world, delivery.session) if m.role is Role.NOTICE]
+    assert notices == ["ann reacted with 🎉", "ann took back the reaction 🎉"]
+
+
+async def test_a_reaction_to_an_unknown_message_is_not_kept_while_nothing_is_sent(world: World) -> None:
+    await world.ask("hello")
+    await world.delivered(1)
+    await world.hub.receive(reaction(inbound("").source, "fake-99", reaction="👍"))
+    assert await world.read(count_states) == 0
+
+
+def messages_of_agent(tx: Transaction) -> list[str]:
+    rows = tx.rows("select id from sessions")
+    found = [m for row in rows for m in messages.list_latest(tx, row[0], limit=50)]
+    return [m.text for m in found if m.role is Role.ASSISTANT]
+
+
+def list_questions(tx: Transaction) -> list[AskedQuestion]:
+    return [questions.get(tx, row[0]) for row in tx.rows("select id from questions")]
+
+
+def count_states(tx: Transaction) -> int:
+    row = tx.row("select count(*) from cursors where name like 'early:%'")
+    return row[0] if row else 0
 
 
 async def test_a_reaction_has_the_rights_of_the_person_who_reacted(begin: Begin) -> None:

@@ -189,7 +189,7 @@ async def test_a_hand_over_names_a_chat_as_its_platform_writes_them(begin: Begin
     world = await begin(policy=policy(), adapters=[RecordingAdapter(FAKE, capabilities=able)])
     await world.ask("the plan")
     assert await world.command("/handoff fake:abc") == (
-        "'abc' is no chat on fake: the id of one is a number, such as 12."
+        "'abc' is no chat on fake: give the id that the platform has for it."
     )
 
 

@@ -48,9 +48,9 @@ async def _repeat(name: str, every: float, ask: Callable[[], Awaitable[None]]) -
         began = time.monotonic()
         try:
             await ask()
-            _print(name, began, time.monotonic() - began)
+            print_sample(name, began, time.monotonic() - began)
         except httpx.HTTPError:
-            _print(name, began, None)
+            print_sample(name, began, None)
         await asyncio.sleep(every)
 
 
@@ -69,9 +69,9 @@ async def _follow(http: httpx.AsyncClient, session: str) -> None:
                 (await http.post(f"/api/sessions/{session}/messages", json={"text": text})).raise_for_status()
                 stored[text] = time.monotonic()
                 if text in shown:
-                    _print(_COMMIT, stored.pop(text), 0.0)
+                    print_sample(_COMMIT, stored.pop(text), 0.0)
             except httpx.HTTPError:
-                _print(_STREAM, sent.pop(text, time.monotonic()), None)
+                print_sample(_STREAM, sent.pop(text, time.monotonic()), None)
             await asyncio.sleep(1)
 
     sending = asyncio.create_task(send())
@@ -84,17 +84,18 @@ async def _follow(http: httpx.AsyncClient, session: str) -> None:
                             cursor = line[4:]
                         for text in [text for text in sent if f'"{text}"' in line]:
                             began, shown[text] = sent.pop(text), time.monotonic()
-                            _print(_STREAM, began, shown[text] - began)
+                            print_sample(_STREAM, began, shown[text] - began)
                             if text in stored:
                                 committed = stored.pop(text)
-                                _print(_COMMIT, committed, shown[text] - committed)
+                                print_sample(_COMMIT, committed, shown[text] - committed)
             except httpx.HTTPError:
                 await asyncio.sleep(0.2)
     finally:
         sending.cancel()
 
 
-def _print(name: str, at: float, seconds: float | None) -> None:
+def print_sample(name: str, at: float, seconds: float | None) -> None:
+    """Print how long one request took."""
     print(json.dumps([name, at, seconds]), flush=True)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import resource
-import socket
 import subprocess
 import sys
 import threading
@@ -18,8 +17,10 @@ from typing import Any, TypeAlias
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.faults.node import Node
 from tests.faults.siege import model, plugins
+from tests.faults.siege.floor import FLOOR
 from tests.faults.siege.neighbour import SmallDisk
 from tests.faults.storm import Report, Storm, bare
+from tests.free_ports import find_free_port
 from tests.hostile.corpus import build_messages
 
 from keryx.testing.wire import WireRequest, WireResponse
@@ -172,8 +173,7 @@ class Siege:
             "SIEGE_KEY": model.KEY,
             "PYTHONPATH": f"{_ROOT}:{site}",
         }
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = find_free_port()
         command = [str(Path(sys.executable).with_name("keryx")), "serve", "--port", str(port), "--json"]
         limited = ["sh", "-c", f'ulimit -Sn {DESCRIPTORS}; exec "$@"', "sh", *command]
         with Node(telegram.url, self.home, database=self.database, command=limited, **environ) as node:
@@ -185,7 +185,11 @@ class Siege:
             over = threading.Event()
             speaker = threading.Thread(target=storm.speak, args=(over,))
             whole = self.quiet_seconds + self.seconds + 60
-            with _process("probe", port, whole) as probe, watch:
+            with (
+                _process("probe", port, whole) as probe,
+                _process("floor", self.home, whole) as floor,
+                watch,
+            ):
                 speaker.start()
                 time.sleep(self.quiet_seconds)
                 began = time.monotonic()
@@ -209,7 +213,7 @@ class Siege:
             return self._judge(
                 storm.report(),
                 chats,
-                Samples(probe.samples),
+                Samples(probe.samples + floor.samples),
                 watch,
                 (began, ended),
                 full,
@@ -312,6 +316,8 @@ class Siege:
             during = [delay for part in parts for delay in chats.delays(*part)]
             compare("answer in a chat", share, chats.delays(*quiet), during)
         for name, share in (
+            (FLOOR, 0.5),
+            (FLOOR, 0.95),
             ("health", 0.5),
             ("health", 0.99),
             ("event", 0.95),

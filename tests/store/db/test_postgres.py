@@ -259,7 +259,7 @@ async def test_a_session_that_waits_for_a_lock_ends_before_its_deadline(postgres
 async def test_a_table_that_somebody_keeps_locked_is_found_by_the_probe(
     postgres: str, schema: str, table: str, mode: str
 ) -> None:
-    async with MeteredDatabase(PostgresDatabase(postgres, schema=schema)) as database:
+    async with MeteredDatabase(PostgresDatabase(postgres, schema=schema), lock_seconds=0.1) as database:
         with psycopg.connect(postgres) as other:
             other.execute(cast(LiteralString, f'lock table "{schema}".{table} in {mode} mode'))
             for probe in (database.check_writable, database.rehearse_write):

@@ -1,4 +1,4 @@
-"""A line to a server that can be cut: connections die, or nothing passes until it is mended, as in a broken network."""
+"""A TCP proxy that can be cut: connections die, or nothing passes until it is mended, as in a broken network."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 _CHUNK = 65536
 
 
-class Line:
+class TcpProxy:
     """Passes on what comes to a port of its own. A `dsn` through it is that of the server behind it."""
 
     def __init__(self, dsn: str) -> None:

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from keryx.interpreter import shorten_switch_interval
+from keryx.process_tuning import shorten_switch_interval
 
 GROW_AND_SHRINK = """
 import sys, threading, time
-from keryx import interpreter
+from keryx import process_tuning
 
 def grow():
     # Blocks of one heap, of which some stay, so that the heap does not shrink by itself.
@@ -17,16 +17,16 @@ def grow():
     kept.extend(blocks[::2_000])
 
 kept = []
-interpreter.limit_heaps()
-with interpreter.return_memory(every=0.2):
-    before = interpreter.read_resident_memory()
+process_tuning.limit_heaps()
+with process_tuning.return_memory(every=0.2):
+    before = process_tuning.read_resident_memory()
     threads = [threading.Thread(target=grow) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     until = time.monotonic() + 30
-    while interpreter.read_resident_memory() > before + (64 << 20) and time.monotonic() < until:
+    while process_tuning.read_resident_memory() > before + (64 << 20) and time.monotonic() < until:
         time.sleep(0.01)
     sys.exit(time.monotonic() >= until)
 """
