@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 from tests.builders import Store
@@ -99,6 +100,15 @@ class Wire(DatabaseWrapper):
             return await self._inner.read(label, work)
         finally:
             self.units -= 1
+
+    async def __aenter__(self) -> Self:
+        """The test has opened the store, and closes it."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
 
     def _check(self) -> None:
         if self.dead:
