@@ -29,6 +29,7 @@ NOUNS = {
     "messages",
     "metrics",
     "people",
+    "platforms",
     "projects",
     "questions",
     "relay",

@@ -38,10 +38,10 @@ for path in (
     "export_import:import_app",
     "turns:turns",
     "turns:why",
-    "lanes:app",
-    "deliveries:app",
-    "gateway:app",
-    "matrix_keys:matrix_app",
+    "platforms.lanes:app",
+    "platforms.deliveries:app",
+    "platforms.gateway:app",
+    "platforms.matrix_keys:matrix_app",
     "questions:app",
     "questions:permissions_app",
     "usage:usage",
@@ -49,9 +49,9 @@ for path in (
     "agents:app",
     "projects:app",
     "jobs:app",
-    "pairing:app",
+    "platforms.pairing:app",
     "people:app",
-    "relay:app",
+    "platforms.relay:app",
     "keys:app",
     "store:verify",
     "store:backup",
@@ -62,7 +62,7 @@ for path in (
     "doctor:version",
 ):
     module, _, part = path.partition(":")
-    name = module if part == "app" else part.removesuffix("_app")
+    name = module.rpartition(".")[2] if part == "app" else part.removesuffix("_app")
     app.command(f"keryx.cli.commands.{path}", name=name)
 
 app.register_install_completion_command(  # pyright: ignore[reportUnknownMemberType]

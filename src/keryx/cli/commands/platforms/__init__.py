@@ -1,0 +1,1 @@
+"""Commands for the chat platforms: their adapters, chats, deliveries and pairings, and the relay."""
