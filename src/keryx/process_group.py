@@ -8,6 +8,8 @@ import threading
 import time
 
 GRACE_SECONDS = 3.0
+# The priority of the command, as of `nice`: the process that started it stays responsive while the command computes.
+_NICENESS = 5
 _PR_SET_PDEATHSIG = 1
 
 
@@ -63,6 +65,7 @@ def _exec_child(parent_pipe: int, command: list[str], library: ctypes.CDLL | Non
         _set_process_group(0)
         if library:
             library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _lower_priority()
         os.close(parent_pipe)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -71,6 +74,16 @@ def _exec_child(parent_pipe: int, command: list[str], library: ctypes.CDLL | Non
         os.write(2, f"{command[0]} cannot be run: {exc.strerror}\n".encode())
     finally:
         os._exit(127)
+
+
+def _lower_priority() -> None:
+    os.nice(_NICENESS)
+    try:
+        # Linux may weigh sessions against each other, and `nice` then counts only within one.
+        with open("/proc/self/autogroup", "w") as file:
+            file.write(str(_NICENESS))
+    except OSError:
+        return
 
 
 def _set_process_group(process: int) -> None:
