@@ -123,6 +123,8 @@ class Feed:
             if batch:
                 cursor = batch[-1].cursor
                 yield batch
+            elif beat is None:
+                await self._wake.wait(seen)
             else:
                 with anyio.move_on_after(beat):
                     await self._wake.wait(seen)
