@@ -97,7 +97,7 @@ def test_malformed_text_is_refused(text: str) -> None:
 
 
 def test_json_of_another_shape_is_not_called_malformed() -> None:
-    with pytest.raises(Invalid, match=r"^this is no int: Expected `int`, got `str`"):
+    with pytest.raises(Invalid, match=r"^not a valid int: Expected `int`, got `str`"):
         codec.loads('"seven"', int)
 
 

@@ -16,6 +16,8 @@ SCAN_LIMIT = 10_000
 MAX_TERMS = 16
 # The words of one term that are looked for, in sequence, at each place where the first one is.
 MAX_WORDS = 16
+# The places of a text that are compared with the terms. A snippet shows a few of them.
+MAX_PLACES = 100
 
 # Replaced by a blank, one for one, so that a snippet stays on one line and the spans of its hits stay right.
 _UNPRINTABLE = re.compile(f"[{CONTROLS}{LINE_SEPARATORS}\t\n\r\xa0]")
@@ -36,7 +38,8 @@ class Snippet:
 def highlight(text: str, query: Query, *, width: int = 160, scan: int = SCAN_LIMIT) -> Snippet:
     """Return the passage of about `width` characters with the most different hits, or the beginning if there are none.
 
-    Of a long text, only `scan` characters around a likely hit are scanned, for the first `MAX_TERMS` terms.
+    Of a long text, only `scan` characters around a likely hit are scanned, for the first `MAX_TERMS` terms, and of these
+    only `MAX_PLACES` places, those around the rarest term.
     """
     terms = () if query.expr is None else dict.fromkeys(_list_atoms(query.expr))
     atoms = [_shorten(term) for term in islice(terms, MAX_TERMS)]
@@ -44,7 +47,7 @@ def highlight(text: str, query: Query, *, width: int = 160, scan: int = SCAN_LIM
     wanted = {atom.words[0] for atom in atoms if atom.words}
     wanted |= {atom.mark for atom in atoms if isinstance(atom, Term) and atom.mark is not None}
     longest = max((len(atom.words) for atom in atoms), default=0)
-    runs = locate_tokens(text[start : start + scan], wanted, longest) if atoms else ()
+    runs = locate_tokens(text[start : start + scan], wanted, longest, MAX_PLACES) if atoms else ()
     found = {hit for run in runs for hit in _match_atoms(run, atoms)}
     hits = [(b + start, e + start, atom) for b, e, atom in sorted(found, key=lambda hit: hit[:2])]
     begin, end = _choose_window(text, hits, width)

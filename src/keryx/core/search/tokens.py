@@ -90,19 +90,28 @@ def tokenize_query(text: str) -> TokenizedText:
     return found
 
 
-def locate_tokens(text: str, wanted: Iterable[str] = ("",), length: int = 1) -> Iterator[list[Token]]:
+def locate_tokens(
+    text: str, wanted: Iterable[str] = ("",), length: int = 1, most: int | None = None
+) -> Iterator[list[Token]]:
     """Yield the tokens of `tokenize(text)` with their positions, a mark before its parts: one list for each piece that
-    contains a wanted text, with the `length - 1` words that follow it."""
+    contains a wanted text, with the `length - 1` words that follow it. Of more than `most` pieces, those around the rarest text are chosen."""
     folded, locate = _fold_with_positions(text)
     pieces = list(_get_piece_pattern(folded).finditer(folded))
     starts = [piece.start() for piece in pieces]
-    matching: set[int] = set()
+    by_word: list[set[int]] = []
     for word in wanted:
+        by_word.append(set())
         spot = folded.find(word)
         while 0 <= spot < len(folded):
-            matching.add(bisect_right(starts, spot) - 1)
-            spot = folded.find(word, spot + 1)
-    for first in sorted(matching - {-1}):
+            index = bisect_right(starts, spot) - 1
+            by_word[-1].add(index)
+            # One occurrence in a piece is enough.
+            spot = folded.find(word, max(spot + 1, pieces[index].end() if index >= 0 else 0))
+    matching = set[int]().union(*by_word) - {-1}
+    if most is not None and len(matching) > most:
+        rarest = min(min(filter(None, by_word), key=len))
+        matching = set(sorted(matching, key=lambda index: abs(index - rarest))[:most])
+    for first in sorted(matching):
         run = [
             Token(word, *locate(start, end), mark)
             for word, start, end, mark in _locate_in_piece(pieces[first])
