@@ -4,7 +4,8 @@ import hashlib
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 
 import nh3
@@ -58,6 +59,9 @@ _TASK = re.compile(r"\[([ xX])\](?=\s)")
 # By a hash of the text. Several threads render.
 _cache: LruCache[bytes, str] = LruCache(_CACHE_BYTES, measure=sys.getsizeof)
 _cache_lock = threading.Lock()
+# Shorter texts take about a millisecond, less than the way to another process.
+_LONG_CHARS = 2_000
+_delegates: list[Callable[[str], str]] = []
 
 
 def render(text: str) -> str:
@@ -67,11 +71,23 @@ def render(text: str) -> str:
         known = _cache.get(key)
     if known is not None:
         return known
-    rendered = "".join(render_blocks(text))
+    rendered = (
+        _delegates[-1](text) if _delegates and len(text) > _LONG_CHARS else "".join(render_blocks(text))
+    )
     if sys.getsizeof(rendered) <= _MAX_CACHED_BYTES:
         with _cache_lock:
             _cache.put(key, rendered)
     return rendered
+
+
+@contextmanager
+def delegate_long_texts(delegate: Callable[[str], str]) -> Generator[None]:
+    """Let `render` call `delegate` for long texts while the block runs. Threads may call it at the same time."""
+    _delegates.append(delegate)
+    try:
+        yield
+    finally:
+        _delegates.remove(delegate)
 
 
 def render_blocks(text: str, *, colours: bool = True) -> list[str]:

@@ -32,6 +32,7 @@ from keryx.core.ids import DEFAULT_PROFILE
 from keryx.core.ports.agent import TranscribeSound
 from keryx.engine.hub import NODE_KIND, Hub
 from keryx.engine.service import Service
+from keryx.markdown.render_process import render_long_texts_apart
 from keryx.process_tuning import limit_heaps, return_memory, shorten_switch_interval
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
@@ -164,7 +165,12 @@ async def serve(
         )
     limit_heaps()
     shorten_switch_interval()
-    with store.hold_store_lock(settings), _bind(settings.host, settings.port) as listener, return_memory():
+    with (
+        store.hold_store_lock(settings),
+        _bind(settings.host, settings.port) as listener,
+        return_memory(),
+        render_long_texts_apart(),
+    ):
         if new_store:
             store.put_remains_aside(settings)
         await _run(app, listener, json, descriptors=descriptors)

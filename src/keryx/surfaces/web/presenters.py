@@ -46,14 +46,16 @@ _MAX_SUMMARY_CHARS = 2_000
 
 
 class RenderBudget:
-    """Renders the texts of one response in one thread. When its processor time is used up, it returns further texts
-    without markup, so that a conversation full of long texts opens, too."""
+    """Renders the texts of one response in one thread. When its processor time is used up, or the time that another process
+    may take, it returns further texts without markup, so that a conversation full of long texts opens, too."""
 
-    def __init__(self, seconds: float = 1.0) -> None:
+    def __init__(self, seconds: float = 1.0, *, elapsed: float = 3.0) -> None:
         self._end = time.thread_time() + seconds
+        self._deadline = time.monotonic() + elapsed
 
     def render(self, text: str) -> str:
-        return html.render(text) if time.thread_time() < self._end else html.render_plain(text)
+        in_time = time.thread_time() < self._end and time.monotonic() < self._deadline
+        return html.render(text) if in_time else html.render_plain(text)
 
 
 def session(listed: SessionListItem, *, read: int | None = None) -> schema.SessionSchema:
