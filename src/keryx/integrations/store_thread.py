@@ -1,7 +1,6 @@
 """The store for programs that are not Keryx: in a thread of its own, so that it can be used with and without an event loop."""
 
 import asyncio
-import atexit
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -54,7 +53,6 @@ class StoreThread:
             loop, self._loop = self._loop, None
             if loop is None:
                 return
-            atexit.unregister(self.close)
             asyncio.run_coroutine_threadsafe(self._leave(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
 
@@ -86,7 +84,6 @@ class StoreThread:
                     loop.call_soon_threadsafe(loop.stop)
                     raise
                 self._loop = loop
-                atexit.register(self.close)
             return self._loop
 
     async def _enter(self) -> None:

@@ -13,16 +13,30 @@ _SHORTEST_TEXT = 48
 # The headers of texts in MessagePack, with the number of bytes that hold the length.
 _TEXT_HEADER = re.compile(rb"[\xd9-\xdb]")
 # What serialized values have in common. Stored values need it as it is: another one takes another format.
-_DICTIONARY = (
-    b"\xa2id\xa4name\xc0\xa4type\xa5human\xa6system\xa4tool\xa9assistant\xa4user\xa7content\xaftool_call_id\xa6status"
-    b"\xa7success\xa8artifact\xb1invalid_tool_calls\x90\xaausage_metadata\xacinput_tokens\xadoutput_tokens"
-    b"\xactotal_tokens\xa7example\xc2\xb1additional_kwargs\x80\xb1response_metadata\x80\xaatool_calls\x90\xb3"
-    b"model_validate_json\x94\xbdlangchain_core.messages.system\xadSystemMessage\xd9\x1flangchain_core.messages.tool"
-    b"\xabToolMessage\x94\xbblangchain_core.messages.ai\xa9AIMessage\x94\xbelangchain_core.messages.human"
-    b"\xacHumanMessage\xaddelta_channels\xa7parents\x80\xa6source\xa5input\xa6update\xa4fork\xa4loop\xa4step"
-    b"\xadpending_sends\x90\xb0updated_channels\x91\xa8messages\xa2ts\xd9 2026-01-01T00:00:00.000000+00:00"
-    b"\xaebranch:to:agent\xaebranch:to:model\xaebranch:to:tools\xadversions_seen\xa9__input__\x80\xa9__start__\x81"
-    b"\xa9__start__\xb0channel_versions\x83\xa9__start__\xa8messages\xa1v\x04msgpack\x00"
+_MESSAGE = b"\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type"
+_DICTIONARY = b"".join(
+    (
+        b"\xa6system\xa9assistant\xa6status\xa7success\xa8artifact\xac__interrupt__\xaa__resume__\xa6update\xa4fork\xa6run_id",
+        b"\xadpending_sends\x90\xb0counters_since_delta_snapshot\xb5~__pregel_push, \xafbranch:to:tools\xafbranch:to:model",
+        b"\x83\xacinput_tokens\xadoutput_tokens\xactotal_tokens\x85\xa4name\xa4args\x80\xa2id\xa4type\xa9tool_call",
+        b"\x94\xbelangchain_core.messages.system\xadSystemMessage\x86\xa7content",
+        b"\x94\xbclangchain_core.messages.tool\xabToolMessage\x89\xa7content\xactool_call_id" + _MESSAGE + b"\xa4tool",
+        b"\x92\xb9~__pregel_pull, __start__\x82\x00\x92\xa8messages\x93\xc4\x11msgpack\x00\x91\x92\xa4user\xd9\xfa\xcc\x93\xc4\x00",
+        b"\x01\x92\xafbranch:to:agent\x91\xc4\x05null\x00\x92\xb5~__pregel_pull, agent\x81\x00\x92\xa8messages\x93\xc4>msgpack\x00",
+        b"\x91\xc8\x01\xa7\x05\x94\xbalangchain_core.messages.ai\xa9AIMessage\x89\xa7content\xd9\xfa\xcc\x95\xc4|" + _MESSAGE,
+        b"\xa2ai\xa4name\xc0\xa2id\xc0\xaatool_calls\x90\xb2invalid_tool_calls\x90\xaeusage_metadata\xc0\xb3model_validate_json",
+        b"\x93\xc4Cmsgpack\x00\xc8\x01\xa5\x05\x94\xbdlangchain_core.messages.human\xacHumanMessage\x86\xa7content\xd9\xfa\xcd\x01\xc4t",
+        _MESSAGE + b"\xa5human\xa4name\xc0\xa2id\xd9$\xb3model_validate_json",
+        b"\x93\xc4=msgpack\x00\xc8\x01\xcc\x05\x94\xbalangchain_core.messages.ai\xa9AIMessage\x89\xa7content\xd9\xfa\xcd\x01\xc4\xa1",
+        _MESSAGE + b"\xa2ai\xa4name\xc0\xa2id\xd9$\xaatool_calls\x90\xb2invalid_tool_calls\x90\xaeusage_metadata\xc0",
+        b"\xb3model_validate_json\x82\xa8messages\x94\x02\xcd\x01\xa9__start__\x93\x00\xcd\x01\x93\xc4\x1bmsgpack\x00\x81\xa8messages",
+        b"\x91\x92\xa4user\xd9\xfa\xcd\x01\xc4\x00\xb0updated_channels\x91\xa9__start__\x83\xa6source\xa5input\xa4step\xcd\x01\xa7parents",
+        b"\x80\x82\xa8messages\x94\x02\xcd\x01\xafbranch:to:agent\x93\x00\xcd\x01\x91\xc4\x05null\x00\x92\x91\xc4\xebmsgpack\x00\x92\x85",
+        b"\xa1v\x04\xa2ts\xd9 2026-01-01T00:00:00.000000+00:00\xb0channel_versions\x83\xa9__start__\xcd\x01\xa8messages\xcd\x01",
+        b"\xafbranch:to:agent\xcd\x01\xadversions_seen\x83\xa9__input__\x80\xa9__start__\x81\xa9__start__\xcd\x01\xa5agent\x81",
+        b"\xafbranch:to:agent\xcd\x01\xb0updated_channels\x92\xafbranch:to:agent\xa8messages\x83\xa6source\xa4loop\xa4step\xcd\x01",
+        b"\xa7parents\x80\x81\xa8messages\x94\x02\xcd\x01",
+    )
 )
 
 
@@ -49,7 +63,7 @@ def hash_text(text: bytes) -> bytes:
 
 
 def compress(data: bytes) -> bytes:
-    compressor = zlib.compressobj(level=6, wbits=-15, zdict=_DICTIONARY)
+    compressor = zlib.compressobj(level=9, wbits=-15, zdict=_DICTIONARY)
     return compressor.compress(data) + compressor.flush()
 
 

@@ -134,7 +134,7 @@ create table graph_memories (
 --@both
 create index graph_memories_end on graph_memories (expires_at) where expires_at is not null;
 
--- Sessions of the Agent Development Kit.
+-- Sessions of the Agent Development Kit. Its times are kept in nanoseconds, so that they come back as they were.
 create table adk_sessions (
   number integer primary key autoincrement,
   profile text not null,
@@ -144,7 +144,6 @@ create table adk_sessions (
   name text not null,
   state text not null,
   events integer not null default 0,
-  revision integer not null default 0,
   created_at integer not null,
   updated_at integer not null,
   constraint adk_sessions_name unique (profile, owner, app, person, name)
@@ -159,7 +158,7 @@ create table adk_events (
   primary key (session, n)
 ) strict;
 
-create index adk_events_at on adk_events (session, at);
+create index adk_events_id on adk_events (session, id);
 
 -- What all sessions of an app share, and with a person all sessions of that person in it.
 create table adk_states (
