@@ -4,6 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
+from tests.engine.world import OPERATORS, World
+from tests.fakes.endpoint import KEY, Endpoint, answer, calls
+from tests.fakes.endpoint import MODEL as TEST_MODEL
+from tests.web.site import Site
+from tests.web.test_openai_api import connect, list_sessions
+
 from agents import (
     Agent,
     OpenAIChatCompletionsModel,
@@ -13,13 +20,6 @@ from agents import (
     RunResultStreaming,
     function_tool,
 )
-from openai import AsyncOpenAI
-from tests.engine.world import OPERATORS, World
-from tests.fakes.endpoint import KEY, Endpoint, answer, calls
-from tests.fakes.endpoint import MODEL as TEST_MODEL
-from tests.web.site import Site
-from tests.web.test_openai_api import connect, list_sessions
-
 from keryx.core.ids import SessionId
 
 

@@ -99,15 +99,15 @@ class KeryxSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         def work(tx: Transaction) -> None:
-            adk_sessions.remove(
-                tx, self.store.viewer, app=app_name, person=user_id, name=session_id.strip()
-            )
+            adk_sessions.remove(tx, self.store.viewer, app=app_name, person=user_id, name=session_id.strip())
 
         await self.store.write_async("adk.delete", work)
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         def work(tx: Transaction) -> dict[str, Any]:
-            return adk_sessions.read_states(tx, self.store.viewer, app=app_name, person=user_id).get(user_id, {})
+            return adk_sessions.read_states(tx, self.store.viewer, app=app_name, person=user_id).get(
+                user_id, {}
+            )
 
         return await self.store.read_async("adk.get", work)
 
@@ -172,9 +172,7 @@ def _divide_state(state: dict[str, Any]) -> StateChange:
     return StateChange(
         app={key.removeprefix(_APP): value for key, value in safe.items() if key.startswith(_APP)},
         person={key.removeprefix(_USER): value for key, value in safe.items() if key.startswith(_USER)},
-        session={
-            key: value for key, value in safe.items() if not key.startswith((_APP, _USER, _TEMPORARY))
-        },
+        session={key: value for key, value in safe.items() if not key.startswith((_APP, _USER, _TEMPORARY))},
     )
 
 

@@ -184,7 +184,10 @@ class KeryxSaver(BaseCheckpointSaver[int]):
 
     def _get(self, config: RunnableConfig) -> Callable[[Transaction], StoredCheckpoint | None]:
         query = CheckpointQuery(
-            thread=_read_thread(config), namespace=_read_namespace(config), id=get_checkpoint_id(config), limit=1
+            thread=_read_thread(config),
+            namespace=_read_namespace(config),
+            id=get_checkpoint_id(config),
+            limit=1,
         )
 
         def work(tx: Transaction) -> StoredCheckpoint | None:

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import msgspec
@@ -298,7 +299,9 @@ def copy_thread(tx: Transaction, viewer: Viewer, source: str, target: str) -> No
     if found is None:
         return
     if _find_thread(tx, viewer, target) is not None:
-        raise Conflict(f"the thread {target[:80]!r} is there already: delete it first, or choose another name")
+        raise Conflict(
+            f"the thread {target[:80]!r} is there already: delete it first, or choose another name"
+        )
     made = _Thread(tx, viewer, target)
     params = {"source": found[0], "target": made.number}
     for table, columns in _COPIED_COLUMNS.items():
@@ -587,7 +590,7 @@ def _remove_unused(tx: Transaction, thread: int) -> None:
                 lengths[value.list] = max(lengths.get(value.list, 0), length)
     for number, length in list(lengths.items()):
         spans = _read_spans(tx, thread, number)
-        for span, following in zip(spans, spans[1:], strict=False):
+        for span, following in pairwise(spans):
             lengths[span.list] = max(lengths.get(span.list, 0), min(length, following.start))
     for (number,) in tx.rows("select distinct list from graph_items where thread = :thread", params):
         tx.run(
