@@ -20,6 +20,7 @@ from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, Us
 
 HERE = __name__
 seen: list[list[AnyMessage]] = []
+waiting = asyncio.Event()
 
 
 @function_tool
@@ -36,6 +37,7 @@ async def speak(state: MessagesState) -> dict[str, Any]:
     seen.append(messages)
     question = str(messages[-1].content)
     if question == "wait":
+        waiting.set()
         await asyncio.Event().wait()
     if question == "look" and messages[-1].type == "human":
         called = {"id": "c1", "name": "look", "args": {"at": "sky"}}
@@ -135,8 +137,7 @@ async def test_a_graph_streams_uses_tools_and_knows_the_history() -> None:
 async def test_a_graph_stops_when_its_turn_does() -> None:
     agent = python.load(f"{HERE}:graph")
     task = asyncio.create_task(collect(agent, a_context(asked("wait"))))
-    while not seen or seen[-1][-1].content != "wait":
-        await asyncio.sleep(0)
+    await asyncio.wait_for(waiting.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

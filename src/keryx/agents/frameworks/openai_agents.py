@@ -40,7 +40,8 @@ class _StreamedRun:
         self._context = context
         # An event, and the future of a tool that waits until everything before it is stored.
         self._queue: asyncio.Queue[AgentEvent | asyncio.Future[None] | None] = asyncio.Queue()
-        self._called: set[str] = set()
+        # The names of the tools that were called.
+        self._called: dict[str, str] = {}
 
     async def __aenter__(self) -> "_StreamedRun":
         sdk: Any = import_module("agents")
@@ -97,11 +98,13 @@ class _StreamedRun:
             elif event.name == "tool_output":
                 id_ = str(raw.get("call_id") or "") if isinstance(raw, dict) else str(raw.call_id)
                 if id_ in self._called:
-                    self._queue.put_nowait(ToolResultEvent(ToolResult(id_, "", str(event.item.output))))
+                    self._queue.put_nowait(
+                        ToolResultEvent(ToolResult(id_, self._called[id_], str(event.item.output)))
+                    )
 
     def _note_call(self, id_: str, name: str, arguments: str) -> None:
         if id_ not in self._called:
-            self._called.add(id_)
+            self._called[id_] = name
             self._queue.put_nowait(ToolCallEvent((ToolCall(id_, name, arguments),)))
 
     def _count_usage(self) -> Usage:
