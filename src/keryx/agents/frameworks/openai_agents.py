@@ -46,7 +46,7 @@ class _StreamedRun:
     async def __aenter__(self) -> "_StreamedRun":
         sdk: Any = import_module("agents")
 
-        async def on_tool_start(hooks: Any, wrapper: Any, agent: Any, tool: Any) -> None:
+        async def on_tool_start(wrapper: Any, agent: Any, tool: Any) -> None:
             id_ = getattr(wrapper, "tool_call_id", "")
             if id_:
                 self._note_call(id_, wrapper.tool_name, wrapper.tool_arguments)
@@ -54,7 +54,8 @@ class _StreamedRun:
             self._queue.put_nowait(stored)
             await stored
 
-        hooks = type("KeryxHooks", (sdk.RunHooks,), {"on_tool_start": on_tool_start})()
+        hooks = sdk.RunHooks()
+        hooks.on_tool_start = on_tool_start
         # What people say here is sent to no service for traces.
         quiet = sdk.RunConfig(tracing_disabled=True)
         self._result: Any = sdk.Runner.run_streamed(self._agent, self._items, hooks=hooks, run_config=quiet)
