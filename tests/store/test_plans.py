@@ -28,6 +28,8 @@ from keryx.store import (
     turns,
 )
 from keryx.store.db import NO_PARAMS, Database, Engine, Params, Row, Transaction
+from keryx.store.frameworks import adk_sessions, checkpoints
+from keryx.store.frameworks.checkpoints import CheckpointKey, CheckpointQuery, NewCheckpoint
 from keryx.testing import START_TIME
 
 ROWS = 2000
@@ -130,6 +132,11 @@ _SQLITE_NAMES = {
     "questions_pkey": "sqlite_autoindex_questions_1",
     "api_turns_turn_key": "sqlite_autoindex_api_turns_1",
     "api_keys_digest_key": "sqlite_autoindex_api_keys_2",
+    "graph_threads_name": "sqlite_autoindex_graph_threads_1",
+    "graph_items_pkey": "graph_items USING PRIMARY KEY",
+    "graph_writes_pkey": "graph_writes USING PRIMARY KEY",
+    "adk_sessions_name": "sqlite_autoindex_adk_sessions_1",
+    "adk_events_pkey": "sqlite_autoindex_adk_events_1",
 }
 _TABLES = (
     "api_keys|api_turns|buttons|changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
@@ -195,11 +202,47 @@ def fill(tx: Transaction, *, counted: bool = True) -> None:
     for statement in _FILL:
         body = statement.strip()
         tx.run(f"{_NUMBERS} {body}" if " from n" in body else body, {"now": to_micros(START_TIME)})
+    fill_frameworks(tx)
     if not counted:
         return
     tx.run("analyze")
     if tx.engine is Engine.POSTGRES:
         tx.run("set local enable_seqscan = off")
+
+
+def fill_frameworks(tx: Transaction) -> None:
+    timed, change = at_time(tx, START_TIME), adk_sessions.StateChange()
+    for n in range(1, 200):
+        items = tuple(b"%d" % i for i in range(n))
+        new = NewCheckpoint(
+            thread="t",
+            namespace="",
+            id=f"c{n:03}",
+            parent=f"c{n - 1:03}" if n > 1 else None,
+            run=f"r{n}",
+            body=b"",
+            values={"messages": (n, items)},
+            kept={},
+        )
+        assert checkpoints.put(timed, OPERATORS, new)
+        adk_sessions.create(timed, OPERATORS, app="a", person=f"p{n}", name="s", change=change, at=n)
+        names = {"app": "a", "person": "p5", "name": "s"}
+        if n >= 5:
+            adk_sessions.append_event(
+                timed, OPERATORS, **names, known=n, event=f"e{n}", body="{}", change=change, at=n
+            )
+
+
+def load_checkpoint(tx: Transaction) -> object:
+    [key] = checkpoints.list_keys(tx, OPERATORS, CheckpointQuery(thread="t", namespace="", limit=1))
+    assert isinstance(key, CheckpointKey)
+    return checkpoints.load(tx, key)
+
+
+def load_adk_session(tx: Transaction) -> object:
+    found = adk_sessions.find(tx, OPERATORS, app="a", person="p5", name="s")
+    assert found is not None
+    return adk_sessions.list_events(tx, found.number, since=None, limit=9)
 
 
 def ensure_lane(tx: Transaction) -> object:
@@ -331,6 +374,17 @@ CASES: list[Case] = [
         lambda tx: api_turns.list_abandoned(tx, before=after(1)),
         ["api_turns_temporary"],
     ),
+    (
+        "the last checkpoint of a graph",
+        load_checkpoint,
+        ["graph_threads_name", "graph_checkpoints_id", "graph_items_pkey", "graph_writes_pkey"],
+    ),
+    (
+        "checkpoints of a run",
+        lambda tx: checkpoints.remove_runs(tx, OPERATORS, ["r5"]),
+        ["graph_checkpoints_run"],
+    ),
+    ("events of a session of the kit", load_adk_session, ["adk_sessions_name", "adk_events_pkey"]),
     ("a key of a program", lambda tx: api_turns.find_key(tx, "d5"), ["api_keys_digest_key"]),
     ("expired lanes", lambda tx: lanes.list_expired(at_time(tx, after(0.0001))), ["lanes_expiry"]),
     ("the job that is due first", lambda tx: jobs.find_due(at_time(tx, after(1))), ["jobs_due"]),

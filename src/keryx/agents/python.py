@@ -11,6 +11,8 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from keryx.agents import frameworks
+from keryx.agents.frameworks import RunFunction
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, Invalid, KeryxError, Unavailable
 from keryx.core.messages import Message
@@ -33,7 +35,6 @@ _BEGIN_SECONDS = 0.25
 _MAX_THREADS = 8
 
 SessionEndFunction: TypeAlias = Callable[[Session, Sequence[Message], str], Coroutine[Any, Any, None]]
-RunFunction: TypeAlias = Callable[[TurnContext], AsyncGenerator[AgentEvent, None]]
 
 _SIGNATURE_HELP = "write `async def agent(context): yield TextDelta(...)`"
 
@@ -224,6 +225,8 @@ def _find_run(target: object, path: str) -> RunFunction:
                 target = target()
         except Exception as exc:
             raise Unavailable(f"agent = {path!r}: making a {kind} failed: {_describe_error(exc)}") from exc
+    if found := frameworks.find_run(target):
+        return found
     method = getattr(target, "run", None)
     run: Any = method if callable(method) else target
     if not callable(run):

@@ -341,6 +341,10 @@ def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> 
     tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
     tx.run("delete from api_keys where profile = :profile and principal = :owner", params)
     tx.run("delete from api_conversations where profile = :profile and owner = :owner", params)
+    tx.run("delete from graph_threads where profile = :profile and owner = :owner", params)
+    tx.run("delete from graph_memories where profile = :profile and owner = :owner", params)
+    tx.run("delete from adk_sessions where profile = :profile and owner = :owner", params)
+    tx.run("delete from adk_states where profile = :profile and owner = :owner", params)
 
 
 def list_messages_elsewhere(

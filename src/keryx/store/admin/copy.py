@@ -91,6 +91,16 @@ TABLES = (
     TableSpec("relay_events", ("position",), "position"),
     TableSpec("relay_files", ("media", "position")),
     TableSpec("relay_sends", ("instance", "key")),
+    TableSpec("graph_threads", ("number",), "number"),
+    TableSpec("graph_checkpoints", ("thread", "n")),
+    TableSpec("graph_writes", ("thread", "checkpoint", "namespace", "task")),
+    TableSpec("graph_lists", ("thread", "n")),
+    TableSpec("graph_items", ("thread", "list", "position")),
+    TableSpec("graph_texts", ("thread", "n")),
+    TableSpec("graph_memories", ("profile", "owner", "namespace", "key")),
+    TableSpec("adk_sessions", ("number",), "number"),
+    TableSpec("adk_events", ("session", "n")),
+    TableSpec("adk_states", ("profile", "owner", "app", "person")),
     TableSpec("changes", ("position",), "position"),
 )
 

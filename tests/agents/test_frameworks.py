@@ -1,0 +1,158 @@
+"""Agents of the OpenAI Agents SDK and of LangGraph, each as `package.module:object`, with the history in their own form."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from openai import AsyncOpenAI
+from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer, calls
+
+from agents import Agent, OpenAIChatCompletionsModel, function_tool
+from keryx.agents import python
+from keryx.core.messages import ToolCall, ToolResult
+from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, UsageEvent
+
+HERE = __name__
+seen: list[list[AnyMessage]] = []
+waiting = asyncio.Event()
+
+
+@function_tool
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"sunny in {city}"
+
+
+guide: Any = Agent(name="guide", instructions="Be brief.", tools=[weather])
+
+
+async def speak(state: MessagesState) -> dict[str, Any]:
+    messages = state["messages"]
+    seen.append(messages)
+    question = str(messages[-1].content)
+    if question == "wait":
+        waiting.set()
+        await asyncio.Event().wait()
+    if question == "look" and messages[-1].type == "human":
+        called = {"id": "c1", "name": "look", "args": {"at": "sky"}}
+        used: Any = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+        return {"messages": [AIMessage("", tool_calls=[called], usage_metadata=used)]}
+    return {"messages": [AIMessage(f"You said {question}.")]}
+
+
+def use_tool(state: MessagesState) -> dict[str, Any]:
+    [call] = [call for message in state["messages"][-1:] for call in getattr(message, "tool_calls", [])]
+    return {"messages": [ToolMessage("blue", tool_call_id=call["id"], name=call["name"])]}
+
+
+def choose(state: MessagesState) -> str:
+    return "tools" if getattr(state["messages"][-1], "tool_calls", None) else "__end__"
+
+
+def build(checkpointer: Any = None) -> Any:
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("agent", speak)
+    builder.add_node("tools", use_tool)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", choose)
+    builder.add_edge("tools", "agent")
+    return builder.compile(checkpointer=checkpointer)
+
+
+graph = build()
+remembering = build(InMemorySaver())
+
+
+def earlier() -> Conversation:
+    return (
+        Conversation()
+        .ask("look")
+        .call(ToolCall("c0", "weather", '{"city": "Rome"}'))
+        .result("c0", "rain", name="weather")
+        .say("It rains.")
+    )
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as made:
+        yield made
+
+
+@pytest.fixture
+def connected(endpoint: Endpoint) -> Iterator[None]:
+    client = AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY)
+    guide.model = OpenAIChatCompletionsModel(MODEL, client)
+    yield
+    guide.model = None
+
+
+@pytest.mark.usefixtures("connected")
+async def test_an_agent_of_the_sdk_streams_uses_tools_and_knows_the_history(endpoint: Endpoint) -> None:
+    endpoint.scripts = [calls(("c1", "weather", '{"city": "Oslo"}')), answer("It is", " sunny.")]
+    agent = python.load(f"{HERE}:guide")
+    history = earlier().ask("And Oslo?", turn="t9").messages
+    events = await collect(agent, a_context(history))
+    assert [e.text for e in events if isinstance(e, TextDelta)] == ["It is", " sunny."]
+    assert [e for e in events if isinstance(e, ToolCallEvent | ToolResultEvent)] == [
+        ToolCallEvent((ToolCall("c1", "weather", '{"city": "Oslo"}'),)),
+        ToolResultEvent(ToolResult("c1", "weather", "sunny in Oslo")),
+    ]
+    [usage] = [e.usage for e in events if isinstance(e, UsageEvent)]
+    assert (usage.model, usage.input, usage.output) == (MODEL, 20, 10)
+    sent = endpoint.requests[0]["messages"]
+    roles = ["system", "developer", "user", "assistant", "tool", "assistant", "user"]
+    assert [message["role"] for message in sent] == roles
+    assert "a test" in str(sent[1]["content"]) and sent[-1]["content"] == "And Oslo?"
+
+
+@pytest.mark.usefixtures("connected")
+async def test_an_agent_of_the_sdk_stops_when_its_turn_does(endpoint: Endpoint) -> None:
+    endpoint.scripts = [answer("One", " two")]
+    agent = python.load(f"{HERE}:guide")
+    async with aclosing(agent.run(a_context(asked("count")))) as events:
+        assert await anext(events) == TextDelta("One")
+    assert len(endpoint.requests) == 1
+
+
+async def test_a_graph_streams_uses_tools_and_knows_the_history() -> None:
+    seen.clear()
+    agent = python.load(f"{HERE}:graph")
+    events = await collect(agent, a_context(earlier().ask("look", turn="t9").messages))
+    assert spoken(events) == "You said blue."
+    assert [e for e in events if isinstance(e, ToolCallEvent | ToolResultEvent)] == [
+        ToolCallEvent((ToolCall("c1", "look", '{"at": "sky"}'),)),
+        ToolResultEvent(ToolResult("c1", "look", "blue")),
+    ]
+    assert [e.usage.input for e in events if isinstance(e, UsageEvent)] == [7]
+    assert [message.type for message in seen[0]] == ["human", "ai", "tool", "ai", "human"]
+
+
+async def test_a_graph_stops_when_its_turn_does() -> None:
+    agent = python.load(f"{HERE}:graph")
+    task = asyncio.create_task(collect(agent, a_context(asked("wait"))))
+    await asyncio.wait_for(waiting.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_graph_with_a_memory_is_told_only_what_is_new_and_answers_once() -> None:
+    agent = python.load(f"{HERE}:remembering")
+    history = earlier().ask("hello", turn="t9")
+    assert spoken(await collect(agent, a_context(history.messages))) == "You said hello."
+    seen.clear()
+    # The graph had finished when the hub died: the answer comes from its memory.
+    again = a_context(history.messages, attempt=2)
+    assert spoken(await collect(agent, again)) == "You said hello."
+    assert seen == []
+    history.say("You said hello.").ask("more", turn="t9")
+    latest = a_context(history.messages[-1:])
+    assert spoken(await collect(agent, latest)) == "You said more."
+    assert [str(message.content) for message in seen[-1]][-3:] == ["hello", "You said hello.", "more"]

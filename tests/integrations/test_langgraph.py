@@ -1,0 +1,164 @@
+"""Graphs of LangGraph on the store: the conformance suite of its checkpointers, the size of long threads, and memories."""
+
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.base import SearchItem
+
+from keryx.core.errors import Conflict, Unavailable
+from keryx.integrations.langgraph import KeryxMemory, KeryxSaver
+from keryx.integrations.store_thread import StoreThread
+from keryx.store.db import Database, Transaction
+from keryx.testing import FakeClock
+
+Closed = Callable[[], Database]
+
+
+@pytest.fixture
+def store(closed: Closed) -> Iterator[StoreThread]:
+    with StoreThread(database=closed()) as made:
+        yield made
+
+
+def build_graph(saver: KeryxSaver, answer: Callable[[str], str] = str.upper, **more: Any) -> Any:
+    def speak(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage(answer(str(state["messages"][-1].content)))]}
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("agent", speak)
+    builder.add_edge(START, "agent")
+    return builder.compile(checkpointer=saver, **more)
+
+
+def in_thread(name: str, **more: str) -> Any:
+    return {"configurable": {"thread_id": name, **more}}
+
+
+def said(state: Any) -> list[str]:
+    return [message.content for message in state.values["messages"]]
+
+
+async def test_the_conformance_suite_of_checkpointers_passes(store: StoreThread) -> None:
+    async def make() -> AsyncIterator[KeryxSaver]:
+        yield KeryxSaver(store)
+
+    report = await validate(checkpointer_test(name="keryx")(make))
+    assert {name: found.failures for name, found in report.results.items() if not found.passed} == {}
+    assert report.conformance_level() == "FULL"
+
+
+def test_a_hundred_turns_of_fifty_kilobytes_take_less_than_two_hundred(tmp_path: Path) -> None:
+    """A tenth of what `make bench` measures: what each turn adds does not grow."""
+    chosen = random.Random(7)
+    words = [
+        "".join(chosen.choices("abcdefghijklmnopqrstuvwxyz", k=chosen.randint(2, 9))) for _ in range(5000)
+    ]
+
+    def write(_: str = "") -> str:
+        return " ".join(chosen.choices(words, k=100))[:250]
+
+    def size() -> int:
+        return sum(os.path.getsize(file) for file in tmp_path.iterdir() if not file.name.endswith("-shm"))
+
+    file = str(tmp_path / "keryx.db")
+    with StoreThread(file) as store:
+        store.read("test", lambda tx: None)
+    empty = size()
+    with KeryxSaver(file) as saver:
+        graph = build_graph(saver, write)
+        for _ in range(100):
+            graph.invoke({"messages": [("user", write())]}, in_thread("long"))
+        assert len(said(graph.get_state(in_thread("long")))) == 200
+    assert size() - empty < 200_000
+
+
+def test_a_graph_goes_on_where_another_process_left_it(store: StoreThread) -> None:
+    first, config = build_graph(KeryxSaver(store)), in_thread("a")
+    first.invoke({"messages": [("user", "one")]}, config)
+    second = build_graph(KeryxSaver(store))
+    second.invoke({"messages": [("user", "two")]}, config)
+    assert said(second.get_state(config)) == ["one", "ONE", "two", "TWO"]
+
+
+def test_a_thread_that_forks_keeps_both_ways(store: StoreThread) -> None:
+    graph, config = build_graph(KeryxSaver(store)), in_thread("a")
+    for text in ("one", "two"):
+        graph.invoke({"messages": [("user", text)]}, config)
+    before = [
+        state for state in graph.get_state_history(config) if said(state) == ["one", "ONE"] and not state.next
+    ]
+    other = graph.invoke({"messages": [("user", "other")]}, before[0].config)
+    assert [m.content for m in other["messages"]] == ["one", "ONE", "other", "OTHER"]
+    histories = [said(state) for state in graph.get_state_history(config) if state.values]
+    assert ["one", "ONE", "two", "TWO"] in histories and ["one", "ONE", "other", "OTHER"] in histories
+
+
+def test_pruned_and_old_threads_leave_nothing_behind(store: StoreThread, clock: FakeClock) -> None:
+    saver = KeryxSaver(store)
+    graph = build_graph(saver)
+    for text in ("one " * 20, "two " * 20):
+        graph.invoke({"messages": [("user", text)]}, in_thread("a"))
+    saver.copy_thread("a", "b")
+    with pytest.raises(Conflict):
+        saver.copy_thread("a", "b")
+    saver.prune(["a"])
+    assert len(list(saver.list(in_thread("a")))) == 1
+    assert said(graph.get_state(in_thread("a"))) == said(graph.get_state(in_thread("b")))
+    assert len(list(saver.list(None, limit=3))) == 3
+
+    def count(tx: Transaction) -> list[int]:
+        tables = ("graph_checkpoints", "graph_writes", "graph_items", "graph_lists", "graph_texts")
+        return [tx.rows(f"select count(*) from {table}")[0][0] for table in tables]
+
+    clock.advance(timedelta(days=8))
+    graph.invoke({"messages": [("user", "three")]}, in_thread("b"))
+    assert saver.delete_older_threads(timedelta(days=7)) == 1
+    assert said(graph.get_state(in_thread("b")))[-1] == "THREE"
+    saver.delete_thread("b")
+    assert store.read("test", count) == [0, 0, 0, 0, 0]
+
+
+async def test_memories_are_found_by_namespace_filter_and_lifetime(
+    store: StoreThread, clock: FakeClock
+) -> None:
+    memory = KeryxMemory(store, ttl={"refresh_on_read": True})
+
+    def keys(found: list[SearchItem]) -> set[str]:
+        return {item.key for item in found}
+
+    memory.put(("users", "ann"), "food", {"likes": "cake", "score": 3, "tags": ["a", "b"]})
+    await memory.aput(("users", "ann", "work"), "job", {"likes": "tea", "score": 5})
+    memory.put(("users", "annabel"), "food", {"likes": "cake", "score": 1})
+    memory.put(("temporary",), "note", {"text": "soon gone"}, ttl=10)
+    found = memory.get(("users", "ann"), "food")
+    assert found is not None and found.value["score"] == 3
+    assert keys(memory.search(("users", "ann"))) == {"food", "job"}
+    assert keys(await memory.asearch(("users",), filter={"score": {"$gte": 3}})) == {"food", "job"}
+    assert keys(memory.search((), filter={"likes": "tea"})) == {"job"}
+    assert keys(memory.search((), filter={"tags": ["a", "b"]})) == {"food"}
+    assert len(memory.search((), limit=2, offset=1)) == 2
+    assert memory.list_namespaces(prefix=("users",), max_depth=2) == [("users", "ann"), ("users", "annabel")]
+    assert await memory.alist_namespaces(suffix=("work",)) == [("users", "ann", "work")]
+    clock.advance(timedelta(minutes=9))
+    assert memory.get(("temporary",), "note") is not None
+    clock.advance(timedelta(minutes=9))
+    assert memory.get(("temporary",), "note", refresh_ttl=False) is not None
+    clock.advance(timedelta(minutes=2))
+    assert memory.get(("temporary",), "note") is None
+    assert memory.sweep_ttl() == 1
+    memory.delete(("users", "ann"), "food")
+    assert memory.get(("users", "ann"), "food") is None
+
+
+def test_a_closed_store_says_so(store: StoreThread) -> None:
+    store.close()
+    with pytest.raises(Unavailable, match="closed"):
+        KeryxSaver(store).get_tuple(in_thread("a"))
