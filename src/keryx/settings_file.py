@@ -72,7 +72,7 @@ def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
     except tomllib.TOMLDecodeError:
         right = False
     if not right:
-        lines = "; ".join(f"{key} = {_format_value(value)}" for key, value in values.items())
+        lines = "; ".join(f"{key} = {format_value(value)}" for key, value in values.items())
         raise Invalid(f"keryx.toml cannot be changed by itself: write in it, under [{table}]: {lines}")
     return new
 
@@ -122,7 +122,7 @@ def _drop_empty(table: dict[str, Any]) -> dict[str, Any]:
 
 def format_entry(name: str, values: Mapping[str, Value]) -> str:
     """Return the text of one entry of a list of tables, such as `[[models]]`."""
-    lines = [f"[[{name}]]", *(f"{key} = {_format_value(value)}" for key, value in values.items())]
+    lines = [f"[[{name}]]", *(f"{key} = {format_value(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -176,7 +176,7 @@ def _edit_lines(lines: list[str], table: str, values: Mapping[str, Value]) -> st
     body = lines[start + 1 : end]
     fresh: list[str] = []
     for key, value in values.items():
-        line = f"{key} = {_format_value(value)}"
+        line = f"{key} = {format_value(value)}"
         places = [n for n, old in enumerate(body) if re.match(rf"\s*{re.escape(key)}\s*=", old)]
         if places:
             body[places[0]] = line
@@ -185,7 +185,8 @@ def _edit_lines(lines: list[str], table: str, values: Mapping[str, Value]) -> st
     return "\n".join([*lines[: start + 1], *fresh, *body, *lines[end:]]) + "\n"
 
 
-def _format_value(value: Value) -> str:
+def format_value(value: Value) -> str:
+    """Return a value as keryx.toml has it."""
     return msgspec.json.encode(value).decode()
 
 

@@ -137,7 +137,7 @@ def write_openclaw_home(folder: Path) -> Path:
   agents: {defaults: {model: {primary: "rig/fake"}, userTimezone: "Europe/Oslo"}},
 \tchannels: {
     telegram: {
-      botToken: "%s",
+      botToken: "TOKEN",
       dmPolicy: "allowlist",
       allowFrom: ["telegram:4242"],
       groups: {"*": {requireMention: false}},
@@ -146,8 +146,7 @@ def write_openclaw_home(folder: Path) -> Path:
     whatsapp: {enabled: true}, /* not here */
   },
 }
-"""
-        % TOKEN
+""".replace("TOKEN", TOKEN)
     )
     folder.joinpath(".env").write_text(f"RIG_KEY={MODEL_KEY}\n")
     (folder / "workspace").mkdir()
@@ -157,7 +156,10 @@ def write_openclaw_home(folder: Path) -> Path:
         "payload": {"kind": "agentTurn", "message": "Tell me the news."},
         "delivery": {"mode": "announce", "channel": "telegram", "to": "telegram:4242"},
     }
-    script = {"schedule": {"kind": "cron", "expr": "* * * * *"}, "payload": {"kind": "command", "argv": ["rm"]}}
+    script = {
+        "schedule": {"kind": "cron", "expr": "* * * * *"},
+        "payload": {"kind": "command", "argv": ["rm"]},
+    }
     entry = {"channel": "telegram", "to": "4242", "payloads": [{"text": "One more thing."}]}
     write_database(
         folder / "state/openclaw.sqlite",

@@ -138,7 +138,7 @@ class _Place(NamedTuple):
 
 
 async def is_begun(database: Database, scope: MigrationScope) -> bool:
-    found = await database.read("migrate", lambda tx: scope.find_item(tx, BEGIN, ""))
+    found = await database.read("import.migrate", lambda tx: scope.find_item(tx, BEGIN, ""))
     return found is not None
 
 
@@ -150,7 +150,7 @@ async def begin(database: Database, scope: MigrationScope) -> None:
             scope.note(tx, BEGIN, "")
             imports.note_earlier(tx, scope.profile, scope.program, kind=BEFORE)
 
-    await database.write("migrate", write)
+    await database.write("import.migrate", write)
 
 
 async def plan(
@@ -166,7 +166,7 @@ async def plan(
             *(_plan_job(tx, scope, setup, job, log) for job in setup.jobs),
         ]
 
-    return await database.read("migrate", read)
+    return await database.read("import.migrate", read)
 
 
 async def apply(
@@ -182,27 +182,33 @@ async def apply(
     log = ImportLog()
     last = ""
     while page := await database.read(
-        "migrate",
+        "import.migrate",
         lambda tx, last=last: imports.list_sessions(
             tx, scope.profile, scope.program, after=last, limit=_PAGE_SIZE
         ),
     ):
-        result.people += await database.write("migrate", partial(_assign_sessions, scope=scope, page=page))
+        result.people += await database.write(
+            "import.migrate", partial(_assign_sessions, scope=scope, page=page)
+        )
         last = page[-1]
     total = len(setup.chats) + len(setup.grants) + len(setup.homes) + len(setup.jobs)
     done = 0
     for chat in setup.chats:
-        await database.write("migrate", partial(_move_chat, scope=scope, chat=chat, log=log, result=result))
+        await database.write(
+            "import.migrate", partial(_move_chat, scope=scope, chat=chat, log=log, result=result)
+        )
         progress("chats and settings", done := done + 1, total)
     for grant in setup.grants:
-        result.grants += await database.write("migrate", partial(_add_grant, scope=scope, grant=grant))
+        result.grants += await database.write("import.migrate", partial(_add_grant, scope=scope, grant=grant))
         progress("chats and settings", done := done + 1, total)
     for home in setup.homes:
-        result.homes += await database.write("migrate", partial(_set_home, scope=scope, home=home, log=log))
+        result.homes += await database.write(
+            "import.migrate", partial(_set_home, scope=scope, home=home, log=log)
+        )
         progress("chats and settings", done := done + 1, total)
     for job in setup.jobs:
         result.jobs += await database.write(
-            "migrate", partial(_add_job, scope=scope, setup=setup, job=job, log=log)
+            "import.migrate", partial(_add_job, scope=scope, setup=setup, job=job, log=log)
         )
         progress("chats and settings", done := done + 1, total)
     return result
@@ -487,7 +493,7 @@ async def resume_jobs(database: Database, scope: MigrationScope) -> tuple[int, l
                     late.append(f"{job.name}: {tx.texts.speak().render(exc.text)}")
         return resumed, late
 
-    return await database.write("migrate", write)
+    return await database.write("import.migrate", write)
 
 
 async def list_open_answers(
@@ -502,7 +508,7 @@ async def list_open_answers(
             if _find_target(scope, answer.place) and scope.find_item(tx, ANSWER, answer.id) is None
         ]
 
-    return await database.read("migrate", read)
+    return await database.read("import.migrate", read)
 
 
 async def settle_answer(
@@ -519,7 +525,7 @@ async def settle_answer(
             deliveries.enqueue(tx, target, f"{mark}{answer.text}", of=Viewer(scope.profile, OPERATOR))
         scope.note(tx, ANSWER, answer.id, data={"state": "sent" if send else "dropped"})
 
-    await database.write("migrate", write)
+    await database.write("import.migrate", write)
 
 
 async def undo(
@@ -534,23 +540,23 @@ async def undo(
         (GRANT, _undo_grant),
         (LANE, _undo_lane),
     ):
-        for item in await database.read("migrate", partial(scope.list_items, kind=kind)):
-            await database.write("migrate", partial(remove, scope=scope, item=item, result=result))
+        for item in await database.read("import.migrate", partial(scope.list_items, kind=kind)):
+            await database.write("import.migrate", partial(remove, scope=scope, item=item, result=result))
     last, done = "", 0
     while page := await database.read(
-        "migrate",
+        "import.migrate",
         lambda tx, last=last: imports.list_sessions(
             tx, scope.profile, scope.program, after=last, limit=_PAGE_SIZE
         ),
     ):
         for session in page:
             await database.write(
-                "migrate", partial(_undo_session, scope=scope, session=session, result=result)
+                "import.migrate", partial(_undo_session, scope=scope, session=session, result=result)
             )
             progress("conversations", done := done + 1, 0)
         last = page[-1]
-    for item in await database.read("migrate", partial(scope.list_items, kind=PERSON)):
-        await database.write("migrate", partial(_undo_person, scope=scope, item=item, result=result))
+    for item in await database.read("import.migrate", partial(scope.list_items, kind=PERSON)):
+        await database.write("import.migrate", partial(_undo_person, scope=scope, item=item, result=result))
     return result
 
 
@@ -562,7 +568,7 @@ async def forget(database: Database, scope: MigrationScope) -> None:
             for item in scope.list_items(tx, kind):
                 scope.forget(tx, kind, item.key)
 
-    await database.write("migrate", write)
+    await database.write("import.migrate", write)
 
 
 def _was_continued(tx: Transaction, id_: SessionId) -> bool:

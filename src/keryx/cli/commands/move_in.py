@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
-from keryx import bootstrap, config, importers
+from keryx import bootstrap, config, importers, settings_file
 from keryx.bootstrap import BaseApp
 from keryx.cli import output, settings_migration
 from keryx.cli.commands import doctor
@@ -87,7 +87,7 @@ class UndoSummary(msgspec.Struct, frozen=True, kw_only=True):
     kept: list[str]
 
 
-class _Migration:
+class ProgramMigration:
     """One migration: the program, what it has, and where that goes."""
 
     def __init__(self, base: BaseApp, program: Program, source: Path) -> None:
@@ -209,7 +209,7 @@ class _Migration:
                 progress=progress,
             )
             added = await program_migration.apply(database, self.scope, self.setup, progress=progress)
-        await database.write("migrate", self._note_settings)
+        await database.write("import.migrate", self._note_settings)
         home = self.base.settings.folder
         await asyncio.to_thread(settings_migration.write, home, self.program.name, self.settings)
         return report, added, log
@@ -228,9 +228,7 @@ class _Migration:
         for name in self.settings.secrets:
             scope.note(tx, program_migration.SECRET, name)
         written = scope.find_item(tx, program_migration.BEGIN, _SETTINGS_DIGEST)
-        current = settings_migration.digest_text(
-            settings_migration.settings_file.read_text(self.base.settings.folder)
-        )
+        current = settings_migration.digest_text(settings_file.read_text(self.base.settings.folder))
         # A file that was edited in between is not replaced by the copy from before.
         edited = written is not None and written.data["digest"] != current
         digest = "" if edited else settings_migration.digest_text(self.settings.text)
@@ -401,7 +399,7 @@ async def _undo_settings(database: Database, scope: MigrationScope, home: Path) 
         changes = [msgspec.convert(item.data, SettingChange) for item in items]
         return changes, secrets, written.data["digest"] if written else ""
 
-    changes, secrets, digest = await database.read("migrate", read)
+    changes, secrets, digest = await database.read("import.migrate", read)
     kept = await asyncio.to_thread(
         partial(settings_migration.undo, home, scope.program, changes, secrets, digest=digest)
     )
@@ -411,7 +409,7 @@ async def _undo_settings(database: Database, scope: MigrationScope, home: Path) 
             for item in scope.list_items(tx, kind):
                 imports.remove_item(tx, scope.profile, scope.program, kind=kind, key=item.key)
 
-    await database.write("migrate", write)
+    await database.write("import.migrate", write)
     return kept
 
 
@@ -421,10 +419,10 @@ def _find_program(name: str) -> Program:
     return importers.find_program(name)
 
 
-def _open_migration(name: str, path: str) -> _Migration:
+def _open_migration(name: str, path: str) -> ProgramMigration:
     program = _find_program(name)
     source = importers.find_source(program, path, home=Path.home(), env=os.environ)
-    return _Migration(load_base(), program, source)
+    return ProgramMigration(load_base(), program, source)
 
 
 async def _migrate(name: str, path: str, *, dry_run: bool, yes: bool, json: bool) -> int:
@@ -490,7 +488,7 @@ def _write_plan(plan: MigrationPlan, title: str) -> None:
 def _describe_change(change: SettingChange) -> tuple[str, str]:
     if not change.key:
         return f"[[{change.table}]]", str(change.after).split("\n")[1]
-    shown = output.truncate(str(change.after), 60)
+    shown = output.truncate(settings_file.format_value(change.after), 60)
     return f"[{change.table}] {change.key}", shown
 
 
@@ -519,7 +517,7 @@ def _describe_answer(answer: UnsentAnswer) -> str:
     return f"{answer.place.label}:{answer.place.chat}{doubt}: {text}"
 
 
-def _write_summary(summary: MigrationSummary, migration: _Migration) -> None:
+def _write_summary(summary: MigrationSummary, migration: ProgramMigration) -> None:
     report, added = summary.conversations, summary.added
     output.write_fields(
         [
