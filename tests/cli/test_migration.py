@@ -217,8 +217,9 @@ def test_jobs_wait_for_the_switch_and_answers_are_offered(keryx: Cli, hermes: Pa
 
 def test_wrong_and_damaged_sources_are_named(keryx: Cli, hermes: Path, tmp_path: Path) -> None:
     assert keryx("migrate", "hermes", str(tmp_path / "nowhere"), "--yes").code == 2
-    assert "there is no" not in keryx("migrate", "hermes", str(tmp_path), "--yes").out
     assert keryx("migrate", "hermes", str(tmp_path), "--yes").code == 2
+    assert keryx("migrate", "openclaw", str(tmp_path), "--yes").code == 2
+    assert not (keryx.home / "keryx.toml").exists()
     assert "choose hermes or openclaw" in keryx("migrate", "undo", "claude").err
     (hermes / "config.yaml").write_text("model: [unclosed")
     (hermes / "cron/jobs.json").write_text('{"jobs": [{"id"')
@@ -227,7 +228,7 @@ def test_wrong_and_damaged_sources_are_named(keryx: Cli, hermes: Path, tmp_path:
     assert set(list_lanes(keryx)) == {DIRECT, IN_GROUP, TOPIC}
     shutil.copy(hermes / "config.yaml", hermes / "state.db")
     broken = keryx("migrate", "hermes", str(hermes), "--yes")
-    assert broken.code == 1 and "not a readable SQLite database" in broken.err
+    assert broken.code == 2 and "not a readable SQLite database" in broken.err
     assert set(list_lanes(keryx)) == {DIRECT, IN_GROUP, TOPIC}
 
 
@@ -247,8 +248,9 @@ def test_openclaw_moves_with_its_chats(keryx: Cli, tmp_path: Path) -> None:
     before = digest(source)
     result = keryx.json("migrate", "openclaw", str(source), "--yes")
     assert digest(source) == before
-    assert result["added"] == {"chats": 1, "people": 1, "grants": 1, "homes": 0, "jobs": 1, "kept": []}
+    assert result["added"] == {"chats": 2, "people": 1, "grants": 1, "homes": 0, "jobs": 1, "kept": []}
     assert "new talk" in show(keryx, list_lanes(keryx)[DIRECT])
+    assert list_lanes(keryx).keys() == {DIRECT, TOPIC}
     [job] = keryx.json("jobs", "list")["jobs"]
     assert job["schedule"]["zone"] == "Asia/Tokyo"
     assert job["targets"] == [{"platform": "telegram", "account": "900001", "chat": "4242"}]
@@ -262,6 +264,17 @@ def test_openclaw_moves_with_its_chats(keryx: Cli, tmp_path: Path) -> None:
     assert keryx.json("migrate", "openclaw", str(source), "--yes")["added"]["chats"] == 0
     assert keryx.json("migrate", "undo", "openclaw", "--yes")["removed"]["jobs"] == 1
     assert list_lanes(keryx) == {} and not (keryx.home / "keryx.toml").exists()
+
+
+def test_a_migration_on_postgresql(tmp_path: Path, hermes: Path, own_postgres: str) -> None:
+    keryx = Cli(tmp_path / "home", KERYX_DATABASE=own_postgres)
+    assert keryx.json("migrate", "hermes", str(hermes), "--yes")["added"]["chats"] == 3
+    assert keryx.json("migrate", "hermes", str(hermes), "--yes")["added"]["chats"] == 0
+    assert keryx.json("migrate", "switch", "hermes", str(hermes), "--send-answers")["jobs"] == 1
+    assert set(list_lanes(keryx)) == {DIRECT, IN_GROUP, TOPIC}
+    assert keryx.ok("verify").out
+    assert keryx.json("migrate", "undo", "hermes", "--yes")["removed"]["sessions"] == 6
+    assert list_lanes(keryx) == {} and keryx.json("jobs", "list")["jobs"] == []
 
 
 def run_until_killed(keryx: Cli, source: Path, label: str, nth: int, when: str) -> int:

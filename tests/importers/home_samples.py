@@ -128,6 +128,10 @@ mcp_servers:
 
 def write_openclaw_home(folder: Path) -> Path:
     samples.write_openclaw(folder)
+    # A group that an older version has left.
+    old = folder / "agents/main/sessions"
+    samples.write_lines(old / "old2.jsonl", samples.pi_entries("old2"))
+    write_json(old / "sessions.json", {f"agent:main:telegram:group:{GROUP}:topic:5": {"sessionId": "old2"}})
     folder.joinpath("openclaw.json").write_text(
         """
 {

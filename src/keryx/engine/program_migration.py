@@ -19,7 +19,7 @@ from keryx.core.lanes import LaneAddress
 from keryx.core.ports import adapter as adapter_port
 from keryx.core.ports.adapter import Adapter, SupportsMigration
 from keryx.core.records import Progress, ignore_progress
-from keryx.core.sessions import Viewer
+from keryx.core.sessions import Session, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.core.text import to_single_line, truncate
 from keryx.engine.policy import Policy
@@ -308,18 +308,26 @@ def _assign_sessions(tx: Transaction, scope: MigrationScope, page: list[SessionI
     new = 0
     for id_ in page:
         session = session_store.get(tx, id_, deleted=True)
-        if session.owner != OPERATOR or session.origin is None or scope.find_item(tx, OWNER, id_):
+        if session.owner != OPERATOR or session.origin is None:
             continue
-        place = _locate(scope, session.origin, session.origin.platform, tx)
-        if place is None or not place.person:
-            continue
-        owner, is_new = _ensure_person(tx, scope, place)
-        new += is_new
-        session_store.lock(tx, id_)
-        session_store.change_owner(tx, session, owner)
-        imports.set_origin(tx, id_, place.source)
-        scope.note(tx, OWNER, id_, owner)
+        origin = session.origin
+        label = f"{origin.platform}.{origin.account.lower()}"
+        place = _locate(scope, origin, label if label in scope.accounts else origin.platform, tx)
+        if place is not None:
+            new += _assign_session(tx, scope, session, place)
     return new
+
+
+def _assign_session(tx: Transaction, scope: MigrationScope, session: Session, place: _Place) -> bool:
+    """Give a conversation to the person of a chat, once. Return whether the person is new."""
+    if session.owner != OPERATOR or not place.person or scope.find_item(tx, OWNER, session.id):
+        return False
+    owner, is_new = _ensure_person(tx, scope, place)
+    session_store.lock(tx, session.id)
+    session_store.change_owner(tx, session, owner)
+    imports.set_origin(tx, session.id, place.source)
+    scope.note(tx, OWNER, session.id, owner)
+    return is_new
 
 
 def _ensure_person(tx: Transaction, scope: MigrationScope, place: _Place) -> tuple[PrincipalId, bool]:
@@ -351,6 +359,7 @@ def _move_chat(
         result.kept.append(f"{place.address.key}: {state}")
         return
     session_store.lock(tx, session)
+    result.people += _assign_session(tx, scope, session_store.get(tx, session), place)
     owner = session_store.get(tx, session).owner
     before = {"before": None, "created": lane is None} if known is None else known.data
     if lane is None:

@@ -74,8 +74,11 @@ _NOT_BROUGHT = (
 
 
 def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
-    """Read a Hermes home folder. What cannot be brought is counted in the log."""
+    """Read a Hermes home folder. What cannot be brought is counted in the log. Raise `Invalid` for a folder without a readable
+    state.db: without it no chat could go on."""
     home = path if path.is_dir() else path.parent
+    if not (home / "state.db").exists():
+        raise Invalid(f"{home} has no state.db: give the home folder of Hermes")
     return _HomeReader(home, log, env).read()
 
 
@@ -91,10 +94,12 @@ class _HomeReader:
         # A variable in the file takes precedence, as it does for Hermes.
         self._env = {**given, **written}
         self._setup = ProgramSetup(place=home)
+        # Of its schedules.
+        self._zone = "UTC"
 
     def read(self) -> ProgramSetup:
         setup = self._setup
-        setup.zone = self._find_zone()
+        self._zone = self._find_zone()
         setup.gateway = self._find_gateway()
         for name, platform in PLATFORMS.items():
             self._read_platform(name, platform)
@@ -105,9 +110,13 @@ class _HomeReader:
         )
         self._read_resets(sessions)
         with open_database(self._home / "state.db", self._log) as database:
-            if database is not None:
-                setup.chats = list(self._read_chats(database))
-                setup.answers = list(self._read_answers(database))
+            if database is None:
+                [damage] = self._log.damages[-1:]
+                raise Invalid(
+                    f"{damage.place}: {damage.text}. Nothing was changed; `sqlite3 state.db .recover` may help"
+                )
+            setup.chats = list(self._read_chats(database))
+            setup.answers = list(self._read_answers(database))
         self._read_pairing()
         self._read_jobs()
         self._read_models()
@@ -122,8 +131,11 @@ class _HomeReader:
     def _find_zone(self) -> str:
         """Return the zone of its schedules: the one that is set, or that of the machine."""
         named = self._env.get("HERMES_TIMEZONE") or as_text(self._settings.get("timezone"))
+        if not named:
+            return program_setup.find_local_zone()
         with suppress(Invalid):
-            return clock.find_zone(named).key if named else program_setup.find_local_zone()
+            self._setup.zone = clock.find_zone(named).key
+            return self._setup.zone
         self._log.lose("time zones that do not exist: schedules are in UTC", named)
         return "UTC"
 
@@ -293,7 +305,7 @@ class _HomeReader:
                 mode=ResetMode(mode),
                 idle=timedelta(minutes=as_count(rule.get("idle_minutes")) or 1440),
                 hour=as_count(rule.get("at_hour", 4)),
-                zone=self._setup.zone,
+                zone=self._zone,
             )
             return
         self._log.lose("reset policies that are impossible", "session_reset")
@@ -414,7 +426,7 @@ class _HomeReader:
             id=as_text(job.get("id")),
             name=conversation.clean_name(job.get("name")),
             prompt=prompt,
-            schedule=Schedule(rule, self._setup.zone),
+            schedule=Schedule(rule, self._zone),
             targets=tuple(self._parse_targets(job, origin, place)),
             source=source if source and source.chat_type is ChatType.DM else None,
             label=source.platform if source else "",

@@ -51,8 +51,10 @@ _OPEN_STATES = ("pending", "failed", "claimed", "processing", "unknown")
 
 
 def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
-    """Read a state folder of OpenClaw. What cannot be brought is counted in the log."""
+    """Read a state folder of OpenClaw. What cannot be brought is counted in the log. Raise `Invalid` for another folder."""
     home = path if path.is_dir() else path.parent
+    if not (home / "openclaw.json").exists() and not (home / "agents").is_dir():
+        raise Invalid(f"{home} is no state folder of OpenClaw: it has neither openclaw.json nor agents")
     return _StateReader(home, log, env).read()
 
 
@@ -64,10 +66,12 @@ class _StateReader:
         self._env = {**env, **written}
         self._settings = program_setup.read_relaxed_json(home / "openclaw.json", log)
         self._setup = ProgramSetup(place=home)
+        # Of schedules that name none.
+        self._zone = "UTC"
 
     def read(self) -> ProgramSetup:
         setup = self._setup
-        setup.zone = self._find_zone()
+        self._zone = self._find_zone()
         setup.gateway = self._find_gateway()
         channels = as_dict(self._settings.get("channels"))
         for platform in PLATFORMS:
@@ -78,6 +82,7 @@ class _StateReader:
             with open_database(file, self._log) as database:
                 if database is not None:
                     setup.chats += self._read_chats(database, file)
+        setup.chats += list(self._read_old_chats())
         if any(chat.source.chat_type is not ChatType.DM for chat in setup.chats):
             # All members of a group share one session there.
             setup.sharing = LaneSharing(groups_per_person=False)
@@ -94,8 +99,11 @@ class _StateReader:
 
     def _find_zone(self) -> str:
         named = as_text(as_dict(as_dict(self._settings.get("agents")).get("defaults")).get("userTimezone"))
+        if not named:
+            return program_setup.find_local_zone()
         with suppress(Invalid):
-            return clock.find_zone(named).key if named else program_setup.find_local_zone()
+            self._setup.zone = clock.find_zone(named).key
+            return self._setup.zone
         self._log.lose("time zones that do not exist: schedules are in UTC", named)
         return "UTC"
 
@@ -202,6 +210,21 @@ class _StateReader:
                 label=self._find_label(source.platform, as_text(place.get("account_id"))),
             )
 
+    def _read_old_chats(self) -> Iterator[ForeignChat]:
+        """Yield the chats of versions that had session files. Their keys are the addresses."""
+        known = {chat.session for chat in self._setup.chats}
+        places = {_name_place(chat.source) for chat in self._setup.chats}
+        for file in find_files(self._home, "sessions.json", self._log):
+            for key, entry in as_dict(load_json(file, self._log)).items():
+                session = as_text(as_dict(entry).get("sessionId"))
+                source = _parse_key(key)
+                if source is None or session in known or _name_place(source) in places:
+                    continue
+                account = as_text(as_dict(as_dict(entry).get("deliveryContext")).get("accountId"))
+                yield ForeignChat(
+                    session=session, source=source, label=self._find_label(source.platform, account)
+                )
+
     def _read_state(self, database: ForeignDatabase) -> None:
         for row in database.rows("channel_pairing_allow_entries"):
             self._add_grant(as_text(row.get("channel_key")), as_text(row.get("entry")))
@@ -248,7 +271,7 @@ class _StateReader:
             self._log.lose("models of single jobs", place)
         if as_dict(job.get("trigger")):
             self._log.lose("conditions of jobs", place)
-        zone = self._setup.zone
+        zone = self._zone
         with suppress(Invalid):
             zone = clock.find_zone(as_text(schedule.get("tz")) or zone).key
         self._setup.jobs.append(
@@ -375,6 +398,25 @@ def _parse_source(place: Json) -> Source | None:
         user=(native or chat)[:MAX_ID_LENGTH] if direct else None,
         user_name=label if direct else None,
         thread=thread or None,
+    )
+
+
+def _name_place(source: Source) -> tuple[str, str | None, str | None]:
+    return source.platform, source.chat, source.thread
+
+
+def _parse_key(key: str) -> Source | None:
+    """Return the chat that a session key names: `agent:main:telegram:group:-100777:topic:5`."""
+    parts = key.split(":")
+    if len(parts) < 5 or parts[0] != "agent" or parts[3] not in _CHAT_TYPES:
+        return None
+    rest, kind = ":".join(parts[4:]), _CHAT_TYPES[parts[3]]
+    chat, _, thread = rest.partition(":topic:" if ":topic:" in rest else ":thread:")
+    if parts[2] not in PLATFORMS or not chat or max(len(chat), len(thread)) > MAX_ID_LENGTH:
+        return None
+    direct = kind is ChatType.DM
+    return Source(
+        platform=parts[2], chat=chat, chat_type=kind, user=chat if direct else None, thread=thread or None
     )
 
 

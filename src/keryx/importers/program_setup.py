@@ -143,7 +143,7 @@ class ProgramSetup(msgspec.Struct, kw_only=True):
     instructions: str = ""
     sharing: LaneSharing = LaneSharing()
     resets: ResetPolicy | None = None
-    # Empty if the program has none.
+    # Of schedules, if it is set in the program.
     zone: str = ""
 
     def has_account(self, label: str) -> bool:

@@ -544,7 +544,7 @@ def _write_summary(summary: MigrationSummary, migration: ProgramMigration) -> No
     output.write("To switch over:")
     output.write(f"  1. {first}")
     output.write(f"  2. keryx migrate switch {name}")
-    output.write("  3. keryx serve")
+    output.write("  3. keryx serve; start it again if it runs")
     output.write(
         output.wrap(
             "What people write on Telegram in between waits there for up to a day, and Keryx answers it. Other platforms keep"
