@@ -221,10 +221,15 @@ def test_wrong_and_damaged_sources_are_named(keryx: Cli, hermes: Path, tmp_path:
     assert keryx("migrate", "openclaw", str(tmp_path), "--yes").code == 2
     assert not (keryx.home / "keryx.toml").exists()
     assert "choose hermes or openclaw" in keryx("migrate", "undo", "claude").err
+    (tmp_path / "outside.md").write_text("not to be read")
+    (hermes / "SOUL.md").unlink()
+    (hermes / "SOUL.md").symlink_to(tmp_path / "outside.md")
     (hermes / "config.yaml").write_text("model: [unclosed")
     (hermes / "cron/jobs.json").write_text('{"jobs": [{"id"')
     partly = keryx("migrate", "hermes", str(hermes), "--yes")
     assert partly.code == 1 and "config.yaml" in partly.err and "jobs.json" in partly.err
+    assert "files that lead out of the source" in partly.out
+    assert "not to be read" not in (keryx.home / "keryx.toml").read_text()
     assert set(list_lanes(keryx)) == {DIRECT, IN_GROUP, TOPIC}
     shutil.copy(hermes / "config.yaml", hermes / "state.db")
     broken = keryx("migrate", "hermes", str(hermes), "--yes")

@@ -23,11 +23,12 @@ from keryx.importers.program_setup import (
     ForeignModel,
     ForeignPlace,
     ProgramSetup,
+    SourceFolder,
     UnsentAnswer,
     is_true,
     split_list,
 )
-from keryx.importers.source_files import ForeignDatabase, load_json, open_database
+from keryx.importers.source_files import ForeignDatabase, open_database
 
 # The platforms of Hermes that Keryx has as well, with their names there.
 PLATFORMS: Mapping[str, str] = {
@@ -86,8 +87,9 @@ class _HomeReader:
     def __init__(self, home: Path, log: ImportLog, env: Mapping[str, str]) -> None:
         self._home = home
         self._log = log
-        self._settings = program_setup.read_yaml(home / "config.yaml", log)
-        written = program_setup.read_variables(home / ".env", log)
+        self._files = SourceFolder(home, log)
+        self._settings = self._files.read_yaml("config.yaml")
+        written = self._files.read_variables(".env")
         known = tuple(f"{name.upper()}_" for name in (*PLATFORMS, "gateway"))
         keys = {variable for _, variables in _PROVIDERS.values() for variable in variables}
         given = {name: value for name, value in env.items() if name.startswith(known) or name in keys}
@@ -100,7 +102,7 @@ class _HomeReader:
     def read(self) -> ProgramSetup:
         setup = self._setup
         self._zone = self._find_zone()
-        setup.gateway = self._find_gateway()
+        setup.gateway = self._files.find_process(("gateway.pid", "gateway_state.json"), "hermes")
         for name, platform in PLATFORMS.items():
             self._read_platform(name, platform)
         sessions = as_dict(self._settings.get("gateway"))
@@ -138,14 +140,6 @@ class _HomeReader:
             return self._setup.zone
         self._log.lose("time zones that do not exist: schedules are in UTC", named)
         return "UTC"
-
-    def _find_gateway(self) -> int:
-        for name in ("gateway.pid", "gateway_state.json"):
-            record = conversation.parse_json(program_setup.read_text(self._home / name, ImportLog()).strip())
-            pid = as_count(as_dict(record).get("pid") or record)
-            if pid and program_setup.is_running(pid, "hermes"):
-                return pid
-        return 0
 
     def _list_blocks(self, name: str) -> list[Json]:
         """Return the tables of a platform in config.yaml, the one that takes precedence first."""
@@ -318,7 +312,7 @@ class _HomeReader:
             for r in rows
         ]
         if not entries:
-            copy = as_dict(load_json(self._home / "sessions" / "sessions.json", self._log))
+            copy = as_dict(self._files.read_json("sessions/sessions.json"))
             entries = [(key, as_dict(entry)) for key, entry in copy.items() if not key.startswith("_")]
         for key, entry in entries:
             if chat := self._parse_chat(database, key, entry):
@@ -374,9 +368,9 @@ class _HomeReader:
             )
 
     def _read_pairing(self) -> None:
-        for folder in (self._home / "pairing", self._home / "platforms" / "pairing"):
+        for folder in ("pairing", "platforms/pairing"):
             for name, platform in PLATFORMS.items():
-                approved = as_dict(load_json(folder / f"{name}-approved.json", self._log))
+                approved = as_dict(self._files.read_json(f"{folder}/{name}-approved.json"))
                 for person, about in approved.items():
                     grant = ForeignGrant(
                         platform=platform,
@@ -385,13 +379,13 @@ class _HomeReader:
                     )
                     if grant not in self._setup.grants:
                         self._setup.grants.append(grant)
-                waiting = as_dict(load_json(folder / f"{name}-pending.json", self._log))
+                waiting = as_dict(self._files.read_json(f"{folder}/{name}-pending.json"))
                 if waiting:
-                    self._log.lose("open pairing requests: the person asks again", str(folder), len(waiting))
+                    self._log.lose("open pairing requests: the person asks again", folder, len(waiting))
 
     def _read_jobs(self) -> None:
-        file = self._home / "cron" / "jobs.json"
-        stored = load_json(file, self._log)
+        file = "cron/jobs.json"
+        stored = self._files.read_json(file)
         for job in map(as_dict, as_list(as_dict(stored).get("jobs") or stored)):
             place = f"{file}, job {as_text(job.get('id'))}"
             if job.get("no_agent"):
@@ -476,12 +470,12 @@ class _HomeReader:
 
     def _read_instructions(self) -> str:
         limit = program_setup.MAX_INSTRUCTIONS
-        soul = program_setup.read_text(self._home / "SOUL.md", self._log)
+        soul = self._files.read_text("SOUL.md")
         if soul.lstrip().startswith(("You are Hermes Agent,", "# Hermes Agent Persona")) and len(soul) < 2000:
             # The text that Hermes begins with says nothing about its owner.
             soul = ""
         notes = [
-            (title, program_setup.read_text(self._home / "memories" / name, self._log).strip()[:limit])
+            (title, self._files.read_text(f"memories/{name}").strip()[:limit])
             for title, name in (("About the person", "USER.md"), ("Notes", "MEMORY.md"))
         ]
         told = [

@@ -2,6 +2,7 @@
 and answers that were not sent."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -24,6 +25,7 @@ from keryx.importers.program_setup import (
     ForeignPlace,
     ProgramSetup,
     SettingValue,
+    SourceFolder,
     UnsentAnswer,
     split_list,
 )
@@ -45,6 +47,7 @@ _FIELDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
     "signal": (("account", "account", False), ("url", "httpUrl", False)),
     "feishu": (("app_id", "appId", False), ("app_secret", "appSecret", True)),
 }
+_UNSAFE_NAME = re.compile(r"[^a-z0-9_-]+")
 _APIS = ("openai-completions", "openai-responses", "")
 _NOTES = (("", "SOUL.md"), ("", "AGENTS.md"), ("About the person", "USER.md"), ("Notes", "MEMORY.md"))
 _OPEN_STATES = ("pending", "failed", "claimed", "processing", "unknown")
@@ -62,9 +65,10 @@ class _StateReader:
     def __init__(self, home: Path, log: ImportLog, env: Mapping[str, str]) -> None:
         self._home = home
         self._log = log
-        written = program_setup.read_variables(home / ".env", log)
+        self._files = SourceFolder(home, log)
+        written = self._files.read_variables(".env")
         self._env = {**env, **written}
-        self._settings = program_setup.read_relaxed_json(home / "openclaw.json", log)
+        self._settings = self._files.read_relaxed_json("openclaw.json")
         self._setup = ProgramSetup(place=home)
         # Of schedules that name none.
         self._zone = "UTC"
@@ -108,13 +112,9 @@ class _StateReader:
         return "UTC"
 
     def _find_gateway(self) -> int:
-        folders = [self._home / "tmp" / f"openclaw-{os.getuid()}"]
-        for file in (file for folder in folders for file in sorted(folder.glob("gateway.*.lock"))):
-            record = as_dict(conversation.parse_json(program_setup.read_text(file, ImportLog()).strip()))
-            pid = as_count(record.get("pid"))
-            if pid and program_setup.is_running(pid, "openclaw"):
-                return pid
-        return 0
+        folder = self._home / "tmp" / f"openclaw-{os.getuid()}"
+        names = [str(file.relative_to(self._home)) for file in sorted(folder.glob("gateway.*.lock"))]
+        return self._files.find_process(names, "openclaw")
 
     def _find_secret(self, value: object) -> str:
         """Return a secret that is written in the settings, or that a variable has; empty for one that a program would
@@ -133,7 +133,7 @@ class _StateReader:
         named = as_dict(table.get("accounts"))
         accounts = {name: {**table, **as_dict(own)} for name, own in named.items()} or {"": table}
         for name, own in accounts.items():
-            short = "" if name in _MAIN or len(accounts) == 1 else conversation.clean_name(name).lower()
+            short = "" if name in _MAIN or len(accounts) == 1 else _clean_account(name)
             account = self._build_account(platform, short, own)
             if account is None:
                 continue
@@ -181,7 +181,7 @@ class _StateReader:
         )
 
     def _find_label(self, platform: str, account: str) -> str:
-        labels = [f"{platform}.{account.lower()}", platform]
+        labels = [f"{platform}.{_clean_account(account)}", platform]
         known = [found.label for found in self._setup.accounts if found.platform == platform]
         return next((label for label in labels if label in known), known[0] if len(known) == 1 else platform)
 
@@ -240,9 +240,10 @@ class _StateReader:
         """Read the files of versions before the state database."""
         for platform in PLATFORMS:
             for file in sorted((self._home / "credentials").glob(f"{platform}*-allowFrom.json")):
-                for person in split_list(as_list(as_dict(load_json(file, self._log)).get("allowFrom"))):
+                stored = as_dict(self._files.read_json(f"credentials/{file.name}"))
+                for person in split_list(as_list(stored.get("allowFrom"))):
                     self._add_grant(platform, person)
-        jobs = as_dict(load_json(self._home / "cron" / "jobs.json", self._log))
+        jobs = as_dict(self._files.read_json("cron/jobs.json"))
         known = {job.id for job in self._setup.jobs}
         for job in map(as_dict, as_list(jobs.get("jobs"))):
             if as_text(job.get("id")) not in known:
@@ -348,10 +349,8 @@ class _StateReader:
             self._log.lose("instructions in a workspace elsewhere: copy them to [profiles]", str(folder))
             return ""
         limit = program_setup.MAX_INSTRUCTIONS
-        told = [
-            (title, program_setup.read_text(folder / name, self._log).strip()[:limit])
-            for title, name in _NOTES
-        ]
+        workspace = SourceFolder(folder, self._log)
+        told = [(title, workspace.read_text(name).strip()[:limit]) for title, name in _NOTES]
         return "\n\n".join(f"# {title}\n\n{text}" if title else text for title, text in told if text)
 
     def _name_losses(self) -> None:
@@ -370,6 +369,11 @@ class _StateReader:
             self._log.lose(
                 "rules that give chats to agents: write them as [agents.NAME] rules", "openclaw.json"
             )
+
+
+def _clean_account(name: str) -> str:
+    """Return a name that an account can have here."""
+    return _UNSAFE_NAME.sub("-", name.lower()).strip("-_")[:32] or "other"
 
 
 def _strip_prefix(text: str) -> str:

@@ -4,6 +4,7 @@ were not sent. Also reads its settings, which may be YAML, JSON with comments, o
 import importlib
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +18,9 @@ from keryx.core.lanes import LaneSharing
 from keryx.core.resets import ResetPolicy
 from keryx.core.schedules import Schedule
 from keryx.core.source import Source
-from keryx.importers.conversation import ImportLog, Json, as_dict, as_list, as_text
-from keryx.importers.source_files import open_file
+from keryx.importers import conversation
+from keryx.importers.conversation import ImportLog, Json, as_count, as_dict, as_list, as_text
+from keryx.importers.source_files import is_inside, open_file
 
 MAX_SETTINGS_BYTES = 4 << 20
 MAX_INSTRUCTIONS = 20_000
@@ -150,70 +152,97 @@ class ProgramSetup(msgspec.Struct, kw_only=True):
         return any(account.label == label for account in self.accounts)
 
 
-def read_text(path: Path, log: ImportLog, *, limit: int = MAX_SETTINGS_BYTES) -> str:
-    """Return the text of a small file, an empty one if there is none; one that cannot be read is reported."""
-    if not path.exists():
-        return ""
-    try:
-        with open_file(path) as file:
-            body = file.read(limit + 1)
-    except (Invalid, OSError) as exc:
-        log.damage(str(path), str(exc))
-        return ""
-    if len(body) > limit:
-        log.damage(str(path), "it is too large")
-        return ""
-    return body.decode("utf-8", "replace").removeprefix("\ufeff")
+class SourceFolder:
+    """The files of a program with settings. Links that lead out of the folder are not followed, and nothing in a file is
+    expanded or run."""
 
+    def __init__(self, root: Path, log: ImportLog) -> None:
+        self._root = root
+        self._log = log
 
-def read_yaml(path: Path, log: ImportLog) -> Json:
-    """Return the settings in a YAML file. Raise `Invalid` if the package for it is missing."""
-    return as_dict(_parse_yaml(read_text(path, log), path, log))
+    def read_text(self, name: str) -> str:
+        """Return the text of a small file, an empty one if there is none; one that cannot be read is reported."""
+        path = self._root / name
+        if not path.exists():
+            return ""
+        if not is_inside(self._root, path):
+            self._log.lose("files that lead out of the source", str(path))
+            return ""
+        try:
+            with open_file(path) as file:
+                body = file.read(MAX_SETTINGS_BYTES + 1)
+        except (Invalid, OSError) as exc:
+            self._log.damage(str(path), str(exc))
+            return ""
+        if len(body) > MAX_SETTINGS_BYTES:
+            self._log.damage(str(path), "it is too large")
+            return ""
+        return body.decode("utf-8", "replace").removeprefix("\ufeff")
 
+    def read_json(self, name: str) -> object:
+        """Return the value of a JSON file, `None` if there is none; a damaged one is reported."""
+        text = self.read_text(name)
+        try:
+            return codec.loads(text, object) if text.strip() else None
+        except Invalid as exc:
+            self._log.damage(str(self._root / name), str(exc))
+            return None
 
-def read_relaxed_json(path: Path, log: ImportLog) -> Json:
-    """Return the settings in a JSON file, which may have comments, trailing commas and keys without quotation marks."""
-    text = read_text(path, log)
-    try:
-        return as_dict(codec.loads(text, object)) if text.strip() else {}
-    except Invalid:
-        # Without comments and tabs it is YAML.
-        plain = _JSON_COMMENT.sub(lambda found: found[1] or " ", text)
-        return as_dict(_parse_yaml(plain, path, log))
+    def read_yaml(self, name: str) -> Json:
+        """Return the settings in a YAML file. Raise `Invalid` if the package for it is missing."""
+        return as_dict(self._parse_yaml(self.read_text(name), name))
 
+    def read_relaxed_json(self, name: str) -> Json:
+        """Return the settings in a JSON file, which may have comments, trailing commas and keys without quotation marks."""
+        text = self.read_text(name)
+        try:
+            return as_dict(codec.loads(text, object)) if text.strip() else {}
+        except Invalid:
+            # Without comments and tabs it is YAML.
+            plain = _JSON_COMMENT.sub(lambda found: found[1] or " ", text)
+            return as_dict(self._parse_yaml(plain, name))
 
-def _parse_yaml(text: str, path: Path, log: ImportLog) -> Any:
-    if not text.strip():
-        return None
-    try:
-        yaml = importlib.import_module("yaml")
-    except ImportError as exc:
-        raise Invalid(
-            f"{path} needs an extra: run `{format_install_command('migrate')}` in the folder of Keryx"
-        ) from exc
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        where = " ".join(str(exc).split())[:200]
-        log.damage(str(path), f"its settings cannot be read: {where}")
-        return None
+    def _parse_yaml(self, text: str, name: str) -> Any:
+        if not text.strip():
+            return None
+        path = self._root / name
+        try:
+            yaml = importlib.import_module("yaml")
+        except ImportError as exc:
+            raise Invalid(
+                f"{path} needs an extra: run `{format_install_command('migrate')}` in the folder of Keryx"
+            ) from exc
+        try:
+            return yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError) as exc:
+            where = " ".join(str(exc).split())[:200]
+            self._log.damage(str(path), f"its settings cannot be read: {where}")
+            return None
 
+    def read_variables(self, name: str) -> dict[str, str]:
+        """Return the variables of an environment file."""
+        found: dict[str, str] = {}
+        for line in self.read_text(name).splitlines():
+            matched = _VARIABLE.match(line.strip())
+            if matched is None:
+                continue
+            key, value = matched[1], matched[2].strip()
+            if value[:1] in ("'", '"') and value[0] in value[1:]:
+                value = value[1 : value.index(value[0], 1)]
+            else:
+                value = re.split(r"\s+#", value, maxsplit=1)[0].strip()
+            if value:
+                found[key] = value
+        return found
 
-def read_variables(path: Path, log: ImportLog) -> dict[str, str]:
-    """Return the variables of an environment file. Nothing in it is expanded or run."""
-    found: dict[str, str] = {}
-    for line in read_text(path, log).splitlines():
-        matched = _VARIABLE.match(line.strip())
-        if matched is None:
-            continue
-        name, value = matched[1], matched[2].strip()
-        if value[:1] in ("'", '"') and value[0] in value[1:]:
-            value = value[1 : value.index(value[0], 1)]
-        else:
-            value = re.split(r"\s+#", value, maxsplit=1)[0].strip()
-        if value:
-            found[name] = value
-    return found
+    def find_process(self, names: Iterable[str], word: str) -> int:
+        """Return the process that a file of the program names, if it runs and has a word in its command line; else 0."""
+        for name in names:
+            record = conversation.parse_json(self.read_text(name).strip())
+            pid = as_count(as_dict(record).get("pid") or record)
+            if pid and is_running(pid, word):
+                return pid
+        return 0
 
 
 def is_running(pid: int, word: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
-from keryx import bootstrap, config, importers, settings_file
+from keryx import bootstrap, config, importers, settings_file, setup_registry
 from keryx.bootstrap import BaseApp
 from keryx.cli import output, settings_migration
 from keryx.cli.commands import doctor
@@ -121,6 +121,8 @@ class ProgramMigration:
                 environ=variables,
             )
             try:
+                # The name becomes part of keryx.toml and of the names of files.
+                setup_registry.build_label(account.platform, account.name)
                 [adapter] = bootstrap.load_adapters([trial]).values()
             except (Invalid, ValueError) as exc:
                 self.log.lose(
