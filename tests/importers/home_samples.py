@@ -68,15 +68,22 @@ def hermes_home_tables() -> dict[str, list[Json]]:
     return tables
 
 
-def write_hermes_home(folder: Path, *, base_url: str = "", model_url: str = "http://127.0.0.1:9/v1") -> Path:
+def write_hermes_home(
+    folder: Path,
+    *,
+    base_url: str = "",
+    model: str = "fake",
+    model_url: str = "http://127.0.0.1:9/v1",
+    key: str = MODEL_KEY,
+) -> Path:
     write_database(folder / "state.db", hermes_home_tables())
     settings = f"""
 # A comment.
 model:
-  default: fake
+  default: {model}
   provider: custom
   base_url: {model_url}
-  api_key: {MODEL_KEY}
+  api_key: {key}
 timezone: Europe/Berlin
 session_reset: {{mode: daily, at_hour: 5}}
 agent:

@@ -58,10 +58,10 @@ def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
     home = path if path.is_dir() else path.parent
     if not (home / "openclaw.json").exists() and not (home / "agents").is_dir():
         raise Invalid(f"{home} is no state folder of OpenClaw: it has neither openclaw.json nor agents")
-    return _StateReader(home, log, env).read()
+    return _SettingsReader(home, log, env).read()
 
 
-class _StateReader:
+class _SettingsReader:
     def __init__(self, home: Path, log: ImportLog, env: Mapping[str, str]) -> None:
         self._home = home
         self._log = log
