@@ -142,6 +142,11 @@ class FakeTelegram(WireFake):
         with self.lock:
             return [b.text for b in self.bubbles if b.chat == chat]
 
+    @property
+    def polls(self) -> int:
+        """How often a bot has asked for updates."""
+        return self._polls
+
     def handle(self, request: WireRequest) -> WireResponse | None:
         found = _METHOD.match(request.path)
         if found is None:

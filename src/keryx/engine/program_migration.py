@@ -2,7 +2,7 @@
 and answers that were not sent come over. Each item is written in one transaction together with the note of it, so that a
 migration goes on after a crash, adds nothing twice, and can be taken back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -659,14 +659,9 @@ def _undo_person(tx: Transaction, scope: MigrationScope, item: MigrationItem, re
 def describe_question(chat: ForeignChat) -> str:
     """Return who asked what without an answer."""
     name = chat.source.user_name or chat.source.user or chat.source.chat or ""
-    when = f" at {chat.asked_at:%Y-%m-%d %H:%M} UTC" if isinstance(chat.asked_at, datetime) else ""
+    when = f" at {chat.asked_at:%Y-%m-%d %H:%M} UTC" if chat.asked_at else ""
     return f"{chat.label}: {_shorten(name)}{when}: {_shorten(chat.question)}"
 
 
 def _shorten(text: str) -> str:
     return truncate(to_single_line(text), _MAX_SHOWN)
-
-
-def iterate_questions(setup: ProgramSetup) -> Iterator[ForeignChat]:
-    """Yield the chats in which a question was not answered."""
-    return (chat for chat in setup.chats if chat.question)

@@ -336,6 +336,8 @@ class _HomeReader:
                     f"chats on {conversation.clean_name(foreign)}, which Keryx cannot connect", key
                 )
             return None
+        if entry.get("model_override"):
+            self._log.lose("models of single chats: set them with /model", key)
         session = as_text(entry.get("session_id"))
         question, asked_at, open_ = _find_question(database, session)
         return ForeignChat(

@@ -80,6 +80,19 @@ class MigrationSummary(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
 
 
+class SwitchSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What came over with the bot, and what is left to a person."""
+
+    messages: int
+    jobs: int
+    # Jobs that have missed their time.
+    late: list[str]
+    unanswered: list[str]
+    unsent: list[str]
+    # `sent`, `dropped` or `open`.
+    answers: str
+
+
 class UndoSummary(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     removed: UndoResult
@@ -189,13 +202,15 @@ class ProgramMigration:
             secrets=sorted(self.settings.secrets),
             kept=self.settings.kept,
             losses=sorted(found, key=lambda loss: -loss.count),
-            unanswered=[
-                program_migration.describe_question(chat)
-                for chat in program_migration.iterate_questions(self.setup)
-            ],
+            unanswered=self.list_questions(),
             unsent=list(map(_describe_answer, answers)),
             damages=[*self.log.damages, *losses.damages],
         )
+
+    def list_questions(self) -> list[str]:
+        """Return what people asked without an answer."""
+        chats = [chat for chat in self.setup.chats if chat.question]
+        return list(map(program_migration.describe_question, chats))
 
     async def run(self, database: Database) -> tuple[ConversationReport, MigrationResult, ImportLog]:
         """Bring everything over."""
@@ -318,30 +333,21 @@ async def switch(
         report, _, log = await migration.run(database)
         resumed, late = await program_migration.resume_jobs(database, migration.scope)
         answers = await program_migration.list_open_answers(database, migration.scope, migration.setup)
-        decided = _decide_answers(answers, send=send_answers, drop=drop_answers)
-        if decided is not None:
+        if send_answers or drop_answers:
             for answer in answers:
-                await program_migration.settle_answer(database, migration.scope, answer, send=decided)
-    result = {
-        "messages": report.messages,
-        "jobs": resumed,
-        "late": late,
-        "unanswered": [program_migration.describe_question(c) for c in migration.setup.chats if c.question],
-        "answers": "open" if decided is None else "sent" if decided else "dropped",
-        "unsent": list(map(_describe_answer, answers)),
-    }
+                await program_migration.settle_answer(database, migration.scope, answer, send=send_answers)
+    summary = SwitchSummary(
+        messages=report.messages,
+        jobs=resumed,
+        late=late,
+        unanswered=migration.list_questions(),
+        unsent=list(map(_describe_answer, answers)),
+        answers="sent" if send_answers else "dropped" if drop_answers else "open",
+    )
     if json:
-        output.write_json(result)
-        return int(bool(log.damages))
-    output.write(f"{format_count(report.messages, 'message')} more came over.")
-    output.write(f"{format_count(resumed, 'job')} of {migration.program.title} run from now on.")
-    for line in late:
-        output.warn(line)
-    _write_questions(migration.program.title, result["unanswered"])
-    if answers and decided is None:
-        _write_answers(migration.program.title, list(map(_describe_answer, answers)))
-        output.write("`--send-answers` sends them, `--drop-answers` does not.")
-    output.write("Start `keryx serve` now: what people wrote meanwhile is answered.")
+        output.write_json(summary)
+    else:
+        _write_switch(summary, migration.program.title)
     for damage in log.damages:
         output.warn(f"{damage.place}: {damage.text}")
     return int(bool(log.damages))
@@ -494,13 +500,26 @@ def _describe_change(change: SettingChange) -> tuple[str, str]:
     return f"[{change.table}] {change.key}", shown
 
 
-def _write_questions(title: str, questions: object) -> None:
-    lines = [str(line) for line in questions] if isinstance(questions, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if lines:
+def _write_switch(summary: SwitchSummary, title: str) -> None:
+    fields = (("messages since", summary.messages), ("jobs that run from now on", summary.jobs))
+    output.write_fields((name, str(count)) for name, count in fields)
+    for line in summary.late:
+        output.warn(line)
+    _write_questions(title, summary.unanswered)
+    if summary.answers == "open" and summary.unsent:
+        _write_answers(title, summary.unsent)
+        output.write("`--send-answers` sends them, `--drop-answers` does not.")
+    elif summary.unsent:
+        output.write(f"{format_count(len(summary.unsent), 'answer')} of {title}: {summary.answers}.")
+    output.write("Start `keryx serve` now: what people wrote meanwhile is answered.")
+
+
+def _write_questions(title: str, questions: list[str]) -> None:
+    if questions:
         output.write(
             f"{title} took these questions in and did not answer them; ask the person to repeat them:"
         )
-        for line in lines:
+        for line in questions:
             output.write(f"  {output.sanitize(line, one_line=True)}")
         output.write("")
 
@@ -553,8 +572,3 @@ def _write_summary(summary: MigrationSummary, migration: ProgramMigration) -> No
             " less, so let little time pass. `keryx migrate undo` takes all of it back."
         )
     )
-
-
-def _decide_answers(answers: list[UnsentAnswer], *, send: bool, drop: bool) -> bool | None:
-    """Return whether to send answers, `None` if nobody has decided."""
-    return True if send and answers else False if drop and answers else None
