@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -11,7 +11,7 @@ import msgspec
 
 from keryx.core.errors import Invalid
 
-Value: TypeAlias = str | list[str]
+Value: TypeAlias = str | bool | int | list[str]
 _TABLE_HEADER = re.compile(r"\s*\[")
 
 
@@ -22,8 +22,13 @@ def format_variable(table: str, name: str) -> str:
 
 def read_table(home: Path, table: str) -> Mapping[str, Any]:
     """Return `[table]` of keryx.toml, which is empty if there is none. Raise `Invalid` for a file that cannot be read."""
-    found = _parse(_read(home / "keryx.toml"))
-    for name in table.split("."):
+    return read_table_of(_read(home / "keryx.toml"), table)
+
+
+def read_table_of(text: str, table: str) -> Mapping[str, Any]:
+    """Return `[table]` of the text of a settings file, all of it for an empty name."""
+    found = _parse(text)
+    for name in table.split(".") if table else ():
         inner: object = found.get(name)
         if not isinstance(inner, dict):
             return {}
@@ -42,10 +47,8 @@ def write(
         text = update_text(text, table, values)
     _make_folder(home)
     for name, value in (secrets or {}).items():
-        _write_atomically(find_secret(home, name), f"{value}\n".encode(), mode=0o600)
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    _write_atomically(path.resolve(), text.encode(), mode=mode)
-    return path
+        write_secret(home, name, value)
+    return write_text(home, text)
 
 
 def find_secret(home: Path, name: str) -> Path:
@@ -69,9 +72,81 @@ def update_text(text: str, table: str, values: Mapping[str, Value]) -> str:
     except tomllib.TOMLDecodeError:
         right = False
     if not right:
-        lines = "; ".join(f"{key} = {_format_value(value)}" for key, value in values.items())
+        lines = "; ".join(f"{key} = {format_value(value)}" for key, value in values.items())
         raise Invalid(f"keryx.toml cannot be changed by itself: write in it, under [{table}]: {lines}")
     return new
+
+
+def remove_values(text: str, table: str, keys: Collection[str]) -> str:
+    """Return the text of a settings file without these values of a table, and without the table if that leaves it empty."""
+    lines = text.splitlines()
+    header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]\s*(#.*)?\Z")
+    start = next((n for n, line in enumerate(lines) if header.match(line)), None)
+    if start is None:
+        return text
+    end = next((n for n in range(start + 1, len(lines)) if _TABLE_HEADER.match(lines[n])), len(lines))
+    names = "|".join(map(re.escape, keys))
+    body = [line for line in lines[start + 1 : end] if not re.match(rf"\s*(?:{names})\s*=", line)]
+    head = lines[: start + 1]
+    if not any(line.strip() for line in body):
+        head, body = lines[:start], []
+        while head and not head[-1].strip():
+            head.pop()
+        if head and lines[end:]:
+            head.append("")
+    kept = [*head, *body, *lines[end:]]
+    new = "\n".join(kept) + "\n" if kept else ""
+    wanted = _parse(text)
+    inner: Any = wanted
+    for name in table.split("."):
+        inner = inner[name]
+    for key in keys:
+        inner.pop(key, None)
+    try:
+        right = _drop_empty(tomllib.loads(new)) == _drop_empty(wanted)
+    except tomllib.TOMLDecodeError:
+        right = False
+    if not right:
+        raise Invalid(f"keryx.toml cannot be changed by itself: remove from [{table}]: {', '.join(keys)}")
+    return new
+
+
+def _drop_empty(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table without the tables in it that are empty."""
+    inner = {
+        key: _drop_empty(cast(dict[str, Any], value)) if isinstance(value, dict) else value
+        for key, value in table.items()
+    }
+    return {key: value for key, value in inner.items() if value != {}}
+
+
+def format_entry(name: str, values: Mapping[str, Value]) -> str:
+    """Return the text of one entry of a list of tables, such as `[[models]]`."""
+    lines = [f"[[{name}]]", *(f"{key} = {format_value(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def read_text(home: Path) -> str:
+    """Return the text of keryx.toml, empty if there is none. Raise `Invalid` if it cannot be read, or is not TOML."""
+    text = _read(home / "keryx.toml")
+    _parse(text)
+    return text
+
+
+def write_text(home: Path, text: str, *, name: str = "keryx.toml") -> Path:
+    """Write keryx.toml, or a copy of it under another name that only its owner can read."""
+    path = home / name
+    _make_folder(home)
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    _write_atomically(path.resolve(), text.encode(), mode=mode)
+    return path
+
+
+def write_secret(home: Path, name: str, value: str) -> Path:
+    """Write a secret to a file that only its owner can read, and return the file."""
+    path = find_secret(home, name)
+    _write_atomically(path, f"{value}\n".encode(), mode=0o600)
+    return path
 
 
 def _read(path: Path) -> str:
@@ -101,7 +176,7 @@ def _edit_lines(lines: list[str], table: str, values: Mapping[str, Value]) -> st
     body = lines[start + 1 : end]
     fresh: list[str] = []
     for key, value in values.items():
-        line = f"{key} = {_format_value(value)}"
+        line = f"{key} = {format_value(value)}"
         places = [n for n, old in enumerate(body) if re.match(rf"\s*{re.escape(key)}\s*=", old)]
         if places:
             body[places[0]] = line
@@ -110,7 +185,8 @@ def _edit_lines(lines: list[str], table: str, values: Mapping[str, Value]) -> st
     return "\n".join([*lines[: start + 1], *fresh, *body, *lines[end:]]) + "\n"
 
 
-def _format_value(value: Value) -> str:
+def format_value(value: Value) -> str:
+    """Return a value as keryx.toml has it."""
     return msgspec.json.encode(value).decode()
 
 

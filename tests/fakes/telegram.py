@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from typing import Any
+from urllib.parse import parse_qsl
 
 from keryx.testing.wire import WireFake, WireRequest, WireResponse, json_response
 
@@ -140,6 +141,11 @@ class FakeTelegram(WireFake):
     def texts(self, chat: int = 7) -> list[str]:
         with self.lock:
             return [b.text for b in self.bubbles if b.chat == chat]
+
+    @property
+    def polls(self) -> int:
+        """How often a bot has asked for updates."""
+        return self._polls
 
     def handle(self, request: WireRequest) -> WireResponse | None:
         found = _METHOD.match(request.path)
@@ -373,6 +379,9 @@ def _params(request: WireRequest) -> dict[str, Any]:
     kind = request.headers.get("content-type", "")
     if kind.startswith("application/json"):
         return json.loads(request.body)
+    if kind.startswith("application/x-www-form-urlencoded"):
+        given = dict(parse_qsl(request.body.decode()))
+        return {name: json.loads(text) if text[:1] in "[{" else text for name, text in given.items()}
     if not kind.startswith("multipart/form-data"):
         return {}
     whole = message_from_bytes(

@@ -17,6 +17,8 @@ COMMAND = "echo tool-ran"
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # The bodies of all requests.
+    seen: list[Json]
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -26,6 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body: Json = json.loads(self._read_body() or b"{}")
+        self.seen.append(body)
         path = self.path.partition("?")[0]
         if path.endswith("count_tokens"):
             self._send({"input_tokens": 100})
@@ -202,9 +205,10 @@ def _speak_responses(body: Json) -> Iterator[tuple[str, Json | str]]:
 
 
 @contextmanager
-def serve_model() -> Generator[str]:
-    """Serve the model; yield its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+def serve_model(seen: list[Json] | None = None) -> Generator[str]:
+    """Serve the model; yield its address. The bodies of requests are appended to `seen`."""
+    handler = type("_RecordingHandler", (_Handler,), {"seen": [] if seen is None else seen})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -1,18 +1,23 @@
-"""Imports: which session a conversation of another program became, which of its records are there, and the writes of a batch."""
+"""Imports: which session a conversation of another program became, which of its records are there, the writes of a batch, and
+what a migration has added besides."""
 
 import base64
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from keryx.core import codec, ids
+from keryx.core import source as sources
 from keryx.core.clock import to_micros
 from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.source import Source
 from keryx.core.usage import Tokens
 from keryx.store.db import Transaction
+from keryx.store.db.rows import RowMapper
 
 _RECORD = struct.Struct("<QI")
 
@@ -272,4 +277,118 @@ def add_usage(
             "cost": sum(call.cost or 0 for call in priced),
             "estimated": int(any(call.estimated for call in priced)),
         },
+    )
+
+
+class MigrationItem(msgspec.Struct, frozen=True, kw_only=True):
+    """What a migration has added or changed once, and what is needed to take it back."""
+
+    kind: str
+    key: str
+    # The person whom it is about, or the operator.
+    owner: PrincipalId
+    data: dict[str, Any]
+
+
+_ITEM_ROWS = RowMapper(MigrationItem)
+_SELECT_ITEM = f"select {_ITEM_ROWS.columns} from migration_items"
+
+
+def add_item(tx: Transaction, profile: ProfileId, program: str, item: MigrationItem) -> None:
+    """Note an item, or change one that is noted."""
+    tx.run(
+        """
+        insert into migration_items (profile, program, kind, key, owner, data, at)
+        values (:profile, :program, :kind, :key, :owner, :data, :now)
+        on conflict (profile, program, kind, key) do update set owner = excluded.owner, data = excluded.data
+        """,
+        {"profile": profile, "program": program, **_ITEM_ROWS.encode(item), "now": to_micros(tx.now)},
+    )
+
+
+def find_item(
+    tx: Transaction, profile: ProfileId, program: str, *, kind: str, key: str
+) -> MigrationItem | None:
+    row = tx.row(
+        f"""
+        {_SELECT_ITEM}
+        where profile = :profile and program = :program and kind = :kind and key = :key
+        """,
+        {"profile": profile, "program": program, "kind": kind, "key": key},
+    )
+    return _ITEM_ROWS.decode_optional(row)
+
+
+def list_items(tx: Transaction, profile: ProfileId, program: str, kind: str) -> list[MigrationItem]:
+    rows = tx.rows(
+        f"{_SELECT_ITEM} where profile = :profile and program = :program and kind = :kind order by key",
+        {"profile": profile, "program": program, "kind": kind},
+    )
+    return _ITEM_ROWS.decode_all(rows)
+
+
+def list_items_for_owner(tx: Transaction, profile: ProfileId, owner: PrincipalId) -> list[MigrationItem]:
+    """Return what migrations have added for a person."""
+    rows = tx.rows(
+        f"{_SELECT_ITEM} where profile = :profile and owner = :owner order by program, kind, key",
+        {"profile": profile, "owner": owner},
+    )
+    return _ITEM_ROWS.decode_all(rows)
+
+
+def remove_item(tx: Transaction, profile: ProfileId, program: str, *, kind: str, key: str) -> None:
+    tx.run(
+        """
+        delete from migration_items
+        where profile = :profile and program = :program and kind = :kind and key = :key
+        """,
+        {"profile": profile, "program": program, "kind": kind, "key": key},
+    )
+
+
+def note_earlier(tx: Transaction, profile: ProfileId, program: str, *, kind: str) -> None:
+    """Note every session that was imported from a program before its migration."""
+    tx.run(
+        """
+        insert into migration_items (profile, program, kind, key, owner, data, at)
+        select i.profile, i.program, :kind, i.session, i.owner, '{}', :now
+        from imports i where i.profile = :profile and i.program = :program
+        """,
+        {"profile": profile, "program": program, "kind": kind, "now": to_micros(tx.now)},
+    )
+
+
+def find_session(tx: Transaction, profile: ProfileId, program: str, id_: str) -> SessionId | None:
+    """Return the session that has an id of the program, as the first of its conversation or a later one."""
+    row = tx.row(
+        """
+        select i.session from aliases a
+        join imports i on i.session = a.session
+        join sessions s on s.id = i.session
+        where a.profile = :profile and a.alias = :alias and i.program = :program and s.deleted_at is null
+        """,
+        {"profile": profile, "program": program, "alias": id_},
+    )
+    return None if row is None else SessionId(row[0])
+
+
+def list_sessions(
+    tx: Transaction, profile: ProfileId, program: str, *, after: str = "", limit: int
+) -> list[SessionId]:
+    """Return sessions that were imported from a program, in order of their ids."""
+    rows = tx.rows(
+        """
+        select session from imports
+        where profile = :profile and program = :program and session > :after
+        order by session limit :limit
+        """,
+        {"profile": profile, "program": program, "after": after, "limit": limit},
+    )
+    return [SessionId(row[0]) for row in rows]
+
+
+def set_origin(tx: Transaction, session: SessionId, origin: Source) -> None:
+    tx.run(
+        "update sessions set origin = :origin where id = :id",
+        {"id": session, "origin": sources.encode(origin)},
     )

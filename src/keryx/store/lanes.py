@@ -249,6 +249,12 @@ def find_locked(tx: Transaction, key: LaneKey) -> Lane | None:
     return None if row is None else _from_row(row)
 
 
+def remove(tx: Transaction, lane: Lane) -> None:
+    """Remove a lane with its history; its session stays."""
+    tx.run("delete from lanes where key = :key", {"key": lane.key})
+    changes.note(tx, ChangeKind.LANE, lane.key, lane, note="removed")
+
+
 def list_expired(tx: Transaction, *, limit: int = 50) -> list[Lane]:
     """Lanes whose time to look at has come."""
     rows = tx.rows(

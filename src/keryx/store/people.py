@@ -88,6 +88,14 @@ def get(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Princ
     return _principal_from_row(tx, row)
 
 
+def exists(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> bool:
+    row = tx.row(
+        "select 1 from principals where id = :id and profile = :profile",
+        {"id": principal, "profile": profile},
+    )
+    return row is not None
+
+
 def list_identities(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> list[Identity]:
     """Return the identities of a person, oldest first."""
     rows = tx.rows(
@@ -311,6 +319,7 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
     tx.run("update homes set set_by = :new where profile = :profile and set_by = :old", params)
     tx.run("update grants set granted_by = :new where profile = :profile and granted_by = :old", params)
     tx.run("update identities set principal = :new where profile = :profile and principal = :old", params)
+    tx.run("update migration_items set owner = :new where profile = :profile and owner = :old", params)
     tx.run("update api_keys set principal = :new where profile = :profile and principal = :old", params)
     tx.run("update api_conversations set owner = :new where profile = :profile and owner = :old", params)
 
@@ -345,6 +354,7 @@ def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> 
     tx.run("delete from graph_memories where profile = :profile and owner = :owner", params)
     tx.run("delete from adk_sessions where profile = :profile and owner = :owner", params)
     tx.run("delete from adk_states where profile = :profile and owner = :owner", params)
+    tx.run("delete from migration_items where profile = :profile and owner = :owner", params)
 
 
 def list_messages_elsewhere(

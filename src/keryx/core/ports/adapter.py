@@ -610,6 +610,16 @@ class SupportsRoles(Protocol):
 
 
 @runtime_checkable
+class SupportsMigration(Protocol):
+    """An adapter whose sources differ in form from those of programs that were connected to the same bot before."""
+
+    def convert_source(self, source: Source) -> Source | None:
+        """Return the source that the next message from this chat will have, as far as its lane depends on it; `None` if
+        that cannot be told. `source` has the ids of the platform, and a type of chat as people would name it."""
+        ...
+
+
+@runtime_checkable
 class SupportsRemoteRendering(Protocol):
     """An adapter whose texts are rendered elsewhere."""
 

@@ -9,7 +9,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.messages import Notice, Role, text_parts
 from keryx.core.sessions import Viewer
 from keryx.engine.units import control, downloads
-from keryx.store import access, jobs, lanes, media, messages, overheard, people, sessions
+from keryx.store import access, imports, jobs, lanes, media, messages, overheard, people, sessions
 from keryx.store.admin import session_export
 from keryx.store.db import Transaction
 
@@ -28,6 +28,7 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: LineW
         "grants": [g for g in access.list_grants(tx, viewer.profile) if (g.platform, g.person) in handles],
         "lanes": lanes.list_for_owner(tx, profile=viewer.profile, owner=principal),
         "jobs": jobs.list_for_owner(tx, profile=viewer.profile, owner=principal),
+        "migrated": imports.list_items_for_owner(tx, viewer.profile, principal),
     }
     write(codec.dumps(about) + "\n")
     write(records.encode(records.Header(format=records.FORMAT, version=records.VERSION)) + "\n")

@@ -49,6 +49,7 @@ TABLES = (
     TableSpec("epochs", ("session", "number")),
     TableSpec("imports", ("session",)),
     TableSpec("import_records", ("session", "n")),
+    TableSpec("migration_items", ("profile", "program", "kind", "key")),
     TableSpec("messages", ("id",), "id"),
     TableSpec("media", ("id",)),
     TableSpec("media_chunks", ("media", "n"), page_size=8),

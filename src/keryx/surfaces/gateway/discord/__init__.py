@@ -22,6 +22,7 @@ from keryx.core.ports.adapter import (
     RenderedPart,
     Streaming,
 )
+from keryx.core.source import ChatType, Source
 from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients, websocket
@@ -150,6 +151,19 @@ class DiscordAdapter:
         except asyncio.CancelledError:
             await self.close()
             raise
+
+    def convert_source(self, source: Source) -> Source | None:
+        # A thread is a channel of its own, and other programs name it as the chat.
+        thread = source.thread or (source.chat if source.chat_type is ChatType.THREAD else None)
+        if thread is None or source.chat_type is ChatType.DM:
+            kind = source.chat_type if source.chat_type is ChatType.DM else ChatType.GROUP
+            return msgspec.structs.replace(source, chat_type=kind, parent_chat=None)
+        parent = source.parent_chat or (source.chat if source.chat != thread else None)
+        if parent is None:
+            return None
+        return msgspec.structs.replace(
+            source, chat=parent, thread=thread, chat_type=ChatType.THREAD, parent_chat=None
+        )
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):

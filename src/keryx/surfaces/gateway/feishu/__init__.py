@@ -30,6 +30,7 @@ from keryx.core.ports.adapter import (
     WebhookRequest,
     WebhookResponse,
 )
+from keryx.core.source import ChatType, Source
 from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
@@ -232,6 +233,12 @@ class FeishuAdapter:
         except asyncio.CancelledError:
             await self.close()
             raise
+
+    def convert_source(self, source: Source) -> Source:
+        if source.chat_type is not ChatType.DM:
+            kind = ChatType.THREAD if source.thread else ChatType.GROUP
+            source = msgspec.structs.replace(source, chat_type=kind)
+        return msgspec.structs.replace(source, parent_chat=None)
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):

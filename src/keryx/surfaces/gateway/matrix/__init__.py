@@ -32,7 +32,7 @@ from keryx.core.ports.adapter import (
     RenderedPart,
     Streaming,
 )
-from keryx.core.source import Source
+from keryx.core.source import ChatType, Source
 from keryx.core.texts import Phrase
 from keryx.markdown import matrix_html
 from keryx.markdown.matrix_html import MatrixText
@@ -152,6 +152,10 @@ class MatrixAdapter:
         self._machine = machine
         self._no_encryption = no_encryption if machine is None else ""
         self._encrypted_rooms = EncryptedRooms(server)
+
+    def convert_source(self, source: Source) -> Source:
+        kind = ChatType.DM if source.chat_type is ChatType.DM else ChatType.GROUP
+        return msgspec.structs.replace(source, chat_type=kind, parent_chat=None)
 
     async def close(self) -> None:
         if self._machine is not None:

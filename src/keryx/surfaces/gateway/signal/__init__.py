@@ -25,6 +25,7 @@ from keryx.core.ports.adapter import (
     RenderedPart,
     Streaming,
 )
+from keryx.core.source import ChatType, Source
 from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup, build_interval
 from keryx.surfaces.gateway.signal import message_sender
@@ -152,6 +153,11 @@ class SignalAdapter:
             raise
         finally:
             self._context = None
+
+    def convert_source(self, source: Source) -> Source:
+        chat = (source.chat or "").removeprefix("group:")
+        kind = ChatType.DM if source.chat_type is ChatType.DM else ChatType.GROUP
+        return msgspec.structs.replace(source, chat=chat, chat_type=kind, parent_chat=None)
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):

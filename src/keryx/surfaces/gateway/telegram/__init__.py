@@ -29,7 +29,7 @@ from keryx.core.ports.adapter import (
     WebhookRequest,
     WebhookResponse,
 )
-from keryx.core.source import Source
+from keryx.core.source import ChatType, Source
 from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
@@ -180,6 +180,11 @@ class TelegramAdapter:
             raise
         finally:
             self._receiver = None
+
+    def convert_source(self, source: Source) -> Source:
+        in_topic = source.thread and source.chat_type in (ChatType.GROUP, ChatType.THREAD)
+        kind = ChatType.THREAD if in_topic else source.chat_type
+        return msgspec.structs.replace(source, chat_type=kind, scope=None, parent_chat=None)
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
