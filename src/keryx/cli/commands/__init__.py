@@ -36,6 +36,7 @@ for path in (
     "tools:mcp",
     "sessions:app",
     "export_import:import_app",
+    "watch:watch",
     "turns:turns",
     "turns:why",
     "platforms.lanes:app",

@@ -49,6 +49,7 @@ TABLES = (
     TableSpec("epochs", ("session", "number")),
     TableSpec("imports", ("session",)),
     TableSpec("import_records", ("session", "n")),
+    TableSpec("watched_sessions", ("session",)),
     TableSpec("messages", ("id",), "id"),
     TableSpec("media", ("id",)),
     TableSpec("media_chunks", ("media", "n"), page_size=8),
