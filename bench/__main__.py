@@ -26,6 +26,7 @@ from bench import (
     siege,
     startup,
     table,
+    watching,
     web,
 )
 from bench.stage import Stage
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "siege": siege.run,
     "flood": flood.run,
     "import": history.run,
+    "watch": watching.run,
 }
 
 

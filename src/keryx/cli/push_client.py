@@ -94,7 +94,7 @@ class PushTarget:
         *,
         last: bool,
     ) -> None:
-        more = {} if last else {"fingerprint": "", "stamp": ""}
+        more = {} if last else {"fingerprint": "", "stamp": None}
         body = msgspec.structs.replace(packed, entries=entries, **more)
         answer = await self._request("POST", "/api/watch/sessions", content=codec.dumps(body))
         added = codec.loads(answer, _Added)

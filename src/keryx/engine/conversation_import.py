@@ -18,7 +18,7 @@ from keryx.core.media import Attachment, filter_media
 from keryx.core.messages import Message, Notice, Role, ToolCall, join_text
 from keryx.core.records import Progress, TurnRecord, ignore_progress
 from keryx.core.sessions import LONGEST_TITLE, TitleBy, Viewer, clean_title, derive_title
-from keryx.core.text import truncate
+from keryx.core.text import replace_unwritable, truncate
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine.importer import MAX_FILE_BYTES
 from keryx.engine.media import MediaStorage
@@ -204,7 +204,7 @@ def _find(tx: Transaction, key: ImportKey, source: ForeignSession, watched: Watc
             machine=watched.machine,
             pushed=watched.pushed,
             file=source.place,
-            stamp=watched.stamps.get(source.place, ""),
+            stamp=watched.stamps.get(source.place),
         )
         return _KnownImport(found, watched=same)
     known = imports.load_records(tx, found.session) if found else {}
@@ -230,7 +230,7 @@ def _watch(
         machine=mark.machine,
         pushed=mark.pushed,
         file=source.place,
-        stamp=mark.stamps.get(source.place, ""),
+        stamp=mark.stamps.get(source.place),
         wrote_at=wrote_at,
     )
 
@@ -636,7 +636,8 @@ def _create_session(tx: Transaction, batch: _SessionBatch) -> SessionId:
     title, by = _choose_title(batch)
     sessions.import_title(tx, session, title, by=by)
     for alias in dict.fromkeys((source.id, *source.aliases)):
-        if ids.is_reference(alias.strip()):
+        # The name of a file may have bytes that are no text.
+        if ids.is_reference(alias.strip()) and replace_unwritable(alias) == alias:
             sessions.add_alias(tx, session, alias)
     if source.project:
         project = projects.ensure(tx, Viewer(key.profile, key.owner), source.project)

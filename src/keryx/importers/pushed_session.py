@@ -77,14 +77,14 @@ PushedEntry: TypeAlias = PushedMessage | PushedCompaction | PushedCall
 class PushedSession(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """New entries of a session, and those before them that they refer to. The fingerprint and the stamp are empty if more
-    entries follow."""
+    """New entries of a session, and those before them that they refer to. The fingerprint is empty and there is no stamp if
+    more entries follow."""
 
     program: str
     machine: Annotated[str, Meta(min_length=1, max_length=200)]
     id: _Id
     place: _Name
-    stamp: _Name = ""
+    stamp: _Name | None = None
     fingerprint: _Name = ""
     created_at: _Time
     surface: Annotated[str, Meta(min_length=1, max_length=40)]
@@ -115,7 +115,7 @@ def pack_session(
         machine=machine,
         id=session.id,
         place=session.place,
-        stamp=stamps.get(session.place, ""),
+        stamp=stamps.get(session.place),
         fingerprint=session.fingerprint,
         created_at=session.created_at,
         surface=session.surface,
@@ -146,7 +146,8 @@ def pack_entry(entry: ForeignEntry, *, known: bool) -> PushedEntry:
             )
         case ForeignMessage():
             files, parts = _load_files(entry)
-            return PushedMessage(**{**_pick(entry, PushedMessage), "files": files, "parts": parts})
+            fields: dict[str, Any] = {**_pick(entry, PushedMessage), "files": files, "parts": parts}
+            return PushedMessage(**fields)
 
 
 def _pick(entry: ForeignEntry, kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -191,7 +192,8 @@ def _unpack_entry(entry: PushedEntry) -> ForeignEntry:
                 ForeignFile(name=file.name, mime=file.mime, load=lambda body=file.body: body)
                 for file in entry.files
             )
-            return ForeignMessage(**{**_fields(entry), "files": files})
+            fields: dict[str, Any] = {**_fields(entry), "files": files}
+            return ForeignMessage(**fields)
 
 
 def _fields(entry: PushedEntry) -> dict[str, Any]:

@@ -335,16 +335,18 @@ def watch(
     machine: str,
     pushed: bool,
     file: str,
-    stamp: str,
+    stamp: str | None,
     wrote_at: datetime | None,
 ) -> None:
-    """Note that all of a watched file was imported, and with `wrote_at` that the program wrote."""
+    """Note that a session is watched, with a stamp that all of its file was imported, and with `wrote_at` that the program
+    wrote."""
     tx.run(
         """
         insert into watched_sessions (session, machine, pushed, file, stamp, wrote_at, seen_at)
         values (:session, :machine, :pushed, :file, :stamp, :wrote_at, :now)
         on conflict (session) do update
-        set machine = excluded.machine, pushed = excluded.pushed, file = excluded.file, stamp = excluded.stamp,
+        set machine = excluded.machine, pushed = excluded.pushed, file = excluded.file,
+            stamp = case when :stamped = 1 then excluded.stamp else watched_sessions.stamp end,
             wrote_at = case when :wrote = 1 then excluded.wrote_at else watched_sessions.wrote_at end
         """,
         {
@@ -352,7 +354,8 @@ def watch(
             "machine": ids.escape(machine),
             "pushed": int(pushed),
             "file": ids.escape(file),
-            "stamp": stamp,
+            "stamp": stamp or "",
+            "stamped": int(stamp is not None),
             "wrote_at": to_micros(wrote_at or tx.now),
             "wrote": int(wrote_at is not None),
             "now": to_micros(tx.now),
@@ -361,14 +364,16 @@ def watch(
 
 
 def is_watched(
-    tx: Transaction, session: SessionId, *, machine: str, pushed: bool, file: str, stamp: str
+    tx: Transaction, session: SessionId, *, machine: str, pushed: bool, file: str, stamp: str | None
 ) -> bool:
     """Whether a session is known to be watched in this file, and the file has not changed."""
     row = tx.row(
         "select machine, pushed, file, stamp from watched_sessions where session = :session",
         {"session": session},
     )
-    return row is not None and tuple(row) == (ids.escape(machine), int(pushed), ids.escape(file), stamp)
+    if row is None or tuple(row[:3]) != (ids.escape(machine), int(pushed), ids.escape(file)):
+        return False
+    return stamp is None or row[3] == stamp
 
 
 def list_watched_files(

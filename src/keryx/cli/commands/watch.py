@@ -102,7 +102,7 @@ async def build_store_target(
     """Return the store as the person writes to it whose conversations they are."""
     if settings.person:
         platform, person = parse_person(settings.person)
-        viewer = Viewer(viewer.profile, await hub.watched.find_person(viewer, platform, person))
+        viewer = Viewer(viewer.profile, await hub.watched.ensure_person(viewer, platform, person))
     return StoreTarget(database, viewer, machine=settings.machine_name)
 
 

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from keryx.core import codec
-from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId
 from keryx.core.sessions import ProgramState, Viewer, WatchedSession
-from keryx.core.source import parse_handle
 from keryx.engine import takeover
 from keryx.engine.hub.verbs import HubPart, read_unit, write_unit
 from keryx.engine.policy import Policy
@@ -67,15 +65,10 @@ class HubWatchedSessions(HubPart):
         """Let the next message continue a session here although its program is open."""
         return takeover.take_over(tx, sessions.get(tx, session, viewer=viewer), self._policy.takeovers)
 
-    @read_unit("watch.person")
-    def find_person(self, tx: Transaction, viewer: Viewer, platform: str, person: str) -> PrincipalId:
-        """Return the person to whom watched sessions belong. Raise `NotFound` if nobody has that id."""
-        found = people.find_by_handle(
-            tx, profile=viewer.profile, platform=platform, handle=parse_handle(person)
-        )
-        if found is None:
-            raise NotFound(f"{person} on {platform} has not talked here: `keryx people list` shows who has")
-        return found
+    @write_unit("watch.person")
+    def ensure_person(self, tx: Transaction, viewer: Viewer, platform: str, person: str) -> PrincipalId:
+        """Return the person to whom watched sessions belong, who may not have talked here yet."""
+        return people.resolve(tx, profile=viewer.profile, platform=platform, person=person, name="")
 
     @read_unit("watch.known")
     def load_known(self, tx: Transaction, viewer: Viewer, program: str, source: str) -> KnownRecords:
@@ -110,4 +103,5 @@ class HubWatchedSessions(HubPart):
         pushed = codec.loads(body, pushed_session.PushedSession)
         target = StoreTarget(self._database, viewer, machine=pushed.machine, pushed=True)
         added = iter([pushed_session.unpack_session(pushed)])
-        return await target.take(pushed.program, added, {pushed.place: pushed.stamp}, ImportLog())
+        stamps = {} if pushed.stamp is None else {pushed.place: pushed.stamp}
+        return await target.take(pushed.program, added, stamps, ImportLog())

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -166,7 +167,8 @@ class SessionWatcher:
         self._files = [
             _ProgramFiles(
                 program=program,
-                places=[place.resolve() for place in program.find_places(home, dict(env))],
+                # Unlike `Path.resolve`, it takes a loop of links.
+                places=[Path(os.path.realpath(place)) for place in program.find_places(home, dict(env))],
             )
             for program in programs
         ]

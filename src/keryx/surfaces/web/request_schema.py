@@ -342,7 +342,7 @@ class KnownRecordsForm(RequestForm, frozen=True, kw_only=True):
     id: Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
-class ProgramStateForm(RequestForm, frozen=True, kw_only=True):
+class KeptSessionForm(RequestForm, frozen=True, kw_only=True):
     """What a program does with one of its conversations."""
 
     program: Name
@@ -351,4 +351,4 @@ class ProgramStateForm(RequestForm, frozen=True, kw_only=True):
 
 
 class ProgramStatesForm(RequestForm, frozen=True, kw_only=True):
-    states: Annotated[list[ProgramStateForm], Meta(max_length=1000)]
+    states: Annotated[list[KeptSessionForm], Meta(max_length=1000)]
