@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders import OPERATORS, until
+from tests.builders import ANN, ANNS, OPERATORS, until
 from tests.importers import samples
 from tests.importers.samples import SAMPLES, Json, iso, write_lines
 from tests.importers.test_programs import ON_SQLITE, list_sessions, read_messages, read_tables
@@ -52,12 +52,13 @@ class Desk:
         self.processes: list[ProgramProcess] | None = []
         self.options = {"since": timedelta(days=30), **options}
         self.names = names or tuple(WATCHED_PROGRAMS)
+        self.viewer = OPERATORS
         self.watcher = self.build()
 
     def build(self) -> SessionWatcher:
         return SessionWatcher(
             [WATCHED_PROGRAMS[name] for name in self.names],
-            StoreTarget(self.database, OPERATORS, machine="desk"),
+            StoreTarget(self.database, self.viewer, machine="desk"),
             self.clock,
             home=self.home,
             env={},
@@ -416,6 +417,20 @@ async def test_a_title_that_comes_later_is_taken_over_unless_a_person_gave_one(
     await desk.poll()
     [session] = await desk.sessions()
     assert session.title == "Mine"
+
+
+async def test_a_conversation_stays_known_when_it_is_given_to_another_person(
+    database: Database, home: Path
+) -> None:
+    desk, file = await watch_one(database, home)
+    [session] = await desk.sessions()
+    await database.write("test", lambda tx: sessions.change_owner(tx, session, ANN))
+    append(file, *claude_talk(10, "w1", QUESTION, REPLY))
+    desk.touch(file)
+    desk.viewer = ANNS
+    desk.watcher = desk.build()
+    assert (await desk.poll()).messages == 2
+    assert await read_texts(desk) == ["hello there", "Hello.", QUESTION, REPLY]
 
 
 async def get_state(desk: Desk) -> ProgramState:

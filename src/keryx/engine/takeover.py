@@ -81,9 +81,13 @@ def set_states(tx: Transaction, owner: Viewer, states: Sequence[StateChange]) ->
     """Note what programs do with the sessions of a person."""
     for change in states:
         key = ImportKey(owner.profile, owner.principal, change.program, change.source)
-        if (found := imports.find(tx, key)) and not found.deleted:
-            imports.set_program_state(tx, found.session, change.state)
-            session = sessions.get(tx, found.session)
+        found = imports.find(tx, key)
+        watched = imports.find_watched(tx, found.session) if found and not found.deleted else None
+        if watched is None:
+            continue
+        imports.set_program_state(tx, watched.session, change.state)
+        if watched.state is not change.state:
+            session = sessions.get(tx, watched.session)
             changes.note(tx, ChangeKind.SESSION, session.id, session)
 
 

@@ -1,5 +1,6 @@
 """Sessions that other programs keep: takeover, and what watchers on other machines send."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,7 @@ class HubWatchedSessions(HubPart):
         from keryx.importers import pushed_session  # noqa: PLC0415
         from keryx.importers.conversation import ImportLog  # noqa: PLC0415
 
-        pushed = codec.loads(body, pushed_session.PushedSession)
+        pushed = await asyncio.to_thread(codec.loads, body, pushed_session.PushedSession)
         target = StoreTarget(self._database, viewer, machine=pushed.machine, pushed=True)
         added = iter([pushed_session.unpack_session(pushed)])
         stamps = {} if pushed.stamp is None else {pushed.place: pushed.stamp}

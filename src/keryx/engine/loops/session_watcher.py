@@ -18,6 +18,7 @@ from keryx.core.errors import Invalid, KeryxError
 from keryx.core.ids import OPERATOR
 from keryx.core.messages import Role, ToolCall, join_text
 from keryx.core.sessions import ProgramState, Viewer
+from keryx.core.text import to_single_line
 from keryx.engine import conversation_import, takeover
 from keryx.engine.conversation_import import ConversationReport, WatchMark
 from keryx.engine.takeover import StateChange
@@ -45,6 +46,7 @@ _MAX_RECENT_FILES = 50
 # Where the processes of a system are not known, a program is taken to write for this long.
 _WRITING_SECONDS = 120.0
 _LONGEST_DELAY = 60.0
+_MAX_PROBLEMS = 1_000
 
 ListProcesses: TypeAlias = Callable[[Sequence[WatchedProgram]], list[ProgramProcess] | None]
 
@@ -249,6 +251,12 @@ class SessionWatcher:
             report = await self._target.take(files.program.name, sessions, stamps, problems)
         except Invalid as exc:
             self._note_problem(done, str(file.path), str(exc))
+        except KeryxError:
+            raise
+        except Exception as exc:
+            # A file that a reader does not expect must not end the node.
+            log.exception("a reader of %s failed", files.program.name)
+            self._note_problem(done, str(file.path), f"it cannot be read ({type(exc).__name__})")
         else:
             done.files += 1
             done.sessions += report.created + report.extended
@@ -320,9 +328,9 @@ class SessionWatcher:
             self._recent[key].state, self._recent[key].told_at = state, monotonic
 
     def _note_problem(self, done: PollReport, place: str, text: str) -> None:
-        """Report a problem once."""
-        problem = f"{place}: {text}"
-        if problem not in self._told:
+        """Report a problem once. Names of files may have any characters."""
+        problem = to_single_line(f"{place}: {text}")
+        if problem not in self._told and len(self._told) < _MAX_PROBLEMS:
             self._told.add(problem)
             done.problems.append(problem)
             log.warning("%s", problem)
