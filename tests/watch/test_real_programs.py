@@ -24,6 +24,7 @@ INSTALL = {
     "claude": "npm install -g @anthropic-ai/claude-code",
     "claude-agent-acp": "npm install -g @agentclientprotocol/claude-agent-acp",
     "opencode": "npm install -g opencode-ai",
+    "qwen": "npm install -g @qwen-code/qwen-code",
 }
 WAIT = 120.0
 
@@ -155,7 +156,21 @@ def build_opencode(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
     return agent, talk
 
 
-@pytest.mark.parametrize(("surface", "build"), [("claude-code", build_claude), ("opencode", build_opencode)])
+def build_qwen(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
+    place.write(".qwen/settings.json", {"security": {"auth": {"selectedType": "openai"}}})
+    env = {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"{place.model}/v1", "OPENAI_MODEL": "fake"}
+    agent = {"command": [find_program("qwen"), "--acp"], "env": {**env, "HOME": str(place.home)}}
+
+    def talk(text: str, *, again: bool) -> str:
+        return place.run("qwen", *(["-c"] if again else []), "-p", text, **env)
+
+    return agent, talk
+
+
+@pytest.mark.parametrize(
+    ("surface", "build"),
+    [("claude-code", build_claude), ("opencode", build_opencode), ("qwen", build_qwen)],
+)
 def test_a_conversation_moves_from_the_terminal_to_a_chat_and_back(
     place: Place,
     tmp_path: Path,

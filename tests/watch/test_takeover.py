@@ -156,7 +156,7 @@ async def test_while_the_program_works_in_the_terminal_a_turn_is_refused_with_wo
     assert turn.state is TurnState.FAILED
     assert "works on this in the terminal" in str(turn.error)
     assert not scene.program.bindings
-    assert "did not work" in await scene.command("/takeover")
+    assert "works on this in the terminal" in await scene.command("/takeover")
 
 
 async def test_an_open_terminal_is_told_and_a_person_decides(scene: Scene) -> None:

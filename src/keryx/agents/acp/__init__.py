@@ -99,6 +99,7 @@ class AcpAgent:
         stored = context.bindings.get(self.name)
         opened = await self._open_session(process, context, stored, cwd)
         session = opened.session
+        session.kept = stored.kept if stored else False
         if opened.warning:
             yield NoticeEvent(opened.warning, WARNING_KIND)
         history = await context.history()

@@ -168,7 +168,7 @@ async def _resume_session(
 ) -> AgentSession:
     """Resume or load a session, and ignore the replayed messages until the agent has responded and stays quiet."""
     session = AgentSession(binding.id, binding.cwd)
-    session.meter, session.place_digest, session.kept = binding.meter, binding.place, binding.kept
+    session.meter, session.place_digest = binding.meter, binding.place
     replay = _ReplayCollector(session)
     connection.listeners[session.id] = replay.collect
     try:
