@@ -12,6 +12,12 @@ from keryx.store import changes, imports, sessions
 from keryx.store.db import Transaction
 from keryx.store.imports import ImportKey
 
+_STATE_PHRASES = {
+    ProgramState.IDLE: "watch.state_idle",
+    ProgramState.OPEN: "watch.state_open",
+    ProgramState.WRITING: "watch.state_writing",
+}
+
 
 class StateChange(msgspec.Struct, frozen=True):
     """What a program does with one of its sessions now."""
@@ -94,4 +100,4 @@ def set_states(tx: Transaction, owner: Viewer, states: Sequence[StateChange]) ->
 def describe(tx: Transaction, watched: WatchedSession) -> Phrase:
     """Return a sentence about where a session is kept, and what its program does."""
     names = {"program": watched.title, "machine": watched.machine}
-    return Phrase(f"watch.state_{watched.get_state(tx.now).value}", **names)
+    return Phrase(_STATE_PHRASES[watched.get_state(tx.now)], **names)

@@ -53,6 +53,8 @@ async def watch(
         raise Invalid(f"{wrong[:80]!r} cannot be watched: choose from {', '.join(PROGRAM_TITLES)}")
     if bool(to) is not bool(key):
         raise Invalid("give --to together with --key")
+    if key and not key.startswith(("env:", "file:")):
+        raise Invalid("--key: write env:NAME or file:PATH, not the key itself")
     settings = load_settings()
     async with open_target(settings, to, key) as target:
         watcher = build_watcher(settings.watch, target, programs)

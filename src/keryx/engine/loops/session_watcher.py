@@ -312,7 +312,9 @@ class SessionWatcher:
         }
         if not self._recent or monotonic < self._states_at:
             return
-        self._states_at = monotonic + _STATE_SECONDS
+        # Whoever ends a program in a terminal may go on elsewhere at once.
+        busy = any(recent.state is not ProgramState.IDLE for recent in self._recent.values())
+        self._states_at = monotonic + (POLL_SECONDS if busy else _STATE_SECONDS)
         programs = [files.program for files in self._files]
         running = await asyncio.to_thread(self._list_processes, programs)
         states = find_states(self._recent, running, now=now)
