@@ -27,6 +27,7 @@ from bench import (
     siege,
     startup,
     table,
+    watching,
     web,
 )
 from bench.stage import Stage
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "flood": flood.run,
     "import": history.run,
     "frameworks": agent_frameworks.run,
+    "watch": watching.run,
 }
 
 

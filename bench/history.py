@@ -49,7 +49,7 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     few, many = stage.size(_MESSAGES // _FEWER), stage.size(_MESSAGES)
     rates: list[float] = []
     for count in (few, many):
-        source = await asyncio.to_thread(_write_source, stage.folder / f"history-{count}", count)
+        source = await asyncio.to_thread(write_source, stage.folder / f"history-{count}", count)
         place = stage.place()
         async with place.database():
             pass
@@ -64,7 +64,7 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     yield line("import of one message, flat", f"{many:,} messages", rates[1], "ms", against=rates[0], most=1.5, what=f"{few:,}")  # fmt: skip
 
 
-def _write_source(folder: Path, count: int) -> Path:
+def write_source(folder: Path, count: int) -> Path:
     """Write sessions of Qwen Code: a question, an answer, a tool call and its result, again and again."""
     chats = folder / "project/chats"
     chats.mkdir(parents=True)

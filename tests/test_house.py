@@ -41,6 +41,7 @@ NOUNS = {
     "turns",
     "usage",
     "viewer_state",
+    "watched_sessions",
     "workers",
 }
 # `keryx acp` is in cli/commands/acp.py, whatever the package of its surface is called; and a hub is in hub/hub.py.

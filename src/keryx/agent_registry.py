@@ -27,7 +27,7 @@ class AgentRegistry:
 
     def choose(self, reading: TurnInput) -> Agent:
         """Return the agent that the policy names. Raise `AgentFailed` if it is not configured any more."""
-        name = self._policy.choose_agent(
+        name = reading.agent or self._policy.choose_agent(
             reading.session.settings, reading.place_facts.source, profile=reading.session.profile
         )
         if name not in self._agents:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from keryx.core.errors import Invalid, Unavailable
 from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
 from keryx.core.resets import ResetPolicies
+from keryx.core.sessions import PROGRAM_TITLES, TakeoverRules
 from keryx.core.source import Profile
 from keryx.core.texts import Catalogue, WrongText
 from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
@@ -116,6 +118,25 @@ class WatchdogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError("give at least 1s")
 
 
+class WatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Conversations that other programs keep on this machine, shown here while they run."""
+
+    enabled: bool = False  # whether `keryx serve` watches; `keryx watch` always does
+    programs: tuple[str, ...] = ()  # such as claude-code; by default all that can be watched
+    since: timedelta = timedelta(days=30)  # older ones appear when they change
+    person: str = ""  # whose conversations they are, as PLATFORM:ID; without it, the operator's
+    machine: str = ""  # the name of this machine; by default its host name
+
+    def __post_init__(self) -> None:
+        if wrong := next((name for name in self.programs if name not in PROGRAM_TITLES), None):
+            known = ", ".join(PROGRAM_TITLES)
+            raise ValueError(f"programs: {wrong!r} cannot be watched; write {known}")
+
+    @property
+    def machine_name(self) -> str:
+        return self.machine or socket.gethostname()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     home: str = ""
     database: str = ""  # a file or a postgresql:// address; empty means a file in `home`
@@ -163,6 +184,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     budgets: Budgets = Budgets()
     jobs: JobSettings = JobSettings()
     relay: RelaySettings = RelaySettings()
+    watch: WatchSettings = WatchSettings()
 
     def __post_init__(self) -> None:
         if "://" in self.database and not self.on_postgres:
@@ -186,8 +208,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
-        for name in self.agents:
+        for name, agent in self.agents.items():
             agent_config.check_agent_name(name)
+            if agent.continues and agent.continues not in PROGRAM_TITLES:
+                known = ", ".join(PROGRAM_TITLES)
+                raise ValueError(f"agents.{name}.continues = {agent.continues!r}: write one of {known}")
         for name, profile in self.profiles.items():
             if profile.agent and profile.agent not in self.agent_names:
                 raise ValueError(
@@ -302,6 +327,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             commands=self.commands,
             agents=self.agent_names,
             agent_rules={name: a.rules for name, a in self.agents.items()},
+            takeovers=TakeoverRules(
+                machine=self.watch.machine_name,
+                # Of several agents for a program, the first.
+                agents={a.program: name for name, a in reversed(self.agents.items()) if a.program},
+            ),
         )
 
 

@@ -17,6 +17,7 @@ from keryx.store import (
     api_turns,
     change_feed,
     deliveries,
+    imports,
     inbox,
     jobs,
     lanes,
@@ -112,6 +113,14 @@ _FILL = (
     """,
     "insert into buttons (question, receipt, delivery) select 'q' || i, '\"1\"', 'e' || i from n",
     "update sessions set erase_at = :now where id = 's3'",
+    """
+    insert into imports (session, profile, owner, program, source)
+    select 's' || i, 'default', 'ann', 'qwen', 'q' || i from n
+    """,
+    """
+    insert into watched_sessions (session, machine, pushed, file, wrote_at, seen_at)
+    select 's' || i, 'desk', 0, 'f' || i, :now, :now from n
+    """,
 )
 # The engines name the index of a key or a constraint in their own way.
 _SQLITE_NAMES = {
@@ -130,6 +139,8 @@ _SQLITE_NAMES = {
     "jobs_pkey": "sqlite_autoindex_jobs_1",
     "job_runs_pkey": "sqlite_autoindex_job_runs_1",
     "questions_pkey": "sqlite_autoindex_questions_1",
+    "imports_pkey": "sqlite_autoindex_imports_1",
+    "watched_sessions_pkey": "sqlite_autoindex_watched_sessions_1",
     "api_turns_turn_key": "sqlite_autoindex_api_turns_1",
     "api_keys_digest_key": "sqlite_autoindex_api_keys_2",
     "graph_threads_name": "sqlite_autoindex_graph_threads_1",
@@ -139,9 +150,9 @@ _SQLITE_NAMES = {
     "adk_events_pkey": "sqlite_autoindex_adk_events_1",
 }
 _TABLES = (
-    "api_keys|api_turns|buttons|changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
+    "api_keys|api_turns|buttons|changes|deliveries|finals|imports|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
     "questions|"
-    "sessions|turns"
+    "sessions|turns|watched_sessions"
 )
 
 
@@ -386,6 +397,21 @@ CASES: list[Case] = [
     ),
     ("events of a session of the kit", load_adk_session, ["adk_sessions_name", "adk_events_pkey"]),
     ("a key of a program", lambda tx: api_turns.find_key(tx, "d5"), ["api_keys_digest_key"]),
+    (
+        "the program of a session",
+        lambda tx: imports.find_watched(tx, SESSION),
+        ["watched_sessions_pkey", "imports_pkey"],
+    ),
+    (
+        "turns of an imported session that ran here",
+        lambda tx: imports.list_own_turns(tx, SESSION, surface="qwen", since=START_TIME),
+        ["turns_session"],
+    ),
+    (
+        "the last message of a program",
+        lambda tx: imports.get_last_seq(tx, SESSION, surface="qwen"),
+        ["messages_seq"],
+    ),
     ("expired lanes", lambda tx: lanes.list_expired(at_time(tx, after(0.0001))), ["lanes_expiry"]),
     ("the job that is due first", lambda tx: jobs.find_due(at_time(tx, after(1))), ["jobs_due"]),
     ("when a job is due next", jobs.get_next_due_at, ["jobs_due"]),

@@ -16,6 +16,8 @@ _AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
 _SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 _INVALID_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_TOOL_NAME = 64
+_ADAPTERS = {"claude-agent-acp": "claude-code", "claude-code-acp": "claude-code", "codex-acp": "codex"}
+_PROGRAMS = frozenset({"opencode", "goose", "gemini", "qwen"})
 
 
 class AgentKind(StrEnum):
@@ -60,6 +62,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # A process is stopped when it was idle for this long, or when more than `processes` run.
     idle: timedelta = timedelta(minutes=10)
     processes: int = 16
+    # The program whose conversations it continues, such as claude-code. By default the command tells.
+    continues: str = ""
     # Where it answers, unless a conversation has chosen another agent.
     rules: tuple[SourceRule, ...] = ()
 
@@ -73,6 +77,17 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ValueError(f"the folder {folder!r} is not absolute: write it from the root, or from ~")
         for name, reference in self.env.items():
             secrets.check_reference(reference, name)
+
+    @property
+    def program(self) -> str:
+        """The program whose sessions the agent opens, empty if none is known."""
+        if self.continues or self.kind is not AgentKind.ACP:
+            return self.continues
+        names = [Path(word).name.partition("@")[0] or Path(word).name for word in self.command]
+        adapter = next((_ADAPTERS[name] for name in names if name in _ADAPTERS), "")
+        # These speak the protocol themselves if they are told to.
+        own = names[0] if names[0] in _PROGRAMS and any("acp" in word for word in self.command[1:]) else ""
+        return adapter or own
 
 
 def check_agent_name(name: str) -> None:

@@ -1,7 +1,8 @@
 """Sessions: settings, permission modes, titles, visibility, list filters, and bindings to sessions of outside agents."""
 
 import re
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from unicodedata import category, normalize
 
@@ -24,6 +25,15 @@ EFFORTS = ("minimal", "low", "medium", "high")
 """The levels of reasoning effort that a model may be asked for."""
 LONGEST_TITLE = 100
 UNTITLED = "Untitled"
+# The programs whose conversations can be watched, with their titles.
+PROGRAM_TITLES = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "opencode": "opencode",
+    "goose": "goose",
+    "gemini": "Gemini CLI",
+    "qwen": "Qwen Code",
+}
 _LONGEST_DERIVED = 60
 _TITLE_SCAN_LIMIT = 4_000
 _TITLE_ROW_LIMIT = 600
@@ -34,6 +44,8 @@ _LINE_PREFIX = re.compile(r"^\s*(?:>+\s*|(?:#+|[-*+]|[0-9]{1,3}[.)]|\[[ xX]\])(?
 _EMPHASIS = re.compile(
     r"(?<![A-Za-z0-9*_~`])(\*{1,3}+|_{1,3}+|~~|`++)(?=\S)(.+?)(?<=\S)\1(?![A-Za-z0-9]|\.\w)"
 )
+# A watcher looks more often at what is not idle.
+_STATE_LIFETIME = timedelta(seconds=90)
 _FIRST_SENTENCE = re.compile(r".{12,}?[.!?…]+(?=\s)|.{4,}?[。！？]+")
 
 
@@ -229,6 +241,59 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: str = ""
     # The agent's own cost counter, to compute differences from.
     meter: CostMeter = CostMeter()
+    # A program keeps the session for people too: it is never replaced by a new one.
+    kept: bool = False
+
+
+class ProgramState(StrEnum):
+    """What a program does with a session that is watched."""
+
+    IDLE = "idle"
+    # It is open in a terminal, and waits for a person.
+    OPEN = "open"
+    # It works on an answer.
+    WRITING = "writing"
+
+
+class WatchedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that another program keeps, and that is watched there."""
+
+    session: SessionId
+    program: str
+    # The id in the program.
+    source: str
+    machine: str
+    # Another machine has sent it, with the key of a device.
+    pushed: bool
+    state: ProgramState
+    # When the program wrote last without being asked here.
+    wrote_at: datetime
+    # When the state was seen last.
+    seen_at: datetime
+    # When a person took the session over although the program was open.
+    taken_at: datetime | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of the program for people."""
+        return PROGRAM_TITLES.get(self.program, self.program)
+
+    def get_state(self, now: datetime) -> ProgramState:
+        """Return the state, or idle if nobody has looked for a while."""
+        return self.state if now - self.seen_at < _STATE_LIFETIME else ProgramState.IDLE
+
+    def is_taken(self) -> bool:
+        """Whether a person took it over after the program had written last."""
+        return self.taken_at is not None and self.taken_at >= self.wrote_at
+
+
+class TakeoverRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which agents continue the sessions of other programs here."""
+
+    # The name of this machine.
+    machine: str = ""
+    # The agent by program.
+    agents: Mapping[str, str] = {}
 
 
 class PermissionMode(StrEnum):

@@ -2,8 +2,8 @@
 at, so that an import goes on after a crash, and importing again adds only what is new."""
 
 import asyncio
-from collections.abc import Collection, Iterator
-from datetime import datetime
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
 
@@ -12,13 +12,13 @@ import msgspec
 from keryx.core import ids, records
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
-from keryx.core.errors import Invalid
+from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import OPERATOR, SessionId, TurnId
 from keryx.core.media import Attachment, filter_media
 from keryx.core.messages import Message, Notice, Role, ToolCall, join_text
 from keryx.core.records import Progress, TurnRecord, ignore_progress
 from keryx.core.sessions import LONGEST_TITLE, TitleBy, Viewer, clean_title, derive_title
-from keryx.core.text import truncate
+from keryx.core.text import replace_unwritable, truncate
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine.importer import MAX_FILE_BYTES
 from keryx.engine.media import MediaStorage
@@ -40,6 +40,13 @@ from keryx.store.imports import CallUsage, Import, ImportKey, ImportTotal
 BATCH_SIZE = 500
 # Characters of a batch, so that long messages do not fill the memory.
 BATCH_CHARS = 4_000_000
+# With more new messages, followers are told to load the session again.
+MAX_LIVE_MESSAGES = 50
+# How much the times of a program may differ from ours: some have whole seconds only.
+_TIME_SLACK = timedelta(seconds=5)
+# How long after the end of a turn its program may write its question.
+_WRITE_DELAY = timedelta(minutes=1)
+_IMPORTED_TWICE = "this conversation is being imported by another process as well: try again"
 _DELETED = "conversations that were deleted here: bring them back first, or erase them"
 
 
@@ -64,6 +71,16 @@ class ConversationReport(msgspec.Struct, kw_only=True):
     undone: int = 0
 
 
+class WatchMark(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that the conversations are watched in their program."""
+
+    machine: str
+    # Another machine has sent them.
+    pushed: bool = False
+    # What each file looked like before it was read, by place.
+    stamps: Mapping[str, str]
+
+
 class _Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the import of a session is. A transaction returns a new one, which holds after its commit."""
 
@@ -74,10 +91,14 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True):
     # The number of the message by the hash of its record; `noted` has those of the last batch.
     known: dict[int, int]
     noted: dict[int, int] = {}
+    # The number of batches that the store has: another import would change it.
+    batches: int = 0
     totals: dict[str, ImportTotal]
     turn: TurnId | None = None
     # The last message was on another branch.
     in_branch: bool = False
+    # The last question was asked here, by a turn that the program ran: what follows is there already.
+    own_turn: bool = False
     # Known messages that are on another branch by now.
     left: tuple[int, ...] = ()
     grown: bool = False
@@ -89,6 +110,20 @@ class _SessionBatch(msgspec.Struct, frozen=True, kw_only=True):
     key: ImportKey
     entries: list[ForeignEntry]
     last: bool
+    watched: WatchMark | None = None
+
+
+class _KnownImport(msgspec.Struct, frozen=True):
+    """What is here of a conversation."""
+
+    found: Import | None
+    records: dict[int, int] = {}
+    # Of the conversation that it was forked from.
+    inherited: Collection[int] = ()
+    # The number of batches in which its records are noted.
+    batches: int = 0
+    # Nothing about its file has changed.
+    watched: bool = True
 
 
 async def import_conversations(
@@ -99,10 +134,12 @@ async def import_conversations(
     log: ImportLog,
     *,
     dry_run: bool = False,
+    watched: WatchMark | None = None,
     progress: Progress = ignore_progress,
 ) -> ConversationReport:
     """Import the conversations that a reader returns. What is here is never changed, except that messages of a branch that
-    was left are marked as undone when the new branch is added. With `dry_run`, nothing is written."""
+    was left are marked as undone when the new branch is added. With `dry_run`, nothing is written. What a program wrote in a
+    turn that was asked for here is not added again."""
     report = ConversationReport(program=program, dry_run=dry_run)
     owner = viewer.owner or OPERATOR
     files = MediaStorage(database, limit=MAX_FILE_BYTES)
@@ -113,17 +150,24 @@ async def import_conversations(
         done += 1
         progress("conversations", done, 0)
         key = ImportKey(viewer.profile, owner, program, source.id)
-        found, known, inherited = await database.read("import.find", partial(_find, key=key, source=source))
+        mark = None if source.subagent else watched
+        there = await database.read("import.find", partial(_find, key=key, source=source, watched=mark))
+        found = there.found
         if found and found.deleted:
             log.lose(_DELETED, source.place)
             continue
         if found and source.fingerprint and found.fingerprint == source.fingerprint:
             report.unchanged += 1
+            if mark and not there.watched:
+                await database.write(
+                    "import.watch", partial(_watch, session=found.session, source=source, mark=mark)
+                )
             continue
         state = _Progress(
             session=found.session if found else None,
-            inherited=planned.get(source.parent, inherited),
-            known=known,
+            inherited=planned.get(source.parent, there.inherited),
+            known=there.records,
+            batches=there.batches,
             totals=found.totals if found else {},
             counts=ConversationReport(program=program),
         )
@@ -131,7 +175,7 @@ async def import_conversations(
             await database.write(
                 "import.supplement", partial(_supplement, session=found.session, source=source)
             )
-        batches = _split_batches(source, key)
+        batches = _split_batches(source, key, mark)
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
             if dry_run:
                 state = _count_batch(state, batch)
@@ -148,17 +192,47 @@ async def import_conversations(
     return report
 
 
-def _find(
-    tx: Transaction, key: ImportKey, source: ForeignSession
-) -> tuple[Import | None, dict[int, int], Collection[int]]:
+def _find(tx: Transaction, key: ImportKey, source: ForeignSession, watched: WatchMark | None) -> _KnownImport:
     """Return the import of a conversation, its records, and those of the conversation that it was forked from."""
     found = imports.find(tx, key)
     if found and (found.deleted or (source.fingerprint and found.fingerprint == source.fingerprint)):
-        return found, {}, ()
+        if watched is None or found.deleted:
+            return _KnownImport(found)
+        same = imports.is_watched(
+            tx,
+            found.session,
+            machine=watched.machine,
+            pushed=watched.pushed,
+            file=source.place,
+            stamp=watched.stamps.get(source.place),
+        )
+        return _KnownImport(found, watched=same)
     known = imports.load_records(tx, found.session) if found else {}
     parent = imports.find(tx, msgspec.structs.replace(key, source=source.parent)) if source.parent else None
     forked = parent and not source.subagent
-    return found, known, imports.load_records(tx, parent.session) if parent and forked else ()
+    inherited = imports.load_records(tx, parent.session) if parent and forked else ()
+    return _KnownImport(
+        found, known, inherited, imports.count_record_batches(tx, found.session) if found else 0
+    )
+
+
+def _watch(
+    tx: Transaction,
+    session: SessionId,
+    source: ForeignSession,
+    mark: WatchMark,
+    wrote_at: datetime | None = None,
+) -> None:
+    """Note that a session is watched, and with `wrote_at` that its program wrote."""
+    imports.watch(
+        tx,
+        session,
+        machine=mark.machine,
+        pushed=mark.pushed,
+        file=source.place,
+        stamp=mark.stamps.get(source.place),
+        wrote_at=wrote_at,
+    )
 
 
 def _supplement(tx: Transaction, session: SessionId, source: ForeignSession) -> None:
@@ -175,7 +249,7 @@ def _supplement(tx: Transaction, session: SessionId, source: ForeignSession) -> 
         sessions.import_title(tx, ours, source.title, by=TitleBy.PERSON)
 
 
-def _split_batches(source: ForeignSession, key: ImportKey) -> Iterator[_SessionBatch]:
+def _split_batches(source: ForeignSession, key: ImportKey, mark: WatchMark | None) -> Iterator[_SessionBatch]:
     """Yield the entries in batches. The records of one answer are in one batch, and the first batch has a message."""
     batch: list[ForeignEntry] = []
     size = 0
@@ -183,13 +257,13 @@ def _split_batches(source: ForeignSession, key: ImportKey) -> Iterator[_SessionB
     for entry in source.entries():
         joins = isinstance(entry, ForeignMessage) and entry.joins
         if has_message and not joins and (len(batch) >= BATCH_SIZE or size >= BATCH_CHARS):
-            yield _SessionBatch(source=source, key=key, entries=batch, last=False)
+            yield _SessionBatch(source=source, key=key, entries=batch, last=False, watched=mark)
             batch, size = [], 0
         batch.append(entry)
         if isinstance(entry, ForeignMessage):
             has_message = True
             size += sum(len(str(part)) for part in entry.parts)
-    yield _SessionBatch(source=source, key=key, entries=batch, last=True)
+    yield _SessionBatch(source=source, key=key, entries=batch, last=True, watched=mark)
 
 
 def _count_batch(state: _Progress, batch: _SessionBatch) -> _Progress:
@@ -246,9 +320,13 @@ def _write_batch(tx: Transaction, batch: _SessionBatch, state: _Progress) -> _Pr
     if session is None:
         if not any(isinstance(entry, ForeignMessage) for entry in batch.entries):
             return state
+        if imports.find(tx, batch.key):
+            raise Conflict(_IMPORTED_TWICE)
         session = _create_session(tx, batch)
         state = msgspec.structs.replace(state, session=session, created=True)
     sessions.lock(tx, session)
+    if imports.count_record_batches(tx, session) != state.batches:
+        raise Conflict(_IMPORTED_TWICE)
     writer = _BatchWriter(tx, session, batch, state)
     for entry in batch.entries:
         writer.add(entry)
@@ -268,6 +346,10 @@ class _BatchWriter:
         self._first_seq = self._last_seq + 1
         self._turn = state.turn
         self._in_branch = state.in_branch
+        self._own_turn = state.own_turn
+        # The questions of turns that ran here, with the times between which the program may have written each.
+        self._own_questions: list[_OwnQuestion] | None = None
+        self._bindings = [b for b in sessions.list_bindings(tx, session).values() if b.id == batch.key.source]
         self._left = list(state.left)
         self._noted: dict[int, int] = {}
         self._messages: list[Message] = []
@@ -278,6 +360,8 @@ class _BatchWriter:
         record = imports.hash_record(entry.id)
         known = self._state.known.get(record, self._noted.get(record))
         match entry:
+            case ForeignCompaction() | ForeignCall() if known is None and self._own_turn:
+                self._noted[record] = 0
             case ForeignCompaction():
                 # What comes before the next question belongs to no turn: its question is covered by the summary.
                 self._turn = None
@@ -291,11 +375,28 @@ class _BatchWriter:
             case ForeignMessage() if known is not None:
                 if entry.role is Role.USER and not entry.observed:
                     self._turn = self._derive_turn(entry.id)
+                    # An imported question has a number here.
+                    self._own_turn = known == 0
                 self._in_branch = entry.undone
                 if entry.undone and known:
                     self._left.append(known)
             case ForeignMessage():
-                self._noted[record] = self._add_message(entry)
+                if entry.role is Role.USER and not entry.observed and not entry.joins:
+                    self._own_turn = self._was_asked_here(entry)
+                self._noted[record] = 0 if self._own_turn else self._add_message(entry)
+
+    def _was_asked_here(self, question: ForeignMessage) -> bool:
+        """Whether a turn of this session asked the program. It may put text around the question."""
+        if self._state.created:
+            return False
+        if self._own_questions is None:
+            self._own_questions = _list_own_questions(
+                self._tx, self._session, self._batch.source.surface, since=question.at
+            )
+        said = _squeeze(join_text(question.parts))
+        return any(
+            own.earliest <= question.at <= own.latest and own.text in said for own in self._own_questions
+        )
 
     def _derive_turn(self, id_: str) -> TurnId:
         return TurnId(records.derive_id(self._session, "turn", id_))
@@ -395,12 +496,16 @@ class _BatchWriter:
         if self._batch.last:
             for name, total, added in _measure_totals(state, self._batch.source):
                 totals[name] = total
-                self._usage.append(self._build_usage(added, self._find_end()))
+                # The totals of a program include the turns that were asked for here, which are counted already.
+                if not self._bindings:
+                    self._usage.append(self._build_usage(added, self._find_end()))
         if self._usage:
             imports.add_usage(tx, session, self._batch.key, self._batch.source.surface, self._usage)
         grown = state.grown or bool(self._messages)
+        revised = False
         if self._batch.last and grown and self._left:
-            self._undo += bool(imports.undo(tx, session, self._left, group=self._undo + 1))
+            revised = bool(imports.undo(tx, session, self._left, group=self._undo + 1))
+            self._undo += revised
         if self._messages or self._left:
             imports.count_batch(
                 tx,
@@ -419,16 +524,25 @@ class _BatchWriter:
             imports.add_records(tx, session, self._noted)
         if self._batch.last:
             imports.finish(tx, session, fingerprint=self._batch.source.fingerprint, totals=totals)
+        if self._batch.last and self._batch.watched:
+            wrote_at = self._find_end() if grown else None
+            _watch(tx, session, self._batch.source, self._batch.watched, wrote_at)
+            self._update_title()
         if self._messages:
+            self._update_bindings()
             self._tell_followers()
+        if revised:
+            sessions.note_revision(tx, sessions.get(tx, session))
         self._counts.messages += len(self._messages)
         self._counts.usage += len(self._usage)
         return msgspec.structs.replace(
             state,
             noted=self._noted,
+            batches=state.batches + bool(self._noted),
             totals=totals,
             turn=self._turn,
             in_branch=self._in_branch,
+            own_turn=self._own_turn,
             left=tuple(self._left),
             grown=grown,
             counts=self._counts,
@@ -438,12 +552,64 @@ class _BatchWriter:
         times = (entry.at for entry in self._batch.entries)
         return max(chain((self._batch.source.created_at,), times))
 
+    def _update_title(self) -> None:
+        """Take over a title that the program gave later, unless a person gave one."""
+        source = self._batch.source
+        ours = sessions.get(self._tx, self._session)
+        if self._state.created or not source.title.strip() or ours.title_by is TitleBy.PERSON:
+            return
+        try:
+            title = clean_title(truncate(source.title, 4 * LONGEST_TITLE))
+        except Invalid:
+            return
+        if ours.title != title and not ours.title.startswith(f"{title} #"):
+            sessions.import_title(self._tx, ours, title, by=source.title_by or TitleBy.MODEL)
+
+    def _update_bindings(self) -> None:
+        """Let agents open the session again that the program has written to. They find there what it wrote."""
+        for binding in self._bindings:
+            fresh = msgspec.structs.replace(binding, turn=None, seq=self._last_seq)
+            sessions.save_binding(self._tx, self._session, fresh)
+
     def _tell_followers(self) -> None:
         """Mark the new messages as read, and wake followers."""
-        session = sessions.get(self._tx, self._session)
+        tx, session = self._tx, sessions.get(self._tx, self._session)
         for principal in dict.fromkeys((OPERATOR, session.owner)):
-            viewer_state.mark_read(self._tx, Viewer(session.profile, principal), session, session.last_seq)
-        changes.note(self._tx, ChangeKind.SESSION, session.id, session, note=sessions.MESSAGES_IMPORTED)
+            viewer_state.mark_read(tx, Viewer(session.profile, principal), session, session.last_seq)
+        if self._batch.watched and not self._state.created and len(self._messages) <= MAX_LIVE_MESSAGES:
+            for message in self._messages:
+                scope = changes.Scope(session.profile, session.owner, session.id, message.turn)
+                changes.note(tx, ChangeKind.MESSAGE, message.id, scope, n=message.seq, note="added")
+        elif not self._state.created:
+            sessions.note_revision(tx, session)
+        changes.note(tx, ChangeKind.SESSION, session.id, session, note=sessions.MESSAGES_IMPORTED)
+
+
+class _OwnQuestion(msgspec.Struct, frozen=True):
+    text: str
+    earliest: datetime
+    latest: datetime
+
+
+def _list_own_questions(
+    tx: Transaction, session: SessionId, surface: str, *, since: datetime
+) -> list[_OwnQuestion]:
+    """Return what was asked in turns of a session that ran here and had not ended long before a time."""
+    found = imports.list_own_turns(tx, session, surface=surface, since=since - _WRITE_DELAY)
+    return [
+        _OwnQuestion(
+            _squeeze(join_text(message.parts)),
+            turn.created_at - _TIME_SLACK,
+            (turn.finished_at or tx.now) + _WRITE_DELAY,
+        )
+        for turn in found
+        for message in messages.list_for_turn(tx, session, turn.id, first=turn.input_seq)
+        if message.role is Role.USER
+    ]
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _create_session(tx: Transaction, batch: _SessionBatch) -> SessionId:
@@ -470,7 +636,8 @@ def _create_session(tx: Transaction, batch: _SessionBatch) -> SessionId:
     title, by = _choose_title(batch)
     sessions.import_title(tx, session, title, by=by)
     for alias in dict.fromkeys((source.id, *source.aliases)):
-        if ids.is_reference(alias.strip()):
+        # The name of a file may have bytes that are no text.
+        if ids.is_reference(alias.strip()) and replace_unwritable(alias) == alias:
             sessions.add_alias(tx, session, alias)
     if source.project:
         project = projects.ensure(tx, Viewer(key.profile, key.owner), source.project)

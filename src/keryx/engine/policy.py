@@ -17,7 +17,7 @@ from keryx.core.ports import adapter as adapter_port
 from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach, RelayTransport
 from keryx.core.ports.relay import RelayLimits
 from keryx.core.resets import ResetPolicies
-from keryx.core.sessions import PruneRule, SessionSettings
+from keryx.core.sessions import PruneRule, SessionSettings, TakeoverRules
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
 from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
@@ -140,6 +140,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     account_names: Mapping[str, str] = {}
     # The limits of the queues for other instances; `None` unless this Keryx holds bots for others.
     relay: RelayLimits | None = None
+    # Which agents continue the sessions of other programs.
+    takeovers: TakeoverRules = TakeoverRules()
     # The accounts, with their platforms, whose events come through the relay.
     relayed: frozenset[tuple[str, str]] = frozenset()
 

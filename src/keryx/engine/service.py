@@ -91,6 +91,7 @@ class Service:
                 zone=policy.zone,
                 shows_ids=policy.shows_ids,
                 transcribe=transcribe,
+                takeovers=policy.takeovers,
             )
         )
         self.leases = self._build_leases({a.platform: a.capabilities.idempotency for a in adapters})

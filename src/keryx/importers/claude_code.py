@@ -28,6 +28,7 @@ from keryx.importers.conversation import (
 from keryx.importers.source_files import find_files, fingerprint_file, load_json, read_lines
 
 NAME = "claude-code"
+_MAX_FIRST_RECORDS = 100_000
 _MACHINE_TEXT = (
     "<local-command-caveat>",
     "<command-name>",
@@ -110,14 +111,51 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     # Files with the same first record are forks of one session; the others need no comparison.
     families: dict[str, list[Path]] = {}
     for file in files:
-        first = next((r["uuid"] for _, r in read_lines(file) if r.get("uuid")), None)
-        families.setdefault(as_text(first) or str(file), []).append(file)
+        families.setdefault(_find_first_record(file) or str(file), []).append(file)
     for family in families.values():
-        outlines = [_read_outline(file) for file in family]
-        _find_forks(outlines)
-        for outline in outlines:
-            yield _build_session(outline, log)
-            yield from _read_subagents(outline, root, log)
+        yield from _read_family(family, root, log)
+
+
+def read_family(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
+    """Yield the session of one file, with those beside it that it was forked from or that were forked from it."""
+    try:
+        beside = sorted(
+            path for path in file.parent.glob("*.jsonl") if path.is_file() and not path.is_symlink()
+        )
+        firsts = {path: _recall_first_record(str(path), path.stat().st_ino) for path in beside}
+    except OSError as exc:
+        log.damage(str(file), f"it cannot be read: {exc}")
+        return
+    first = firsts.get(file)
+    yield from _read_family(
+        [p for p in beside if p == file or (first and firsts[p] == first)], file.parent, log
+    )
+
+
+def _read_family(files: list[Path], root: Path, log: ImportLog) -> Iterator[ForeignSession]:
+    outlines = [_read_outline(file) for file in files]
+    _find_forks(outlines)
+    for outline in outlines:
+        yield _build_session(outline, log)
+        yield from _read_subagents(outline, root, log)
+
+
+def _find_first_record(file: Path) -> str:
+    """Return the id of the first record of the tree, which a fork repeats; empty if there is none yet."""
+    return as_text(next((r["uuid"] for _, r in read_lines(file) if r.get("uuid")), None))
+
+
+_first_records: dict[tuple[str, int], str] = {}
+
+
+def _recall_first_record(name: str, inode: int) -> str:
+    """Like `_find_first_record`, from memory if the file was read before: its first record does not change."""
+    key = name, inode
+    if key not in _first_records and (first := _find_first_record(Path(name))):
+        if len(_first_records) >= _MAX_FIRST_RECORDS:
+            _first_records.clear()
+        _first_records[key] = first
+    return _first_records.get(key, "")
 
 
 def _read_outline(file: Path) -> _Outline:

@@ -39,6 +39,7 @@ _INJECTED = (
     "<subagent_notification>",
     "# AGENTS.md",
 )
+_ID = re.compile(r"[0-9a-fA-F-]{36}")
 _STATE_NUMBER = re.compile(r"state_(\d+)\.sqlite")
 _CALLS = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"}
@@ -116,6 +117,27 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     done: set[str] = set()
     for rollout in sorted(rollouts.values(), key=lambda r: (str(r.created_at or ""), r.id)):
         yield from reader.read_with_parents(rollout, done)
+
+
+def read_rollout(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
+    """Yield the session of one rollout file, after those that it comes from."""
+    home = next((p.parent for p in file.parents if p.name in ("sessions", "archived_sessions")), file.parent)
+    rollout = _read_outline(file)
+    rollouts = {rollout.id: rollout}
+    while parent := rollout.fork_of or rollout.spawned_by:
+        found = None if parent in rollouts or not _ID.fullmatch(parent) else _find_rollout(home, parent)
+        if found is None:
+            break
+        rollout = _read_outline(found)
+        rollouts[parent] = rollout
+    reader = _RolloutReader(rollouts, {}, log)
+    yield from reader.read_with_parents(next(iter(rollouts.values())), set())
+
+
+def _find_rollout(home: Path, id_: str) -> Path | None:
+    """Return the rollout file of a session, whose name ends with its id."""
+    folders = (home / "sessions", home / "archived_sessions")
+    return next((path for f in folders for path in f.rglob(f"rollout-*-{id_}.jsonl") if path.is_file()), None)
 
 
 def _read_outline(file: Path) -> _Rollout:

@@ -94,6 +94,8 @@ class ForeignSession(msgspec.Struct, frozen=True, kw_only=True):
     # Where it was read, for reports.
     place: str
     created_at: datetime
+    # When it was changed last, where the program keeps that.
+    active_at: datetime | None = None
     # Equal as long as the session does not change. An imported session with an equal fingerprint is not read again.
     fingerprint: str
     # Reads the messages in the order of their arrival.

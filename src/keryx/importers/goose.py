@@ -69,6 +69,7 @@ def _build_session(database: ForeignDatabase, row: Json, file: Path, log: Import
         id=id_,
         place=f"{file}, session {id_}",
         created_at=conversation.parse_time(row.get("created_at")) or TimeLine().read(None),
+        active_at=conversation.parse_time(row.get("updated_at")),
         fingerprint=conversation.digest(row, size),
         entries=lambda: _SessionReader(database, row, file, conversation.clean_name(model), log).read(),
         surface=JOB_SURFACE if kind == "scheduled" else NAME,

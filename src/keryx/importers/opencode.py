@@ -89,7 +89,12 @@ def _open_row(database: ForeignDatabase, row: Json, file: Path, log: ImportLog) 
             ]
             yield {**_decode(message.get("data"), place, log), "id": as_text(message["id"])}, parts
 
-    sizes = [database.count(table, where={"session_id": id_}, largest="id") for table in ("message", "part")]
+    # Parts are written in place while they grow.
+    sizes = [
+        database.count(table, where={"session_id": id_}, largest=column)
+        for table in ("message", "part")
+        for column in ("id", "time_updated")
+    ]
     info = {**row, "tokens": None}
     return _StoredSession(
         id=id_,
@@ -168,6 +173,7 @@ def _build_session(
         id=stored.id,
         place=stored.place,
         created_at=conversation.parse_time(info.get("time_created")) or TimeLine().read(None),
+        active_at=conversation.parse_time(info.get("time_updated")),
         fingerprint=stored.fingerprint,
         entries=lambda: _read_entries(stored, log),
         surface=NAME,

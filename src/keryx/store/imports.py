@@ -1,5 +1,5 @@
-"""Imports: which session a conversation of another program became, which of its records are there, the writes of a batch, and
-what a migration has added besides."""
+"""Imports: which session a conversation of another program became, which of its records are there, the writes of a batch, which
+sessions are watched in their program, and what a migration has added besides."""
 
 import base64
 import hashlib
@@ -12,9 +12,10 @@ import msgspec
 
 from keryx.core import codec, ids
 from keryx.core import source as sources
-from keryx.core.clock import to_micros
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.source import Source
+from keryx.core.sessions import ProgramState, WatchedSession
 from keryx.core.usage import Tokens
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
@@ -55,6 +56,15 @@ class Import(msgspec.Struct, frozen=True, kw_only=True):
     # By model and task.
     totals: dict[str, ImportTotal]
     deleted: bool
+
+
+class OwnTurn(msgspec.Struct, frozen=True):
+    """A turn of an imported session that ran here."""
+
+    id: TurnId
+    input_seq: int
+    created_at: datetime
+    finished_at: datetime | None
 
 
 class CallUsage(Tokens, frozen=True, kw_only=True):
@@ -118,6 +128,15 @@ def load_records(tx: Transaction, session: SessionId) -> dict[int, int]:
         "select records from import_records where session = :session order by n", {"session": session}
     )
     return {record: seq for (batch,) in rows for record, seq in _RECORD.iter_unpack(base64.b64decode(batch))}
+
+
+def count_record_batches(tx: Transaction, session: SessionId) -> int:
+    """Return the number of batches of records that are there."""
+    row = tx.row(
+        "select coalesce(max(n), 0) from import_records where session = :session", {"session": session}
+    )
+    assert row is not None
+    return int(row[0])
 
 
 def add_records(tx: Transaction, session: SessionId, records: Mapping[int, int]) -> None:
@@ -391,4 +410,140 @@ def set_origin(tx: Transaction, session: SessionId, origin: Source) -> None:
     tx.run(
         "update sessions set origin = :origin where id = :id",
         {"id": session, "origin": sources.encode(origin)},
+    )
+
+
+def list_own_turns(tx: Transaction, session: SessionId, *, surface: str, since: datetime) -> list[OwnTurn]:
+    """Return the turns of an imported session that ran here, and not in its program, and that had not ended at a time."""
+    rows = tx.rows(
+        """
+        select id, input_seq, created_at, finished_at
+        from turns
+        where session = :session and surface <> :surface and (finished_at is null or finished_at >= :since)
+        order by position
+        """,
+        {"session": session, "surface": surface, "since": to_micros(since)},
+    )
+    return [
+        OwnTurn(
+            TurnId(row[0]), int(row[1]), from_micros(row[2]), None if row[3] is None else from_micros(row[3])
+        )
+        for row in rows
+    ]
+
+
+def get_last_seq(tx: Transaction, session: SessionId, *, surface: str) -> int:
+    """Return the number of the last message that the program wrote."""
+    row = tx.row(
+        """
+        select seq from messages
+        where session = :session and surface = :surface
+        order by seq desc
+        limit 1
+        """,
+        {"session": session, "surface": surface},
+    )
+    return int(row[0]) if row else 0
+
+
+def watch(
+    tx: Transaction,
+    session: SessionId,
+    *,
+    machine: str,
+    pushed: bool,
+    file: str,
+    stamp: str | None,
+    wrote_at: datetime | None,
+) -> None:
+    """Note that a session is watched, with a stamp that all of its file was imported, and with `wrote_at` that the program
+    wrote."""
+    tx.run(
+        """
+        insert into watched_sessions (session, machine, pushed, file, stamp, wrote_at, seen_at)
+        values (:session, :machine, :pushed, :file, :stamp, :wrote_at, :now)
+        on conflict (session) do update
+        set machine = excluded.machine, pushed = excluded.pushed, file = excluded.file,
+            stamp = case when :stamped = 1 then excluded.stamp else watched_sessions.stamp end,
+            wrote_at = case when :wrote = 1 then excluded.wrote_at else watched_sessions.wrote_at end
+        """,
+        {
+            "session": session,
+            "machine": ids.escape(machine),
+            "pushed": int(pushed),
+            "file": ids.escape(file),
+            "stamp": stamp or "",
+            "stamped": int(stamp is not None),
+            "wrote_at": to_micros(wrote_at or tx.now),
+            "wrote": int(wrote_at is not None),
+            "now": to_micros(tx.now),
+        },
+    )
+
+
+def is_watched(
+    tx: Transaction, session: SessionId, *, machine: str, pushed: bool, file: str, stamp: str | None
+) -> bool:
+    """Whether a session is known to be watched in this file, and the file has not changed."""
+    row = tx.row(
+        "select machine, pushed, file, stamp from watched_sessions where session = :session",
+        {"session": session},
+    )
+    if row is None or tuple(row[:3]) != (ids.escape(machine), int(pushed), ids.escape(file)):
+        return False
+    return stamp is None or row[3] == stamp
+
+
+def list_watched_files(
+    tx: Transaction, *, profile: ProfileId, owner: PrincipalId, program: str, machine: str
+) -> dict[str, str]:
+    """Return the files of a program that were imported, escaped, each with its stamp."""
+    rows = tx.rows(
+        """
+        select w.file, w.stamp
+        from imports i join watched_sessions w on w.session = i.session
+        where i.profile = :profile and i.owner = :owner and i.program = :program and w.machine = :machine
+        """,
+        {"profile": profile, "owner": owner, "program": program, "machine": ids.escape(machine)},
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def find_watched(tx: Transaction, session: SessionId) -> WatchedSession | None:
+    row = tx.row(
+        """
+        select i.program, i.source, w.machine, w.pushed, w.state, w.wrote_at, w.seen_at, w.taken_at
+        from watched_sessions w join imports i on i.session = w.session
+        where w.session = :session
+        """,
+        {"session": session},
+    )
+    if row is None:
+        return None
+    return WatchedSession(
+        session=session,
+        program=row[0],
+        source=ids.unescape(row[1]),
+        machine=ids.unescape(row[2]),
+        pushed=bool(row[3]),
+        state=ProgramState(row[4]),
+        wrote_at=from_micros(row[5]),
+        seen_at=from_micros(row[6]),
+        taken_at=None if row[7] is None else from_micros(row[7]),
+    )
+
+
+def set_program_state(tx: Transaction, session: SessionId, state: ProgramState) -> None:
+    """Note what the program does with a session now."""
+    tx.run(
+        "update watched_sessions set state = :state, seen_at = :now where session = :session",
+        {"session": session, "state": state.value, "now": to_micros(tx.now)},
+    )
+
+
+def set_taken(tx: Transaction, session: SessionId) -> None:
+    """Note that a person took a session over."""
+    tx.run(
+        "update watched_sessions set taken_at = :now where session = :session",
+        {"session": session, "now": to_micros(tx.now)},
     )

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.agents.acp.conversation import Talk, alive, noted, player, said
 from tests.builders import until
@@ -22,6 +23,7 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.questions import Consent, Question
+from keryx.core.sessions import Binding
 from keryx.timing import SystemClock
 
 
@@ -345,3 +347,24 @@ async def test_an_agent_on_the_python_library_answers(tmp_path: Path) -> None:
     configured = AgentConfig(kind=AgentKind.ACP, command=(sys.executable, str(program)))
     async with AcpAgent("library", configured, work_folder=tmp_path, clock=SystemClock()) as agent:
         assert await Talk().say(agent, "hello") == "hello"
+
+
+async def test_a_session_that_a_program_keeps_is_never_replaced_by_a_new_one(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.bindings["player"] = Binding(agent="player", id="gone", cwd=str(tmp_path), kept=True)
+    async with player(tmp_path, "can=load") as agent:
+        with pytest.raises(AgentFailed, match="must not begin another one"):
+            await talk.events(agent, "hello")
+    assert not list((tmp_path / "store").glob("own-*"))
+
+
+async def test_a_session_that_its_program_has_written_to_is_opened_by_a_new_process(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path, "can=load") as agent:
+        await talk.say(agent, "hello")
+        talk.bindings["player"] = msgspec.structs.replace(talk.bindings["player"], kept=True)
+        same = await talk.say(agent, "session")
+        assert same == await talk.say(agent, "session")
+        talk.bindings["player"] = msgspec.structs.replace(talk.bindings["player"], turn=None)
+        other = await talk.say(agent, "session")
+    assert other.split()[0] == same.split()[0] and other != same

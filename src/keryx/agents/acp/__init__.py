@@ -74,7 +74,7 @@ class AcpAgent:
         process: AgentProcess | None = None
         try:
             cwd = agent_process.prepare_folder(self._config, context.cwd, self._work_folder / context.session)
-            process = await self._get_process(context.session, cwd)
+            process = await self._get_process(context, cwd)
             process.running_turns += 1
             async with aclosing(self._run_turn(process, context, cwd)) as events:
                 async for event in events:
@@ -99,6 +99,7 @@ class AcpAgent:
         stored = context.bindings.get(self.name)
         opened = await self._open_session(process, context, stored, cwd)
         session = opened.session
+        session.kept = stored.kept if stored else False
         if opened.warning:
             yield NoticeEvent(opened.warning, WARNING_KIND)
         history = await context.history()
@@ -239,19 +240,25 @@ class AcpAgent:
             models=tuple(session.list_choices(MODEL)[:_MAX_MODELS]),
             mode=session.get_current(MODE),
             meter=session.meter,
+            kept=session.kept,
         )
 
     @property
     def _folders(self) -> list[str]:
         return [str(Path(folder).expanduser()) for folder in self._config.folders]
 
-    async def _get_process(self, session: SessionId, cwd: str) -> AgentProcess:
-        """Return the process for the session; start it if there is none."""
-        key = "" if self._config.shared else str(session)
+    async def _get_process(self, context: TurnContext, cwd: str) -> AgentProcess:
+        """Return the process for the session; start it if there is none, or if a program has written to the session since:
+        agents keep what they have read."""
+        key = "" if self._config.shared else str(context.session)
+        stored = context.bindings.get(self.name)
         async with self._start_locks.setdefault(key, asyncio.Lock()):
             process = self._processes.get(key)
-            if process and process.usable:
+            if process and process.usable and not _is_stale(process, stored):
                 return process
+            if process and process.usable and not process.running_turns:
+                process.stopping = True
+                await process.connection.process.stop()
             self._evict_idle()
             return await self._start_process(key, cwd)
 
@@ -309,3 +316,11 @@ class AcpAgent:
     def _stop_soon(self, process: AgentProcess) -> None:
         if self._group:
             self._group.start_soon(process.connection.process.stop)
+
+
+def _is_stale(process: AgentProcess, stored: Binding | None) -> bool:
+    """Whether a process has opened a session that another program has written to since."""
+    if stored is None or not stored.kept or process.running_turns:
+        return False
+    session = process.sessions.get(stored.id)
+    return session is not None and session.turn is not None and session.turn != stored.turn

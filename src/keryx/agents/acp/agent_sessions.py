@@ -37,6 +37,8 @@ class AgentSession:
         self.meter = CostMeter()
         self.place_digest = ""
         self.title = ""
+        # A program keeps it for people too.
+        self.kept = False
         self.reported_unknown: set[tuple[str, str]] = set()
         self._options: list[Json] = []
         self._modes: Json = {}
@@ -128,8 +130,8 @@ async def open_session(
     folders: Sequence[str],
     seconds: float,
 ) -> OpenResult:
-    """Resume the session if the agent can, else load it, else create a new one. Raise `AgentUnavailable`, and `RpcError` if a
-    login is needed."""
+    """Resume the session if the agent can, else load it, else create a new one, unless a program keeps it for people too.
+    Raise `AgentUnavailable`, and `RpcError` if a login is needed."""
     where: Json = {"cwd": cwd, "mcpServers": []}
     if folders and capabilities.folders:
         where["additionalDirectories"] = list(folders)
@@ -145,6 +147,8 @@ async def open_session(
             if exc.code == AUTH_REQUIRED:
                 raise
             why = str(exc)
+    if binding.kept:
+        raise AgentUnavailable(Phrase("agent.kept_elsewhere", reason=why))
     warning = Phrase("agent.lost", name=connection.name, reason=why)
     return OpenResult(await _create_session(connection, where, seconds), is_new=True, warning=warning)
 

@@ -37,6 +37,7 @@ for path in (
     "sessions:app",
     "export_import:import_app",
     "move_in:migrate_app",
+    "watch:watch",
     "turns:turns",
     "turns:why",
     "platforms.lanes:app",

@@ -221,6 +221,7 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
                 web.lifespan() as site,
                 _serve_http(HttpServer(site, limits, shared=shared), listener),
                 _serve_relay(app, service),
+                _watch_programs(app, service),
             ):
                 try:
                     _announce(app.settings, listener, json)
@@ -281,6 +282,23 @@ async def _serve_relay(app: App, service: Service) -> AsyncGenerator[None]:
     server = RelayServer(service.hub, app.clock, service.adapters)
     async with server.serving(*app.settings.relay.address):
         yield
+
+
+@asynccontextmanager
+async def _watch_programs(app: App, service: Service) -> AsyncGenerator[None]:
+    """Watch the conversations of other programs on this machine, if the settings say so."""
+    if not app.settings.watch.enabled:
+        yield
+        return
+    from keryx.cli.commands.watch import build_store_target, build_watcher  # noqa: PLC0415 loads the readers of all programs
+
+    target = await build_store_target(app.database, service.hub, app.viewer, app.settings.watch)
+    async with anyio.create_task_group() as group:
+        group.start_soon(build_watcher(app.settings.watch, target).run)
+        try:
+            yield
+        finally:
+            group.cancel_scope.cancel()
 
 
 def _announce(settings: Settings, listener: socket.socket, json: bool) -> None:

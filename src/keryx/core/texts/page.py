@@ -1,6 +1,11 @@
 """The texts of the page, in English and German. In the scripts the English text is the key: `t("Send")`."""
 
 TEXTS = {
+    # Conversations that other programs keep.
+    "{program} on {machine} keeps this conversation. What you write here is there too.": "{program} auf {machine} bewahrt dieses Gespräch auf. Was du hier schreibst, ist auch dort.",
+    "{program} on {machine} keeps this conversation, and is open there.": "{program} auf {machine} bewahrt dieses Gespräch auf und ist dort offen.",
+    "{program} on {machine} works on an answer there.": "{program} auf {machine} arbeitet dort an einer Antwort.",
+    "Continue here": "Hier weitermachen",
     # Names of places, states and marks.
     "Board": "Übersicht",
     "Deliveries": "Versand",

@@ -43,6 +43,7 @@ _HANDLERS: dict[str, CommandHandler] = {
     "undo-reset": sessions.undo_reset,
     "sessions": sessions.list_recent,
     "title": sessions.set_title,
+    "takeover": sessions.take_over,
     "fork": sessions.fork,
     "pin": sessions.toggle_pin,
     "archive": sessions.toggle_archive,

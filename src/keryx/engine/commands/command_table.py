@@ -74,6 +74,7 @@ COMMANDS = (
     CommandSpec(name="undo-reset", session=False, lane=True, who=CommandAudience.OWNER),
     CommandSpec(name="sessions", session=False, direct=CommandScope.ALONE),
     CommandSpec(name="title", begins=True, who=CommandAudience.OWNER),
+    CommandSpec(name="takeover", who=CommandAudience.OWNER),
     CommandSpec(name="fork", who=CommandAudience.OWNER),
     CommandSpec(name="undo", busy=False, who=CommandAudience.OWNER),
     CommandSpec(name="redo", busy=False, who=CommandAudience.OWNER),

@@ -8,6 +8,7 @@ from keryx.core.sessions import Session, SessionFilter, TitleBy
 from keryx.core.source import ChatType
 from keryx.core.text import to_sentence
 from keryx.core.texts import Phrase, Texts
+from keryx.engine import takeover
 from keryx.engine.commands.call import (
     CommandCall,
     CommandResult,
@@ -15,8 +16,8 @@ from keryx.engine.commands.call import (
 )
 from keryx.engine.commands.command_table import ParsedCommand
 from keryx.engine.units import control, revisions
+from keryx.store import imports, projects, sessions
 from keryx.store import lanes as lane_store
-from keryx.store import projects, sessions
 from keryx.store.search import SearchHit
 
 _MAX_LISTED = 10
@@ -60,7 +61,16 @@ def undo_reset(call: CommandCall) -> CommandResult:
 def _switch(call: CommandCall, session: Session, *, why: str) -> CommandResult:
     control.switch(call.tx, call.current_lane, session, why=why)
     reply = call.say("session.back", session=quote_title(session), count=session.messages)
+    if watched := imports.find_watched(call.tx, session.id):
+        about = takeover.find_refusal(call.tx, watched, call.policy.takeovers)
+        about = to_sentence(call.texts.render(about or takeover.describe(call.tx, watched)))
+        reply = f"{reply} {about}"
     return CommandResult(reply, session.id)
+
+
+def take_over(call: CommandCall) -> CommandResult:
+    taken = takeover.take_over(call.tx, call.current_session, call.policy.takeovers)
+    return CommandResult(call.say("watch.taken", program=taken.title), call.current_session.id)
 
 
 def list_recent(call: CommandCall) -> CommandResult:

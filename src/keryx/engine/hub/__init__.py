@@ -38,6 +38,7 @@ from keryx.engine.hub.relay import HubRelay
 from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
 from keryx.engine.hub.views import HubViewerState, HubViews
+from keryx.engine.hub.watched_sessions import HubWatchedSessions
 from keryx.engine.loops import reports
 from keryx.engine.loops.feed import Feed
 from keryx.engine.media import MediaStorage
@@ -168,6 +169,7 @@ class Hub(HubPart):
         self.relay = HubRelay(database, policy=policy)
         self.api_turns = HubApiTurns(database, policy=policy, feed=feed)
         self.api_keys = HubApiKeys(database)
+        self.watched = HubWatchedSessions(database, policy=policy)
 
     open = bind_read("open", views.load_snapshot)
     page = bind_read("messages", views.load_messages)

@@ -47,7 +47,7 @@ from keryx.core.ports.agent import (
     TurnContext,
     UsageEvent,
 )
-from keryx.core.sessions import Session, SessionSettings, Viewer
+from keryx.core.sessions import Session, SessionSettings, TakeoverRules, Viewer
 from keryx.core.texts import Phrase
 from keryx.core.turns import StopReason, Turn, TurnLimits
 from keryx.core.usage import Budgets
@@ -67,6 +67,7 @@ from keryx.engine.plugins import RoleLookup, spawn_detached
 from keryx.engine.units import answers, turn_writes
 from keryx.engine.units.turn_writes import (
     NO_AUTHORS,
+    NO_TAKEOVERS,
     RecordableEvent,
     SectionEnd,
     StoredFile,
@@ -289,6 +290,7 @@ class Driver:
         zone: str = "",
         shows_ids: Callable[[str, SessionSettings], bool] = lambda profile, settings: False,
         transcribe: TranscribeSound | None = None,
+        takeovers: TakeoverRules = NO_TAKEOVERS,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -298,6 +300,7 @@ class Driver:
         self._limits = limits
         self._media = media
         self._rules = rules
+        self._takeovers = takeovers
         self._roles = roles
         self._budgets = budgets
         self._zone = zone
@@ -312,7 +315,12 @@ class Driver:
                 turn,
                 "turn.read",
                 partial(
-                    turn_writes.load, turn=turn, budgets=self._budgets, rules=self._rules, authors=authors
+                    turn_writes.load,
+                    turn=turn,
+                    budgets=self._budgets,
+                    rules=self._rules,
+                    authors=authors,
+                    takeovers=self._takeovers,
                 ),
                 write=False,
             )

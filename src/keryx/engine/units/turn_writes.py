@@ -29,11 +29,12 @@ from keryx.core.ports.agent import (
     ToolResultEvent,
     UsageEvent,
 )
-from keryx.core.sessions import API_SURFACE, Binding, Session, TitleBy, Viewer
+from keryx.core.sessions import API_SURFACE, Binding, Session, TakeoverRules, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.core.turns import STOP_REASONS, BusyMode, Turn, TurnLimits, TurnState
 from keryx.core.usage import Budgets, Usage
+from keryx.engine import takeover
 from keryx.engine.units import access, answers, compaction, place, questions
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units.place import PlaceFacts
@@ -44,6 +45,7 @@ from keryx.store import turns as turns_store
 from keryx.store.db import Transaction, Work
 from keryx.store.turns import TurnClaims
 
+NO_TAKEOVERS = TakeoverRules()
 NO_ANSWER = Phrase("turn.no_answer")
 
 
@@ -126,6 +128,8 @@ class TurnInput(msgspec.Struct, frozen=True):
     compact: str | None = None
     may_compact: bool = True
     bindings: dict[str, Binding] = {}
+    # The agent that continues the session of another program; empty for the one that the policy names.
+    agent: str = ""
     # That the owner has set, empty if none.
     zone: str = ""
     # What the program asks for that began the turn.
@@ -182,13 +186,18 @@ def load(
     budgets: Budgets,
     rules: AccessRules = NO_RULES,
     authors: TurnAuthors = NO_AUTHORS,
+    takeovers: TakeoverRules = NO_TAKEOVERS,
 ) -> TurnInput:
     """Load what a turn begins with. Raise `Forbidden` if its author has used up a budget, or has lost the right to talk
-    while it was queued."""
+    while it was queued, or if another program works on the session."""
     usage_units.check_budget(tx, turn, budgets)
     status = turns_store.get_status(tx, turn.id)
     access.recheck(tx, authors.get(turn.id) or status.author, rules)
     session = sessions_store.get(tx, turn.session, deleted=True)
+    bindings = sessions_store.list_bindings(tx, turn.session)
+    taken = takeover.prepare(tx, session, takeovers)
+    if taken:
+        bindings[taken.agent] = taken.binding
     place_facts = place.load(tx, session, turn)
     epoch = epochs.find_current(tx, turn.session)
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
@@ -202,7 +211,8 @@ def load(
         questions.list_taken_keys(tx, turn.id) if turn.interrupted_at else frozenset(),
         compaction.find_focus(entries[0]),
         epochs.can_begin(tx, turn.session),
-        sessions_store.list_bindings(tx, turn.session),
+        bindings,
+        taken.agent if taken else "",
         viewer_state.get_zone(tx, Viewer(turn.profile, turn.owner)),
         _load_options(tx, turn),
     )

@@ -50,6 +50,7 @@ TABLES = (
     TableSpec("imports", ("session",)),
     TableSpec("import_records", ("session", "n")),
     TableSpec("migration_items", ("profile", "program", "kind", "key")),
+    TableSpec("watched_sessions", ("session",)),
     TableSpec("messages", ("id",), "id"),
     TableSpec("media", ("id",)),
     TableSpec("media_chunks", ("media", "n"), page_size=8),

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from keryx.core.deliveries import DeliveryState
-from keryx.core.sessions import Activity, SettingsChange
+from keryx.core.sessions import Activity, ProgramState, SettingsChange
 from keryx.core.turns import BusyMode
 
 MAX_TEXT_CHARS = 1_000_000
@@ -328,3 +328,27 @@ class AddJobForm(RequestForm, frozen=True, kw_only=True):
 
 class JobChangeForm(RequestForm, frozen=True, kw_only=True):
     paused: bool
+
+
+class WatchedFilesQuery(RequestForm, frozen=True, kw_only=True):
+    machine: Name
+    program: Name
+
+
+class KnownRecordsForm(RequestForm, frozen=True, kw_only=True):
+    """A conversation of a program, by the id that it has there."""
+
+    program: Name
+    id: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class KeptSessionForm(RequestForm, frozen=True, kw_only=True):
+    """What a program does with one of its conversations."""
+
+    program: Name
+    id: Annotated[str, Meta(min_length=1, max_length=1000)]
+    state: ProgramState
+
+
+class ProgramStatesForm(RequestForm, frozen=True, kw_only=True):
+    states: Annotated[list[KeptSessionForm], Meta(max_length=1000)]

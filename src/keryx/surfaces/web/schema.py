@@ -13,7 +13,7 @@ from keryx.core.deliveries import DeliveryState
 from keryx.core.jobs import JobState
 from keryx.core.messages import Mark, Role
 from keryx.core.questions import Consent
-from keryx.core.sessions import Activity, EndReason, SessionSettings, TitleBy
+from keryx.core.sessions import Activity, EndReason, ProgramState, SessionSettings, TitleBy
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Tokens
 
@@ -751,3 +751,37 @@ class JobRuns(Schema, frozen=True, kw_only=True):
 
     job: JobSchema
     runs: list[Run]
+
+
+class ProgramStatus(Schema, frozen=True, kw_only=True):
+    """The program that keeps a conversation, empty if none does, and what it does with it. `refusal` says why the conversation
+    cannot be continued here now; with `can_take_over` it can all the same, if a person wants it."""
+
+    program: str = ""
+    title: str = ""
+    machine: str = ""
+    state: ProgramState = ProgramState.IDLE
+    refusal: str = ""
+    can_take_over: bool = False
+
+
+class WatchedFiles(Schema, frozen=True, kw_only=True):
+    """Paths, escaped, each with the stamp that the file had."""
+
+    files: dict[str, str]
+
+
+class PushedRecords(Schema, frozen=True, kw_only=True):
+    """Hashes of the records that are here, as hexadecimal numbers."""
+
+    fingerprint: str = ""
+    records: list[str] = []
+
+
+class Pushed(Schema, frozen=True, kw_only=True):
+    """What was added."""
+
+    created: int = 0
+    extended: int = 0
+    messages: int = 0
+    usage: int = 0

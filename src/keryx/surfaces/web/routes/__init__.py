@@ -26,6 +26,7 @@ from keryx.surfaces.web.routes import (
     projects,
     sessions,
     sign_ins,
+    watched_sessions,
 )
 from keryx.surfaces.web.stream import endpoint
 
@@ -41,6 +42,7 @@ _ROUTERS = (
     lanes.router,
     files.router,
     jobs.router,
+    watched_sessions.router,
     generation_routes.router,
     conversation_routes.router,
     model_routes.router,

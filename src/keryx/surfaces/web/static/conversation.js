@@ -9,6 +9,8 @@ import { askedElsewhere, lostLink, nameOf, stateView, unsentSession } from "./si
 
 const STEP = 100;
 const PAUSE = 1000;
+// Programs that may keep a conversation, and go on with it in a terminal.
+const PROGRAMS = new Set(["claude-code", "codex", "opencode", "goose", "gemini", "qwen"]);
 let views = 0;
 
 // `id` is a session, or the name of one that has not begun on the server yet.
@@ -31,6 +33,9 @@ export function conversation(root, app, id, seq) {
   let beginning = false;
   let blind = false;
   let outdated = false;
+  // The program that keeps the conversation, and for which state of it that was asked.
+  let kept = null;
+  let keptAt = null;
   const shown = new Set();
   const unfolded = new Set();
   const whole = new Map();
@@ -146,7 +151,7 @@ export function conversation(root, app, id, seq) {
       header(now),
       h("div", { class: "talk", key: `talk-${place}`, role: "log", "aria-live": "off", "aria-label": t("Conversation"), tabindex: "0", own: true }),
       !now && h("p", { class: "loading", key: "loading", role: "status" }, t("Loading…")),
-      h("div", { key: "foot", class: "foot" }, pill(now), h("div", { class: "write", own: true, key: `write-${place}` })),
+      h("div", { key: "foot", class: "foot" }, pill(now), keptView(), h("div", { class: "write", own: true, key: `write-${place}` })),
     ]);
   }
 
@@ -235,6 +240,40 @@ export function conversation(root, app, id, seq) {
       level !== "all" && ["bell", t("Tell me of every answer here"), choose("all")],
       level !== "none" && ["mute", t("Tell me nothing of this one"), choose("none")],
     ].filter(Boolean);
+  }
+
+  // What its program does with the conversation may have changed whenever the session did.
+  async function lookUp(session) {
+    if (!session || !PROGRAMS.has(session.surface) || keptAt === session) return;
+    keptAt = session;
+    const found = await app.api.program(id).catch((problem) => {
+      if (!(problem instanceof Problem)) throw problem;
+      return null;
+    });
+    if (!found || left) return;
+    kept = found.program ? found : null;
+    frame();
+  }
+
+  async function takeOver() {
+    const found = await app.act(() => app.api.takeOver(id));
+    if (!found) return;
+    kept = found;
+    frame();
+    write?.focus();
+  }
+
+  function keptText() {
+    const names = { program: kept.title, machine: kept.machine };
+    if (kept.state === "writing") return t("{program} on {machine} works on an answer there.", names);
+    if (kept.state === "open") return t("{program} on {machine} keeps this conversation, and is open there.", names);
+    return t("{program} on {machine} keeps this conversation. What you write here is there too.", names);
+  }
+
+  function keptView() {
+    if (!kept) return null;
+    return h("div", { class: "kept", key: "kept", role: "status" }, icon(kept.refusal ? "warn" : "info"), h("span", { class: "grow" }, kept.refusal || keptText()),
+      kept.can_take_over && h("button", { type: "button", class: "button", onclick: takeOver }, t("Continue here")));
   }
 
   function pill(now) {
@@ -387,6 +426,7 @@ export function conversation(root, app, id, seq) {
     if (begun) become(begun);
     showWaiting();
     const now = open();
+    lookUp(now.session);
     app.name(`${nameOf(now.session)} · Keryx`);
     write.update();
     if (seen !== now) {
