@@ -1,7 +1,7 @@
 """A2A 1.0, called by the real client of the protocol for Python in this process, by both bindings."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -39,7 +39,7 @@ VERSION = {"A2A-Version": "1.0"}
 @asynccontextmanager
 async def connect(
     site: Site, binding: str = "JSONRPC", *, streaming: bool = False, key: str = ""
-) -> AsyncIterator[Client]:
+) -> AsyncGenerator[Client]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     transport = httpx.ASGITransport(app=site.app)
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers=headers) as http:

@@ -78,7 +78,7 @@ class SendOptions(msgspec.Struct, frozen=True, rename="camel"):
     task_push_notification_config: dict[str, Any] | None = None
 
 
-class SendForm(msgspec.Struct, frozen=True, kw_only=True):
+class SendMessageForm(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageForm
     configuration: SendOptions | None = None
     metadata: dict[str, Any] | None = None
@@ -99,7 +99,7 @@ class ListForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     include_artifacts: bool | None = None
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class ProtocolBinding(msgspec.Struct, frozen=True, kw_only=True):
     """How a binding of the protocol carries a result and an error."""
 
     wrap: Callable[[Json], Json]
@@ -111,7 +111,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         return Response(codec.dumps(self.wrap(result)), headers=headers, media_type=self.media_type)
 
 
-def _bind_call(id_: CallId) -> Binding:
+def _bind_call(id_: CallId) -> ProtocolBinding:
     def describe(error: KeryxError) -> Json:
         kind = a2a.find_kind(error)
         return build_error(id_, kind.value.code, str(error), a2a.build_details(kind))
@@ -122,7 +122,9 @@ def _bind_call(id_: CallId) -> Binding:
     def encode(error: KeryxError) -> bytes:
         return encode_event(describe(error))
 
-    return Binding(wrap=partial(build_result, id_), errors=ErrorFormat(respond, encode), media_type=_JSON)
+    return ProtocolBinding(
+        wrap=partial(build_result, id_), errors=ErrorFormat(respond, encode), media_type=_JSON
+    )
 
 
 def _respond_http_error(error: KeryxError) -> Response:
@@ -134,7 +136,7 @@ def _encode_http_error(error: KeryxError) -> bytes:
     return encode_event(a2a.build_http_error(error)[1], "error")
 
 
-_HTTP = Binding(
+_HTTP = ProtocolBinding(
     wrap=lambda result: result,
     errors=ErrorFormat(_respond_http_error, _encode_http_error),
     media_type=a2a.MEDIA_TYPE,
@@ -177,6 +179,7 @@ def _declare(method: str, path: str, operation: str, summary: str) -> None:
         f"{ENDPOINT}{path}",
         summary=f"A2A: {summary}",
         media_types=(a2a.MEDIA_TYPE, MEDIA_TYPES[1]),
+        error_media_types=(a2a.MEDIA_TYPE,),
         body_media_type=body,
     )(handle)
 
@@ -200,7 +203,7 @@ for _route in (
 
 
 async def _run(
-    request: ApiRequest, method: str, params: Json, binding: Binding, *, strict: bool = True
+    request: ApiRequest, method: str, params: Json, binding: ProtocolBinding, *, strict: bool = True
 ) -> TurnResponse | Response:
     """Run an operation by its name in the JSON-RPC binding."""
 
@@ -214,9 +217,9 @@ async def _run(
         _check_version(request)
         match method:
             case "SendMessage":
-                return await _send(request, read(SendForm), binding, stream=False)
+                return await _send(request, read(SendMessageForm), binding, stream=False)
             case "SendStreamingMessage":
-                return await _send(request, read(SendForm), binding, stream=True)
+                return await _send(request, read(SendMessageForm), binding, stream=True)
             case "GetTask":
                 form = read(TaskForm)
                 view = await _load(request, form)
@@ -268,7 +271,7 @@ async def _load(request: ApiRequest, form: TaskForm) -> ApiTurnView:
 
 
 async def _send(
-    request: ApiRequest, form: SendForm, binding: Binding, *, stream: bool
+    request: ApiRequest, form: SendMessageForm, binding: ProtocolBinding, *, stream: bool
 ) -> TurnResponse | Response:
     options = form.configuration or SendOptions()
     _check_options(options)
@@ -327,7 +330,7 @@ async def _read_message(request: ApiRequest, message: MessageForm) -> PastMessag
     return said
 
 
-async def _submit(request: ApiRequest, form: SendForm, said: PastMessage) -> TurnId:
+async def _submit(request: ApiRequest, form: SendMessageForm, said: PastMessage) -> TurnId:
     message, context = form.message, form.message.context_id or ""
     session = await request.hub.api_turns.find_context(request.viewer, context) if context else None
     model = (form.metadata or {}).get("model")
@@ -421,7 +424,7 @@ def _read_token(token: str) -> ChangePosition:
         raise Invalid("`pageToken` is not one of this list: begin again without it") from exc
 
 
-async def _cancel(request: ApiRequest, form: TaskForm, binding: Binding) -> TurnResponse:
+async def _cancel(request: ApiRequest, form: TaskForm, binding: ProtocolBinding) -> TurnResponse:
     view = await _load(request, form)
     if view.turn.state.finished:
         raise TaskError(
@@ -433,7 +436,7 @@ async def _cancel(request: ApiRequest, form: TaskForm, binding: Binding) -> Turn
     return _wait(request, view.turn.id, binding, builder.build_task, until=has_finished)
 
 
-async def _subscribe(request: ApiRequest, form: TaskForm, binding: Binding) -> TurnResponse:
+async def _subscribe(request: ApiRequest, form: TaskForm, binding: ProtocolBinding) -> TurnResponse:
     view = await _load(request, form)
     if view.turn.state.finished:
         raise TaskError(
@@ -446,7 +449,7 @@ async def _subscribe(request: ApiRequest, form: TaskForm, binding: Binding) -> T
 def _follow(
     request: ApiRequest,
     turn: TurnId,
-    binding: Binding,
+    binding: ProtocolBinding,
     events: TaskEvents,
     until: Callable[[ApiTurnView], bool],
 ) -> TurnResponse:
@@ -467,7 +470,7 @@ def _follow(
 def _wait(
     request: ApiRequest,
     turn: TurnId,
-    binding: Binding,
+    binding: ProtocolBinding,
     build: Callable[[ApiTurnView], Json],
     *,
     until: Callable[[ApiTurnView], bool] = a2a.is_settled,
