@@ -8,10 +8,19 @@ import pytest
 from tests.builders import ANN, ANNS, LEASE, OPERATORS, TELEGRAM, WORKER, after, at_time, claim
 
 from keryx.core.clock import to_micros
-from keryx.core.ids import Cursor, DeliveryId, LaneKey, QuestionId, SessionId, TurnId
+from keryx.core.ids import (
+    DEFAULT_PROFILE,
+    Cursor,
+    DeliveryId,
+    LaneKey,
+    PrincipalId,
+    QuestionId,
+    SessionId,
+    TurnId,
+)
 from keryx.core.lanes import LaneAddress
 from keryx.core.messages import Image, Role, text_parts
-from keryx.core.sessions import SessionFilter, TitleBy
+from keryx.core.sessions import SessionFilter, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.store import (
     api_turns,
@@ -28,6 +37,7 @@ from keryx.store import (
     sessions,
     turns,
 )
+from keryx.store.api_turns import ApiTurnFilter
 from keryx.store.db import NO_PARAMS, Database, Engine, Params, Row, Transaction
 from keryx.store.frameworks import adk_sessions, checkpoints
 from keryx.store.frameworks.checkpoints import CheckpointKey, CheckpointQuery, NewCheckpoint
@@ -50,7 +60,7 @@ _FILL = (
     """
     insert into turns
       (id, session, profile, owner, asker, surface, state, mode, input_seq, created_at, lease, lease_until, ready_at)
-    select 't' || i, 's' || (i % 1000 + 1), 'default', 'p' || i, 'p' || i, 'web',
+    select 't' || i, 's' || (i % 1000 + 1), 'default', 'p' || i, 'p' || i, case when i % 2 = 0 then 'api' else 'web' end,
       case when i > 1990 then 'queued' when i > 1980 then 'running' else 'done' end, 'queue', 1, :now,
       case when i > 1980 and i <= 1990 then 'x' end, case when i > 1980 and i <= 1990 then :now end,
       case when i > 1990 then :now end
@@ -396,6 +406,18 @@ CASES: list[Case] = [
         ["graph_checkpoints_run"],
     ),
     ("events of a session of the kit", load_adk_session, ["adk_sessions_name", "adk_events_pkey"]),
+    (
+        "the turns of programs, for the operator",
+        lambda tx: api_turns.list_changed(tx, OPERATORS, ApiTurnFilter(), limit=5),
+        ["turns_api"],
+    ),
+    (
+        "the turns that programs of a person asked for",
+        lambda tx: api_turns.list_changed(
+            tx, Viewer(DEFAULT_PROFILE, PrincipalId("p5")), ApiTurnFilter(), limit=5
+        ),
+        ["turns_api_owner"],
+    ),
     ("a key of a program", lambda tx: api_turns.find_key(tx, "d5"), ["api_keys_digest_key"]),
     (
         "the program of a session",

@@ -249,3 +249,43 @@ def _matches(data: object, fields: dict[str, object]) -> bool:
         if found != wanted:
             return False
     return True
+
+
+async def post_until(
+    site: Site, path: str, body: object, stop: Callable[[dict[str, Any]], bool], **headers: str
+) -> list[dict[str, Any]]:
+    """Post a request, read the events of its stream up to one that `stop` accepts, then go away."""
+    closed, sent = asyncio.Event(), [json.dumps(body).encode()]
+    events: list[dict[str, Any]] = []
+
+    async def receive() -> Message:
+        if sent:
+            return {"type": "http.request", "body": sent.pop(), "more_body": False}
+        await closed.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        for line in message.get("body", b"").decode().splitlines():
+            if line.startswith("data: {") and not closed.is_set():
+                events.append(json.loads(line.removeprefix("data: ")))
+                if stop(events[-1]):
+                    closed.set()
+
+    fields = {"host": HOST, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("localhost", 7337),
+    }
+    async with asyncio.timeout(SECONDS):
+        await site.app(scope, receive, send)
+    return events

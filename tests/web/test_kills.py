@@ -165,3 +165,47 @@ def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(kery
     assert last.response.output_text.strip() == WORDS
     assert repeated.id == created.response.id
     assert len(sessions) == 1
+
+
+def test_streams_of_agent_protocols_go_on_after_a_kill(keryx: Cli) -> None:
+    text = f"slow 4 {WORDS}"
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]}
+    run: dict[str, Any] = {
+        "threadId": "t1",
+        "runId": "r1",
+        "messages": [{"id": "u1", "role": "user", "content": text}],
+    }
+    arguments = {"name": "say_in_conversation", "arguments": {"text": text}}
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": arguments}
+    version = {"A2A-Version": "1.0"}
+    accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT) as client:
+        with (
+            client.stream("POST", "/a2a/message:stream", json={"message": message}, headers=version) as a2a,
+            client.stream("POST", "/mcp", json=call, headers=accept) as mcp,
+            client.stream("POST", "/ag-ui", json=run) as ag_ui,
+        ):
+            task = json.loads(next(a2a.iter_lines()).removeprefix("data: "))["task"]["id"]
+            event = next(line for line in mcp.iter_lines() if line.startswith("id: ")).removeprefix("id: ")
+            lines = (line for line in ag_ui.iter_lines() if '"delta"' in line)
+            pieces = [json.loads(next(lines).removeprefix("data: ")) for _ in range(3)]
+            node.process.send_signal(signal.SIGKILL)
+            node.process.wait(WAIT)
+    begun = "".join(piece["delta"] for piece in pieces)
+    run["messages"].append({"id": pieces[0]["messageId"], "role": "assistant", "content": begun})
+    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT) as client:
+        again = client.post("/a2a/message:send", json={"message": message}, headers=version).json()["task"]
+        resumed = client.get("/mcp", headers={**accept, "Last-Event-ID": event}).text
+        rest = client.post("/ag-ui", json=run).text
+        sessions = client.get("/api/sessions").json()["sessions"]
+    assert (again["id"], again["status"]["state"]) == (task, "TASK_STATE_COMPLETED")
+    assert "".join(part["text"] for a in again["artifacts"] for part in a["parts"]).strip() == WORDS
+    answer = next(line for line in resumed.splitlines() if line.startswith("data: {"))
+    assert json.loads(answer.removeprefix("data: "))["result"]["content"][0]["text"].strip() == WORDS
+    events = [
+        json.loads(line.removeprefix("data: ")) for line in rest.splitlines() if line.startswith("data: {")
+    ]
+    later = [e for e in events if "delta" in e and not e["messageId"].startswith(pieces[0]["messageId"])]
+    assert "".join(e["delta"] for e in later).strip() == WORDS
+    assert events[-1]["type"] == "RUN_FINISHED"
+    assert len(sessions) == 3

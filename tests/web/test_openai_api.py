@@ -14,12 +14,11 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from starlette.types import Message
 from tests.agents.conversation import VARIABLE, an_agent
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, OPERATORS, Pause, Scenes, World
 from tests.fakes.endpoint import KEY, Endpoint, answer, calls
-from tests.web.site import HOST, ORIGIN, SECONDS, Site, open_site
+from tests.web.site import ORIGIN, Site, open_site, post_until
 
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId
@@ -94,39 +93,7 @@ async def say(client: AsyncOpenAI, *messages: Any, model: str = "keryx", **more:
 
 async def read_until(site: Site, body: object, type_: str) -> list[dict[str, Any]]:
     """Ask for a response and read its stream up to an event of this type, then go away."""
-    closed, sent = asyncio.Event(), [json.dumps(body).encode()]
-    events: list[dict[str, Any]] = []
-
-    async def receive() -> Message:
-        if sent:
-            return {"type": "http.request", "body": sent.pop(), "more_body": False}
-        await closed.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        for line in message.get("body", b"").decode().splitlines():
-            if line.startswith("data: {") and not closed.is_set():
-                events.append(json.loads(line.removeprefix("data: ")))
-                if events[-1]["type"] == type_:
-                    closed.set()
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/v1/responses",
-        "raw_path": b"/v1/responses",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", HOST.encode())],
-        "client": ("127.0.0.1", 1),
-        "server": ("localhost", 7337),
-    }
-    async with asyncio.timeout(SECONDS):
-        await site.app(scope, receive, send)
-    return events
+    return await post_until(site, "/v1/responses", body, lambda event: event["type"] == type_)
 
 
 async def test_a_chat_completion_is_a_turn_of_a_session_that_other_surfaces_see(

@@ -91,11 +91,28 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
     # Without options the answer is free text.
     options: tuple[Option, ...] = PERMISSION_OPTIONS
+    # It is asked in every permission mode, for the mode is about what the agent does.
+    about_program: bool = False
 
     @property
     def display_title(self) -> str:
         """The title, as a phrase if it has one in other languages."""
         return Phrase(self.phrase.key, **self.phrase.fields) if self.phrase else self.title
+
+
+def build_speak_question(program: str, text: str) -> Question:
+    """Return the question whether a program may say something in a conversation."""
+    name = to_single_line(program)
+    title, always = Phrase("question.may_speak", program=name), Phrase("question.always_speak", program=name)
+    return Question(
+        key="speak",
+        title=str(title),
+        phrase=title.store(),
+        detail=text,
+        tool=f"speak({name})",
+        options=build_permission_options(always),
+        about_program=True,
+    )
 
 
 AskPerson: TypeAlias = Callable[[Question], Awaitable[str | None]]

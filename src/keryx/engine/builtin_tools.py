@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from keryx.agents.tools import Permission, ToolFailed, ToolOutput, ToolSpec
-from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.messages import Mark, Message, Role
 from keryx.core.ports.agent import TurnContext
@@ -268,6 +268,23 @@ async def read_conversation(
     else:
         lines.append(f"There is more: read on with after={messages[-1].seq}.")
     return "\n\n".join(lines)
+
+
+_READ_TOOLS: dict[str, Callable[[Hub, Viewer, Mapping[str, Any]], Awaitable[str]]] = {
+    "search_conversations": search_conversations,
+    "read_conversation": read_conversation,
+}
+READ_SPECS = tuple(spec for spec in SPECS if spec.name in _READ_TOOLS)
+"""The tools that other agents have over MCP. They only read."""
+
+
+async def call_read_tool(hub: Hub, viewer: Viewer, name: str, arguments: Mapping[str, Any]) -> str:
+    """Run a tool of `READ_SPECS`. Raise `NotFound` if there is none with this name."""
+    if name not in _READ_TOOLS:
+        raise NotFound(f"there is no tool {name[:80]!r}: the tools are {', '.join(_READ_TOOLS)}")
+    text = await _READ_TOOLS[name](hub, viewer, arguments)
+    # Stored text may contain lone surrogates, which not every reader of JSON accepts.
+    return text.encode("utf-8", "replace").decode()
 
 
 def _is_visible(message: Message | None) -> bool:

@@ -1,14 +1,17 @@
-"""Turns that were asked for through the OpenAI-compatible API, with what recognises a repeated request and the conversation that a request continues; and the conversations that were created there."""
+"""Turns that programs asked for, through the OpenAI-compatible API or another protocol, with what recognises a repeated request and the conversation that a request continues; the conversations that were created there; and the keys of programs."""
 
+import json
+from collections.abc import Collection
 from datetime import datetime
 
 import msgspec
 
-from keryx.core.clock import to_micros
+from keryx.core.clock import from_micros, to_micros
 from keryx.core.errors import NotFound
 from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.ports.agent import RequestOptions
 from keryx.core.sessions import Viewer
+from keryx.core.turns import TurnState
 from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
 
@@ -89,6 +92,101 @@ def list_after(tx: Transaction, session: SessionId, *, after: int) -> list[ApiTu
     return _ROWS.decode_all(rows)
 
 
+class ChangePosition(msgspec.Struct, frozen=True):
+    """A place in the list of turns by their last change."""
+
+    changed_at: datetime
+    # The position of the turn.
+    position: int
+
+
+class ApiTurnFilter(msgspec.Struct, frozen=True, kw_only=True):
+    session: SessionId | None = None
+    states: frozenset[TurnState] = frozenset(TurnState)
+    # Changed at this time or later.
+    since: datetime | None = None
+
+
+_CHANGED_AT = "coalesce(t.finished_at, t.started_at, t.created_at)"
+
+
+def list_changed(
+    tx: Transaction,
+    viewer: Viewer,
+    wanted: ApiTurnFilter,
+    *,
+    before: ChangePosition | None = None,
+    limit: int,
+) -> list[tuple[TurnId, ChangePosition]]:
+    """Return the turns that a viewer may see, without temporary ones, the one that changed last first."""
+    rows = tx.rows(
+        f"""
+        select t.id, {_CHANGED_AT}, t.position
+        {_select_changed(viewer, wanted.states, tx.in_names)}
+          and {_CHANGED_AT} <= :last
+          and ({_CHANGED_AT} < :last or t.position < :position)
+        order by {_CHANGED_AT} desc, t.position desc
+        limit :limit
+        """,
+        {
+            **_list_params(viewer, wanted),
+            "last": to_micros(before.changed_at) if before else _LAST_TIME,
+            "position": before.position if before else 0,
+            "limit": limit,
+        },
+    )
+    return [(TurnId(id_), ChangePosition(from_micros(at), position)) for id_, at, position in rows]
+
+
+def count_changed(tx: Transaction, viewer: Viewer, wanted: ApiTurnFilter, *, most: int) -> int:
+    """Return how many turns `list_changed` has, at most `most`."""
+    row = tx.row(
+        f"""
+        select count(*) from (
+          select 1 as found
+          {_select_changed(viewer, wanted.states, tx.in_names)}
+          limit :most
+        ) as counted
+        """,
+        {**_list_params(viewer, wanted), "most": most},
+    )
+    assert row is not None
+    return row[0]
+
+
+# Above every time.
+_LAST_TIME = (1 << 63) - 1
+
+
+def _select_changed(viewer: Viewer, states: Collection[TurnState], in_names: str) -> str:
+    # The operator sees the turns of everybody: without an owner, another index has them in order.
+    owner = "and t.owner = :owner" if viewer.owner else ""
+    state = f"and t.state {in_names}" if len(states) < len(TurnState) else ""
+    return f"""
+        from turns t
+        join api_turns a on a.turn = t.id
+        join sessions s on s.id = t.session
+        where t.surface = 'api' and t.profile = :profile {owner} {state}
+          and a.temporary = 0
+          and s.deleted_at is null
+          and t.session = coalesce(cast(:session as text), t.session)
+          and {_CHANGED_AT} >= :since
+    """
+
+
+def _list_params(viewer: Viewer, wanted: ApiTurnFilter) -> dict[str, object]:
+    params: dict[str, object] = {
+        "profile": viewer.profile,
+        "session": wanted.session,
+        "since": to_micros(wanted.since) if wanted.since else 0,
+    }
+    if viewer.owner:
+        params["owner"] = viewer.owner
+    if len(wanted.states) < len(TurnState):
+        params["names"] = json.dumps(sorted(wanted.states))
+    return params
+
+
 def mark_taken(tx: Transaction, turn: TurnId) -> None:
     tx.run(
         "update api_turns set taken_at = :now where turn = :turn and taken_at is null",
@@ -160,6 +258,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     # When it was last used, to the hour.
     seen_at: datetime | None = None
+    # It may say something in a conversation by a tool, without a question to the owner.
+    may_speak: bool = False
 
 
 _KEY_ROWS = RowMapper(ApiKey, json={"name"}, without={"viewer"})
@@ -169,8 +269,8 @@ _SELECT_KEY = f"select {_KEY_ROWS.columns}, profile, principal from api_keys"
 def add_key(tx: Transaction, key: ApiKey) -> None:
     tx.run(
         """
-        insert into api_keys (id, profile, principal, name, digest, created_at, seen_at)
-        values (:id, :profile, :principal, :name, :digest, :created_at, :seen_at)
+        insert into api_keys (id, profile, principal, name, digest, created_at, seen_at, may_speak)
+        values (:id, :profile, :principal, :name, :digest, :created_at, :seen_at, :may_speak)
         """,
         {
             **_KEY_ROWS.encode(key),

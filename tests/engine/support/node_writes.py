@@ -26,19 +26,20 @@ from keryx.core.clock import to_micros
 from keryx.core.deliveries import DeliveryState, Idempotency, Target
 from keryx.core.ids import DeliveryId, QuestionId, SessionId, WorkerId
 from keryx.core.media import Attachment, RemoteFile
-from keryx.core.messages import Audio, File, Text
+from keryx.core.messages import Audio, File, Mark, Role, Text
 from keryx.core.ports.adapter import (
     Capabilities,
     OutgoingPart,
     Receipt,
     Streaming,
 )
-from keryx.core.ports.agent import Agent, TurnContext
+from keryx.core.ports.agent import Agent, RequestOptions, TurnContext
 from keryx.core.questions import Question, QuestionState
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.sessions import Session, SessionSettings
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Usage
+from keryx.engine.hub.api_turns import DEFAULT_MODEL, ApiTurnRequest, PastMessage
 from keryx.engine.policy import Policy, Retention
 from keryx.engine.units.jobs import JobRequest
 from keryx.store import deliveries, jobs, messages, platforms, questions, sessions, turns, workers
@@ -310,6 +311,26 @@ async def spoken(world: World) -> Work:
     return Work(cause, done)
 
 
+async def refused(world: World) -> Work:
+    """A program asks whether it may say something, and may not."""
+    asked = ApiTurnRequest(
+        viewer=viewer(fresh()),
+        model=DEFAULT_MODEL,
+        inputs=(PastMessage(Role.USER, (Text("hello"),)),),
+        options=RequestOptions(ask_first="a program"),
+    )
+    submitted = await world.hub.api_turns.submit(asked)
+    await world.until(lambda tx: bool(questions.list_open(tx, submitted.session)))
+    (question,) = await world.hub.questions.list_open(asked.viewer)
+    return Work(
+        lambda: world.hub.questions.answer(asked.viewer, question.id, "deny"),
+        lambda tx: (
+            turns.get(tx, submitted.turn).state is TurnState.FAILED
+            and messages.get(tx, submitted.session, 1).mark is Mark.WITHDRAWN
+        ),
+    )
+
+
 TURN_WRITES: Mapping[str, NodeWrite] = {
     "delivery.part": NodeWrite(parts, step=LEASES, limit=6, retried=False),
     "delivery.key": NodeWrite(said("hello"), step=LEASES, adapter=OwnKeys, able=KEYED, retried=False),
@@ -317,6 +338,7 @@ TURN_WRITES: Mapping[str, NodeWrite] = {
     "downloads.settle": NodeWrite(fetched, step=SWEEPS, adapter=WithFiles),
     "turn.fail": NodeWrite(said("!fail", TurnState.FAILED)),
     "turn.transcript": NodeWrite(spoken),
+    "turn.withdraw": NodeWrite(refused),
     "turn.cancel": NodeWrite(cancelled),
     "turn.hand_back": NodeWrite(handed_back),
     "turn.late": NodeWrite(stolen, step=1),

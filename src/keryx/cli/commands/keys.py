@@ -31,12 +31,13 @@ async def list_(*, json: Json = False) -> None:
         "keys",
         found,
         json,
-        heads=("name", "id", "rights of", "made", "last used"),
+        heads=("name", "id", "rights of", "may speak", "made", "last used"),
         rows=(
             (
                 key.name,
                 key.id,
                 key.person or key.principal,
+                "yes" if key.may_speak else "asks first",
                 output.format_time(key.created_at),
                 output.format_time(key.seen_at) if key.seen_at else "never",
             )
@@ -53,6 +54,13 @@ async def add(
     /,
     *,
     person: _Person = None,
+    may_speak: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Let it say something in a conversation by a tool of MCP without a question to that person.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make a key, and print it. It is not stored: it cannot be printed again.
@@ -61,10 +69,11 @@ async def add(
 
         keryx keys add open-webui
         keryx keys add phone --person telegram:4711
+        keryx keys add assistant --may-speak
     """
     async with open_hub() as access:
         who = parse_person(person) if person else None
-        key, secret = await access.hub.api_keys.add(access.viewer, name, person=who)
+        key, secret = await access.hub.api_keys.add(access.viewer, name, person=who, may_speak=may_speak)
     if json:
         output.write_json({"key": key, "secret": secret})
         return

@@ -193,6 +193,8 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     tools: tuple[ClientTool, ...] = ()
     # Further parameters for the model, under the names of the chat completions API.
     parameters: dict[str, Any] = {}
+    # The program that asks, if the owner of the session is to be asked first whether it may.
+    ask_first: str = ""
 
 
 class TurnContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,13 +24,14 @@ from keryx.engine.units import api_turns as units
 from keryx.engine.units.api_turns import (
     DEFAULT_MODEL,
     ITEM_KIND,
+    ApiTurnPage,
     ApiTurnRequest,
     ApiTurnView,
     PastMessage,
     SubmittedTurn,
 )
 from keryx.store import api_turns, people
-from keryx.store.api_turns import ApiConversation, ApiKey
+from keryx.store.api_turns import ApiConversation, ApiKey, ApiTurnFilter, ChangePosition
 from keryx.store.db import Database, Transaction
 
 __all__ = [
@@ -38,9 +39,13 @@ __all__ = [
     "ITEM_KIND",
     "KEY_PREFIX",
     "ApiConversation",
+    "ApiKey",
     "ApiKeySummary",
+    "ApiTurnFilter",
+    "ApiTurnPage",
     "ApiTurnRequest",
     "ApiTurnView",
+    "ChangePosition",
     "HubApiKeys",
     "HubApiTurns",
     "PastMessage",
@@ -59,6 +64,9 @@ class HubApiTurns(HubPart):
         self._feed = feed
 
     load = bind_read("api.view", units.load_view)
+    list_page = bind_read("api.turns", units.list_page)
+    find_context = bind_read("api.context", units.find_context)
+    answer_question = bind_write("api.answer", units.answer_question)
     take = bind_write("api.take", units.take)
     create_conversation = bind_write("api.conversation.create", units.create_conversation)
     get_conversation = bind_read("api.conversation", units.get_conversation)
@@ -123,6 +131,8 @@ class ApiKeySummary(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     # When it was last used, to the hour.
     seen_at: datetime | None
+    # It may say something in a conversation by a tool, without a question to the owner.
+    may_speak: bool
 
 
 class HubApiKeys(HubPart):
@@ -135,10 +145,17 @@ class HubApiKeys(HubPart):
 
     @write_unit("api.key.add")
     def add(
-        self, tx: Transaction, viewer: Viewer, name: str, *, person: tuple[str, str] | None = None
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        name: str,
+        *,
+        person: tuple[str, str] | None = None,
+        may_speak: bool = False,
     ) -> tuple[ApiKeySummary, str]:
         """Return a new key and its secret, which cannot be read again. The key has the rights of the viewer or, if the
-        operator makes it, of the person with an id on a platform."""
+        operator makes it, of the person with an id on a platform. With `may_speak` it says something in a conversation by a
+        tool without a question to that person."""
         name = name.strip()
         if not name or len(name) > _LONGEST_NAME:
             raise Invalid(
@@ -158,19 +175,26 @@ class HubApiKeys(HubPart):
                 )
             owner = Viewer(viewer.profile, found)
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
-        key = ApiKey(id=ids.new(tx.now), viewer=owner, name=name, digest=_hash_key(secret), created_at=tx.now)
+        key = ApiKey(
+            id=ids.new(tx.now),
+            viewer=owner,
+            name=name,
+            digest=_hash_key(secret),
+            created_at=tx.now,
+            may_speak=may_speak,
+        )
         api_turns.add_key(tx, key)
         return _summarize(tx, key), secret
 
-    async def check(self, secret: str) -> Viewer | None:
-        """Return the viewer whose rights a key has, `None` if there is no such key."""
+    async def check(self, secret: str) -> ApiKey | None:
+        """Return the key of a secret, `None` if there is none."""
         digest = _hash_key(secret)
         key = await self._database.read("api.key.check", lambda tx: api_turns.find_key(tx, digest))
         if key is None:
             return None
         if key.seen_at is None or self._database.clock.now() - key.seen_at > _SEEN_INTERVAL:
             await self._database.write("api.key.see", lambda tx: api_turns.touch_key(tx, key.id))
-        return key.viewer
+        return key
 
 
 def _summarize(tx: Transaction, key: ApiKey) -> ApiKeySummary:
@@ -181,6 +205,7 @@ def _summarize(tx: Transaction, key: ApiKey) -> ApiKeySummary:
         person=people.get_name(tx, key.viewer.principal),
         created_at=key.created_at,
         seen_at=key.seen_at,
+        may_speak=key.may_speak,
     )
 
 

@@ -47,6 +47,7 @@ from keryx.core.ports.agent import (
     TurnContext,
     UsageEvent,
 )
+from keryx.core.questions import build_speak_question, find_consent
 from keryx.core.sessions import Session, SessionSettings, TakeoverRules, Viewer
 from keryx.core.texts import Phrase
 from keryx.core.turns import StopReason, Turn, TurnLimits
@@ -345,7 +346,9 @@ class Driver:
         try:
             agent, context = self._choose(turn_input), self._build_context(turn, turn_input, questions)
             with guard_plugin():
-                if self._transcribe and any(map(turn_writes.list_sounds, turn_input.messages)):
+                if turn_input.options.ask_first:
+                    stream = self._ask_first(turn, agent, context)
+                elif self._transcribe and any(map(turn_writes.list_sounds, turn_input.messages)):
                     stream = self._transcribe_first(turn, agent, context)
                 else:
                     stream = _open_stream(agent, context, turn_input.compact)
@@ -361,6 +364,21 @@ class Driver:
             pump.cancel()
             watch_scope.cancel()
         return UntitledSession(agent, context) if turn_input.session.title_by is None else None
+
+    async def _ask_first(
+        self, turn: Turn, agent: Agent, context: TurnContext
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Run an agent after the owner has permitted the program to speak. Without a permission the agent never sees the
+        message."""
+        program, text = context.options.ask_first, "\n\n".join(m.text for m in context.turn_messages)
+        question = build_speak_question(program, text)
+        answer = await context.ask(question)
+        if not find_consent(question, answer).allows:
+            await self._run_unit(turn, "turn.withdraw", partial(turn_writes.withdraw_input, turn=turn))
+            raise Forbidden(Phrase("turn.not_permitted", program=program))
+        async with aclosing(agent.run(context)) as events:
+            async for event in events:
+                yield event
 
     async def _transcribe_first(
         self, turn: Turn, agent: Agent, context: TurnContext

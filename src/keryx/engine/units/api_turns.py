@@ -1,4 +1,4 @@
-"""Turns that programs ask for through the OpenAI-compatible API: recognise a repeated request, find the session that it continues, and queue the turn that answers it; and the conversations and answers that programs look at there."""
+"""Turns that programs ask for, through the OpenAI-compatible API or another protocol: recognise a repeated request, find the session that it continues, and queue the turn that answers it; and the conversations and answers that programs look at there."""
 
 import hashlib
 from collections.abc import Sequence
@@ -27,16 +27,18 @@ from keryx.core.messages import (
     is_active,
     parse_id,
 )
-from keryx.core.ports.adapter import InboundMessage
+from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.ports.agent import RequestOptions
+from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import API_SURFACE, Session, SessionSettings, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, Turn, TurnState
 from keryx.core.usage import Tokens
 from keryx.engine.policy import Policy
 from keryx.engine.units import control, receive, revisions
-from keryx.store import api_turns, changes, inbox, messages, sessions, turns, usage
-from keryx.store.api_turns import ApiConversation, ApiTurn
+from keryx.engine.units import questions as question_units
+from keryx.store import api_turns, changes, inbox, messages, questions, sessions, turns, usage
+from keryx.store.api_turns import ApiConversation, ApiTurn, ApiTurnFilter, ChangePosition
 from keryx.store.db import Transaction
 
 DEFAULT_MODEL = "keryx"
@@ -72,6 +74,8 @@ class ApiTurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     # The program says that it repeats a request.
     repeated: bool = False
+    # An equal request whose answer no client has received is the same one, also under another key.
+    rejoins: bool = False
     # The name of the conversation with the kind of the name, empty without one.
     thread: str = ""
     # The program sends the whole conversation each time, so that it can go back in it.
@@ -106,6 +110,19 @@ class ApiTurnView(msgspec.Struct, frozen=True, kw_only=True):
     # Of all calls of models.
     tokens: Tokens
     cursor: Cursor
+    # What the agent waits for a person to answer.
+    question: AskedQuestion | None = None
+
+
+class ApiTurnPage(msgspec.Struct, frozen=True):
+    views: list[ApiTurnView]
+    # How many there are on all pages, at most `MAX_COUNT`.
+    total: int
+    # Where the next page begins.
+    next: ChangePosition | None
+
+
+MAX_COUNT = 10_000
 
 
 def submit(tx: Transaction, asked: ApiTurnRequest, *, policy: Policy) -> SubmittedTurn:
@@ -133,7 +150,7 @@ def submit(tx: Transaction, asked: ApiTurnRequest, *, policy: Policy) -> Submitt
         if turns.find(tx, receipt.turn) is None:
             raise NotFound("what was asked under this key was deleted: choose a new key")
         return SubmittedTurn(receipt.turn, receipt.session, True)
-    known = None if asked.key else _find_repeated(tx, asked, earlier)
+    known = None if asked.key and not asked.rejoins else _find_repeated(tx, asked, earlier)
     if known:
         return SubmittedTurn(known.turn, known.session, True)
     session = _find_session(tx, asked, thread) or _create_session(tx, asked, settings)
@@ -191,7 +208,7 @@ def _limit_options(
     if not asked.options.tools and not asked.options.parameters:
         return asked.options, ""
     note = f"the agent {agent!r} is not a model, so the tools and parameters of the request were ignored"
-    return RequestOptions(instructions=asked.options.instructions), note
+    return msgspec.structs.replace(asked.options, tools=(), parameters={}), note
 
 
 def find_settings(policy: Policy, model: str) -> SessionSettings:
@@ -425,7 +442,53 @@ def load_view(tx: Transaction, viewer: Viewer, turn: TurnId) -> ApiTurnView:
         draft=turns.list_draft_pieces(tx, turn),
         tokens=Tokens(input=sum(call.input for call in calls), output=sum(call.output for call in calls)),
         cursor=changes.get_head(tx),
+        question=None if row.state.finished else _find_question(tx, row),
     )
+
+
+def _find_question(tx: Transaction, turn: Turn) -> AskedQuestion | None:
+    return next((q for q in questions.list_open(tx, turn.session) if q.turn == turn.id), None)
+
+
+def list_page(
+    tx: Transaction, viewer: Viewer, wanted: ApiTurnFilter, *, before: ChangePosition | None, limit: int
+) -> ApiTurnPage:
+    """Return turns that programs asked for, the one that changed last first."""
+    found = api_turns.list_changed(tx, viewer, wanted, before=before, limit=limit + 1)
+    return ApiTurnPage(
+        [load_view(tx, viewer, turn) for turn, _ in found[:limit]],
+        api_turns.count_changed(tx, viewer, wanted, most=MAX_COUNT),
+        found[limit - 1][1] if len(found) > limit else None,
+    )
+
+
+def find_context(tx: Transaction, viewer: Viewer, name: str, thread: str = "") -> SessionId | None:
+    """Return the session that a program means by its id or, with `thread`, by the name that the program gave to it."""
+    try:
+        return get_conversation(tx, viewer, SessionId(name)).session
+    except NotFound:
+        if not thread:
+            return None
+        asked = ApiTurnRequest(viewer=viewer, model=DEFAULT_MODEL, inputs=())
+        last = api_turns.find_by_thread(tx, _hash(asked, "thread", thread))
+        found = _find_live(tx, viewer, last.session) if last else None
+        return found.id if found else None
+
+
+def answer_question(tx: Transaction, viewer: Viewer, turn: TurnId, text: str, *, key: str) -> None:
+    """Answer what the agent of a turn waits for. A repeated answer, with the same key, has no effect.
+
+    Raise `Conflict` if the agent waits for nothing, `Invalid` for a text that is not an answer."""
+    asked = get(tx, viewer, turn)
+    event, digest = f"{viewer.principal}:{key}", hashlib.sha256(f"{turn} {text}".encode()).hexdigest()
+    if inbox.find_receipt(tx, platform=API_SURFACE, account="", event=event, digest=digest):
+        return
+    question = _find_question(tx, turns.get(tx, turn))
+    if question is None:
+        raise Conflict("the agent waits for no answer: send a message of its own")
+    question_units.record_answer(tx, question, viewer, text)
+    receipt = Receipt(duplicate=False, session=asked.session, turn=turn)
+    inbox.record(tx, receipt, platform=API_SURFACE, account="", event=event, digest=digest)
 
 
 def take(tx: Transaction, viewer: Viewer, turn: TurnId) -> None:

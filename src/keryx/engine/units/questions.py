@@ -74,7 +74,7 @@ def _find_consent(tx: Transaction, turn: Turn, question: Question) -> Consent | 
         case PermissionMode.READ:
             return Consent.DENY_ONCE
         case PermissionMode.AUTO:
-            return lasting or Consent.ALLOW_ONCE
+            return lasting or (None if question.about_program else Consent.ALLOW_ONCE)
         case PermissionMode.ASK:
             return lasting
 

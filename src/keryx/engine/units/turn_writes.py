@@ -269,6 +269,12 @@ def save_transcript(tx: Transaction, turn: Turn, *, seq: int, parts: Parts) -> N
     messages.replace_parts(tx, messages.get(tx, turn.session, seq), parts)
 
 
+def withdraw_input(tx: Transaction, turn: Turn) -> None:
+    """Hide the message of a running turn from the model, because it was not permitted. Idempotent."""
+    turns_store.lock(tx, turn)
+    messages.set_mark(tx, messages.get(tx, turn.session, turn.input_seq), Mark.WITHDRAWN)
+
+
 def steer(
     tx: Transaction,
     turn: Turn,

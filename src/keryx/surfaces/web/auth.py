@@ -21,7 +21,7 @@ from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, ProfileId
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase
-from keryx.engine.hub.api_turns import KEY_PREFIX, HubApiKeys
+from keryx.engine.hub.api_turns import KEY_PREFIX, ApiKey, HubApiKeys
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
 from keryx.surfaces.web import settings
 from keryx.surfaces.web.client_address import TrustedProxies, group_address
@@ -38,7 +38,7 @@ _PORT_SUFFIX = re.compile(r":\d{1,5}\Z")
 # Platforms post to hooks under any name and prove themselves; probes ask by address or name.
 # Files of the page are public, and the page that tells a person about a wrong name needs them.
 _ANY_HOST_PATHS = ("/hooks/", "/healthz", "/readyz", "/static/")
-_AUTHENTICATED_PATHS = ("/api/", "/v1/", "/media/", "/metrics", "/openapi.json")
+_AUTHENTICATED_PATHS = ("/api/", "/v1/", "/a2a", "/ag-ui", "/mcp", "/media/", "/metrics", "/openapi.json")
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
@@ -126,7 +126,7 @@ class Caller:
         sign_in: str | None = None,
         *,
         account: Viewer | None = None,
-        by_key: bool = False,
+        key: ApiKey | None = None,
     ) -> None:
         # The caller in the profile of the request.
         self.viewer = viewer
@@ -134,8 +134,8 @@ class Caller:
         self.account = account or viewer
         # The sign-in of the cookie, if the caller sent one.
         self.sign_in = sign_in
-        # The caller is a program with a key.
-        self.by_key = by_key
+        # The key of a program.
+        self.key = key
 
     def choose_profile(self, name: str, profiles: Collection[str]) -> "Caller":
         """Return the caller in another profile. Raise `Forbidden` unless the caller is the operator, who may look at each,
@@ -146,9 +146,7 @@ class Caller:
             raise Forbidden(Phrase("web.foreign_profile"))
         if name not in profiles:
             raise NotFound(Phrase("web.no_profile", name=repr(name), choices=", ".join(profiles)))
-        return Caller(
-            Viewer(ProfileId(name), OPERATOR), self.sign_in, account=self.account, by_key=self.by_key
-        )
+        return Caller(Viewer(ProfileId(name), OPERATOR), self.sign_in, account=self.account, key=self.key)
 
 
 class Authenticator:
@@ -199,9 +197,9 @@ class Authenticator:
         if scheme.lower() == "bearer" and (is_key or self.required):
             if self._matches_token(token):
                 return Caller(self._operator)
-            viewer = await self._keys.check(token) if is_key else None
-            if viewer is not None:
-                return Caller(viewer, by_key=True)
+            key = await self._keys.check(token) if is_key else None
+            if key is not None:
+                return Caller(key.viewer, key=key)
             self._guesses.count_wrong_token(address)
             raise Unauthenticated(
                 "this token is not right: use the one that Keryx was started with, or a key of `keryx keys add`"
@@ -224,7 +222,7 @@ class Authenticator:
 class SecurityMiddleware:
     """Middleware that checks host, origin and credentials, and adds security headers. Sets `scope["state"]`:
     the `caller`, and the `address` under which the client is counted. A path below `/p/<profile>` is that path in a
-    profile."""
+    profile; the part before it is the `prefix`."""
 
     def __init__(
         self,
@@ -247,10 +245,12 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             return
         profile = None
+        state = scope.setdefault("state", {})
+        state["prefix"] = ""
         if found := _PROFILE_PATH.match(scope["path"]):
             profile, scope["path"] = found["profile"], found["path"] or "/"
+            state["prefix"] = f"/p/{profile}"
         headers, path = Headers(scope=scope), str(scope["path"])
-        state = scope.setdefault("state", {})
         peer = scope["client"][0] if scope.get("client") else ""
         client = self._proxies.find_client(peer, headers.getlist("x-forwarded-for"))
         state["address"] = group_address(client)

@@ -47,6 +47,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool
     # The media types of a response that is not JSON.
     media_types: tuple[str, ...]
+    # The media types of errors in the shape of a protocol, beside problem documents.
+    error_media_types: tuple[str, ...]
     # The media type of a body that is not JSON.
     body_media_type: str
     # The largest body in bytes.
@@ -81,6 +83,7 @@ class ApiRouter:
         status: int = 200,
         idempotent: bool = False,
         media_types: tuple[str, ...] = (),
+        error_media_types: tuple[str, ...] = (),
         body_media_type: str = "",
         body_limit: int = MAX_BODY_BYTES,
         etag: bool = False,
@@ -110,6 +113,7 @@ class ApiRouter:
                     status=status,
                     idempotent=idempotent,
                     media_types=media_types,
+                    error_media_types=error_media_types,
                     body_media_type=body_media_type,
                     body_limit=body_limit,
                     etag=etag,

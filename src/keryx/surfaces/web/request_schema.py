@@ -75,9 +75,10 @@ class EmptyQuery(RequestForm, frozen=True, kw_only=True):
 
 class AddKeyForm(RequestForm, frozen=True, kw_only=True):
     """`name`: the program or device that gets the key. `person`: whose rights it has, as platform:id, for the operator to
-    choose."""
+    choose. `may_speak`: it says something in a conversation by a tool of MCP without a question to that person."""
 
     name: Name
+    may_speak: bool = False
     person: Annotated[str, Meta(max_length=400, pattern="^[^:]+:.+$")] | None = None
 
 

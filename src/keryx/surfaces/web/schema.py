@@ -351,6 +351,8 @@ class KeySchema(Schema, frozen=True, kw_only=True):
     person: str = ""
     # To the hour.
     seen_at: datetime | None = None
+    # It may say something in a conversation by a tool of MCP, without a question to that person.
+    may_speak: bool = False
 
 
 class Keys(Schema, frozen=True, kw_only=True):

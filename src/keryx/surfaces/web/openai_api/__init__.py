@@ -73,6 +73,8 @@ class OutputItem(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = True
     # A crash cut it off, and the agent has begun again.
     interrupted: bool = False
+    # What a message with a link to it stands for.
+    file: Image | File | Audio | None = None
 
     @property
     def size(self) -> int:
@@ -143,6 +145,7 @@ def list_output(view: ApiTurnView) -> list[OutputItem]:
                 result=result,
                 done=done and (kind is not ItemKind.MCP_CALL or ended or result is not None),
                 interrupted=interrupted,
+                file=part if isinstance(part, Image | File | Audio) else None,
             )
         )
     return items

@@ -1,11 +1,11 @@
-"""The HTTP responses of the OpenAI-compatible API that last as long as a turn: streams of server-sent events, and documents that wait for the end. A client that goes away does not end the turn."""
+"""The HTTP responses that last as long as a turn: streams of server-sent events, and documents that wait for the end, in the shapes of the OpenAI-compatible API unless told otherwise. A client that goes away does not end the turn."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 from starlette.responses import Response
@@ -34,6 +34,17 @@ _DONE = b"data: [DONE]\n\n"
 Encoder: TypeAlias = Callable[[ApiTurnView], bytes]
 
 
+class ErrorFormat(NamedTuple):
+    """How a protocol tells an error: instead of a document, and in a stream."""
+
+    respond: Callable[[KeryxError], Response]
+    encode: Callable[[KeryxError], bytes]
+
+
+def has_finished(view: ApiTurnView) -> bool:
+    return view.turn.state.finished
+
+
 class TurnFollowers:
     """The requests that wait for a turn: a limited number at once."""
 
@@ -48,7 +59,12 @@ class TurnFollowers:
         self.closed = True
 
     async def watch(
-        self, viewer: Viewer, turn: TurnId, show: Callable[[ApiTurnView], Awaitable[None]]
+        self,
+        viewer: Viewer,
+        turn: TurnId,
+        show: Callable[[ApiTurnView], Awaitable[None]],
+        *,
+        until: Callable[[ApiTurnView], bool] = has_finished,
     ) -> ApiTurnView:
         """Call `show` with each state of a turn, and at times without a change. Return the last state. Raise `Throttled` if too
         many requests wait, `Retryable` if the server stops before the turn has ended."""
@@ -59,7 +75,7 @@ class TurnFollowers:
             async with aclosing(self._hub.api_turns.follow(viewer, turn, beat=_BEAT_SECONDS)) as views:
                 async for view in views:
                     await show(view)
-                    if view.turn.state.finished:
+                    if until(view):
                         return view
                     if self.closed:
                         break
@@ -69,7 +85,8 @@ class TurnFollowers:
 
 
 class TurnResponse:
-    """An ASGI response that follows a turn. With `encode` it is a stream, without a document."""
+    """An ASGI response that follows a turn. With `encode` it is a stream, without a document. `until` tells when it is
+    complete, `end` is the last part of a complete stream."""
 
     def __init__(
         self,
@@ -81,6 +98,10 @@ class TurnResponse:
         build: Callable[[ApiTurnView], Json],
         encode: Encoder | None,
         headers: Mapping[str, str],
+        errors: ErrorFormat | None = None,
+        until: Callable[[ApiTurnView], bool] = has_finished,
+        end: bytes = _DONE,
+        media_type: str = MEDIA_TYPES[0],
     ) -> None:
         self._hub = hub
         self._followers = followers
@@ -89,6 +110,10 @@ class TurnResponse:
         self._build = build
         self._encode = encode
         self._headers = {"Cache-Control": "no-store", **headers}
+        self._errors = errors or OPENAI_ERRORS
+        self._until = until
+        self._end = end
+        self._media_type = media_type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         finished = False
@@ -118,15 +143,15 @@ class TurnResponse:
             pass
 
         try:
-            view = await self._followers.watch(self._viewer, self._turn, wait)
+            view = await self._followers.watch(self._viewer, self._turn, wait, until=self._until)
             body = codec.dumps(self._build(view)).encode()
         except KeryxError as exc:
-            response = responses.openai_error(exc)
+            response = self._errors.respond(exc)
             response.headers.update(self._headers)
             await response(scope, receive, send)
             return isinstance(exc, AgentFailed)
-        await Response(body, HTTPStatus.OK, self._headers, media_type=MEDIA_TYPES[0])(scope, receive, send)
-        return True
+        await Response(body, HTTPStatus.OK, self._headers, media_type=self._media_type)(scope, receive, send)
+        return view.turn.state.finished
 
     async def _send_stream(self, send: Send) -> bool:
         """Send events until the turn has ended, and return whether it has."""
@@ -153,26 +178,32 @@ class TurnResponse:
             with anyio.fail_after(_SEND_TIMEOUT_SECONDS):
                 await send({"type": "http.response.body", "body": body, "more_body": True})
 
-        finished = False
+        last = None
         try:
-            await self._followers.watch(self._viewer, self._turn, send_new)
-            finished = True
+            last = await self._followers.watch(self._viewer, self._turn, send_new, until=self._until)
         except TimeoutError:
             log.info("closed a stream whose client stopped reading")
             return False
         except KeryxError as exc:
             log.info("closed a stream: %s", exc)
-            await send_chunk(encode_event(responses.build_openai_error(exc)))
-        if finished:
-            await send_chunk(_DONE)
+            await send_chunk(self._errors.encode(exc))
+        if last and self._end:
+            await send_chunk(self._end)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return finished
+        return last is not None and last.turn.state.finished
 
 
-def encode_event(event: Json, name: str = "") -> bytes:
+def encode_event(event: Json, name: str = "", *, id_: str = "") -> bytes:
     """Encode a server-sent event."""
-    head = f"event: {name}\n" if name else ""
+    head = (f"id: {id_}\n" if id_ else "") + (f"event: {name}\n" if name else "")
     return f"{head}data: {codec.dumps(event)}\n\n".encode()
+
+
+def _encode_openai_error(error: KeryxError) -> bytes:
+    return encode_event(responses.build_openai_error(error))
+
+
+OPENAI_ERRORS = ErrorFormat(responses.openai_error, _encode_openai_error)
 
 
 def build_response_encoder(after: int = -1) -> Encoder:

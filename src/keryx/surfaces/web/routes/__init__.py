@@ -11,6 +11,8 @@ from starlette.routing import Route
 from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR
 from keryx.core.texts import Phrase
+from keryx.surfaces.web import ag_ui, mcp_http
+from keryx.surfaces.web.a2a import agent_card, task_routes
 from keryx.surfaces.web.auth import Caller
 from keryx.surfaces.web.openai_api import conversation_routes, generation_routes, model_routes
 from keryx.surfaces.web.operations import Operation, RequiredRole
@@ -46,6 +48,10 @@ _ROUTERS = (
     generation_routes.router,
     conversation_routes.router,
     model_routes.router,
+    agent_card.router,
+    task_routes.router,
+    mcp_http.router,
+    ag_ui.router,
 )
 OPERATIONS: tuple[Operation, ...] = tuple(o for router in _ROUTERS for o in router.operations)
 

@@ -91,11 +91,13 @@ async def keys(request: ApiRequest) -> schema.Keys:
 
 @router.post("/api/keys", summary="Make a key for a program. The secret is shown this once.", status=201)
 async def add_key(request: ApiRequest, body: request_schema.AddKeyForm) -> schema.NewKey:
-    if request.caller.by_key:
+    if request.caller.key:
         raise Forbidden("a key makes no keys: sign in on the page, or use `keryx keys add`")
     platform, _, handle = (body.person or "").partition(":")
     person = (platform, handle) if body.person else None
-    key, secret = await request.hub.api_keys.add(request.viewer, body.name, person=person)
+    key, secret = await request.hub.api_keys.add(
+        request.viewer, body.name, person=person, may_speak=body.may_speak
+    )
     return schema.NewKey(key=_present_key(key), secret=secret)
 
 
@@ -112,6 +114,7 @@ def _present_key(key: ApiKeySummary) -> schema.KeySchema:
         person=key.person,
         created_at=key.created_at,
         seen_at=key.seen_at,
+        may_speak=key.may_speak,
     )
 
 

