@@ -165,9 +165,11 @@ export function conversation(root, app, id, seq) {
           stateView(app, session),
           app.info.preferences.conversations[id] === "none" && h("span", {}, t("muted")),
           session.ended_at && h("span", {}, t("ended") + (session.end_reason ? `: ${t(session.end_reason)}` : "")),
+          session.temporary && h("span", {}, t("temporary")),
           session.archived && h("span", {}, t("archived")))),
       askedElsewhere(app, id),
       lostLink(app),
+      session?.temporary && h("button", { type: "button", class: "button", onclick: () => app.act(async () => { await app.api.remove(id); app.go("/"); }) }, t("End")),
       session && !isNew(id) && [
         h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? t("Unpin (p)") : t("Pin (p)"), () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
         iconButton("info", t("Details (i)"), () => app.toggleDetails(), { "aria-pressed": String(app.details) }),
