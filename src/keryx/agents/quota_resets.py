@@ -60,7 +60,20 @@ _WALL = re.compile(
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?\s*(?P<half>[ap]\.?m\.?)?(?:\s*\(?(?P<zone>[A-Za-z]+/[A-Za-z_/+-]+|UTC|GMT)\)?)?",
     re.I,
 )
+# How agents begin the notice that they give in the place of an answer.
+_NOTICE = re.compile(
+    r"(?:claude(?: ai| code)? usage limit reached|(?:\d+-hour|weekly|session|usage) limit reached|you(?:'|’)ve (?:hit|reached) your (?:\w+ ){0,2}limit)",
+    re.I,
+)
+_MAX_NOTICE = 400
 _LIMIT_WORDS = re.compile(r"\b(limit|quota|rate.?limit|too many requests|resource.?exhausted)", re.I)
+
+
+def find_limit_notice(text: str, *, now: datetime) -> datetime | None:
+    """Return when a limit resets if a whole answer is the notice of an agent that its limit is reached."""
+    return (
+        find_reset(now=now, text=text) if len(text) <= _MAX_NOTICE and _NOTICE.match(text.strip()) else None
+    )
 
 
 def find_reset(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.builders import until
 
 from keryx.agents.acp import AcpAgent
 from keryx.agents.agent_config import AgentConfig, AgentKind
-from keryx.core.errors import AgentFailed
+from keryx.core.errors import AgentFailed, QuotaReached
 from keryx.core.messages import Role
 from keryx.core.ports.agent import (
     BindingEvent,
@@ -345,3 +346,15 @@ async def test_an_agent_on_the_python_library_answers(tmp_path: Path) -> None:
     configured = AgentConfig(kind=AgentKind.ACP, command=(sys.executable, str(program)))
     async with AcpAgent("library", configured, work_folder=tmp_path, clock=SystemClock()) as agent:
         assert await Talk().say(agent, "hello") == "hello"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["fail You've hit your usage limit. Try again in 3 hours.", "say 5-hour limit reached · resets in 3h"],
+)
+async def test_a_limit_with_its_reset_says_when_to_go_on(tmp_path: Path, line: str) -> None:
+    async with player(tmp_path) as agent:
+        with pytest.raises(QuotaReached, match="limit of the agent") as caught:
+            await Talk().events(agent, line)
+    left = caught.value.until - datetime.now(UTC)
+    assert timedelta(hours=2, minutes=58) < left <= timedelta(hours=3)

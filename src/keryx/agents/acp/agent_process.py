@@ -93,11 +93,15 @@ def build_failure(
         return AgentFailed(format_login_help(name, config, process.capabilities.logins if process else ()))
     now = datetime.now().astimezone()
     if quota_resets.is_limit(str(error)) and (until := quota_resets.find_reset(now=now, text=str(error))):
-        text = Phrase("agent.limit", name=name, time=f"{until:%Y-%m-%d %H:%M} UTC")
-        return QuotaReached(text, until=until.astimezone(UTC), model=name)
+        return build_limit_error(name, until)
     reason = error.text if isinstance(error, AgentUnavailable) else str(error).rstrip(".")
     key = "agent.refused" if isinstance(error, RpcError) else "agent.broken"
     return AgentFailed(Phrase(key, name=name, reason=reason))
+
+
+def build_limit_error(name: str, until: datetime) -> QuotaReached:
+    text = Phrase("agent.limit", name=name, time=f"{until.astimezone(UTC):%Y-%m-%d %H:%M} UTC")
+    return QuotaReached(text, until=until.astimezone(UTC), model=name)
 
 
 def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMethod]) -> Phrase:
