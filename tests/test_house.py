@@ -134,6 +134,8 @@ PUBLIC_NAMES = {
         "CursorExpired",
         "AgentFailed",
         "AgentRefused",
+        "ModelUnavailable",
+        "QuotaReached",
         "SendError",
         "NotSent",
         "TargetGone",

@@ -151,6 +151,7 @@ class Recorder:
         self.noted = False
         self.now = tx.now
         self.texts = tx.texts
+        self.keys = tx.keys
         self.plan: list[str] = []
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:
@@ -252,6 +253,7 @@ CASES: list[Case] = [
     (
         "sessions to erase",
         lambda tx: sessions.list_due_for_erasure(at_time(tx, START_TIME)),
+        sessions.list_temporary,
         ["sessions_erase"],
     ),
     ("the last messages", lambda tx: messages.list_latest(tx, SESSION, limit=50), ["messages_seq"]),

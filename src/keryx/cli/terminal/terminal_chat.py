@@ -88,9 +88,10 @@ class TerminalChat:
 
     async def begin_temporary(self) -> None:
         """Begin a temporary session. Raise `Invalid` if this store cannot have any."""
-        await self.send(TEMPORARY_COMMAND)
-        if not self.temporary:
-            raise Invalid("no temporary conversation was begun")
+        receipt = await self.hub.receive(self._build_inbound(text_parts(TEMPORARY_COMMAND)))
+        if receipt.session is None or not ids.is_temporary(receipt.session):
+            raise Invalid(receipt.reply or "")
+        await self._follow_lane()
 
     async def resume(self, session: SessionId) -> None:
         """Switch the lane to a session: print its last messages, and follow its changes."""

@@ -3,7 +3,7 @@
 TEXTS = {
     # Slash commands, in menus and in /help.
     "help.new": "Start a new conversation here.",
-    "help.temp": "begin a conversation that is not kept, or end it",
+    "help.temp": "Begin a conversation that is not kept, or end it.",
     "help.resume": "Go on with an earlier conversation.",
     "help.undo-reset": "Go back to the conversation before the last reset.",
     "help.sessions": "List your latest conversations.",

@@ -3,7 +3,7 @@
 TEXTS = {
     # Slash commands, in menus and in /help.
     "help.new": "Ein neues Gespräch beginnen.",
-    "help.temp": "ein Gespräch beginnen, das nicht aufgehoben wird, oder es beenden",
+    "help.temp": "Ein Gespräch beginnen, das nicht aufgehoben wird, oder es beenden.",
     "help.resume": "Ein früheres Gespräch fortsetzen.",
     "help.undo-reset": "Zum Gespräch vor dem letzten Neubeginn zurückkehren.",
     "help.sessions": "Deine letzten Gespräche auflisten.",

@@ -60,6 +60,7 @@ TEXTS = {
     "{n} setting at the default|{n} settings at the default": "{n} Einstellung mit Vorgabe|{n} Einstellungen mit Vorgabe",
     "Uploading {n} file…|Uploading {n} files…": "{n} Datei wird hochgeladen …|{n} Dateien werden hochgeladen …",
     "Waits until {time} for the limit of {model}": "Wartet bis {time} auf das Limit von {model}",
+    "waits until {time}": "wartet bis {time}",
     "Waiting for a limit": "Wartet auf ein Limit",
     "Use another model": "Ein anderes Modell nehmen",
     "Temporary": "Vorübergehend",

@@ -47,6 +47,7 @@ class SessionKeys:
     def __init__(self, folder: Path | None, *, raw: bool = False) -> None:
         """With `raw` sealed rows stay as they are."""
         self._folder = folder
+        self._path = "" if folder is None else str(folder)
         self._raw = raw
         self._ciphers: dict[SessionId, AESGCM] = {}
         # Whether no session was temporary when the store was last cleared: then one can only have a key in the folder.
@@ -55,7 +56,7 @@ class SessionKeys:
         self.in_use = not raw
 
     def refresh(self) -> None:
-        has_keys = self._folder is not None and os.path.isdir(self._folder)
+        has_keys = os.path.isdir(self._path)
         self.in_use = not self._raw and (has_keys or not self._none_left)
         if not has_keys:
             self._ciphers.clear()

@@ -148,7 +148,9 @@ class SqliteDatabase:
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
         opening = inspect_store if self._inspect else open_store
         self._writer = await asyncio.to_thread(opening, self.path, self._fatal)
-        self.keys.note_sessions(SqliteTransaction(self._writer, self.clock.now()).rows(FIND_TEMPORARY))
+        # A damaged store can still be looked at.
+        with suppress(apsw.Error):
+            self.keys.note_sessions(SqliteTransaction(self._writer, self.clock.now()).rows(FIND_TEMPORARY))
         self._files = StoreFiles(self._writer, self.path)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()

@@ -219,11 +219,14 @@ export function conversation(root, app, id, seq) {
       ["undo", t("Undo the last turn"), () => app.undo(id)],
       ["redo", t("Redo"), () => app.act(() => app.api.redo(id))],
       ["retry", t("Ask the last question again"), tools.retry],
-      ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
-      null,
-      ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
-      ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
-      ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+      // Of a temporary conversation there are no copies; its end is in the header.
+      ...(session.temporary ? [] : [
+        ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
+        null,
+        ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
+        ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
+        ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+      ]),
       ["trash", t("Delete"), () => app.remove(session)],
     ]);
   }
