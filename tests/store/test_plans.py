@@ -253,9 +253,9 @@ CASES: list[Case] = [
     (
         "sessions to erase",
         lambda tx: sessions.list_due_for_erasure(at_time(tx, START_TIME)),
-        sessions.list_temporary,
         ["sessions_erase"],
     ),
+    ("temporary sessions", sessions.list_temporary, ["sessions_temporary"]),
     ("the last messages", lambda tx: messages.list_latest(tx, SESSION, limit=50), ["messages_seq"]),
     ("older messages", lambda tx: messages.list_latest(tx, SESSION, limit=50, before=900), ["messages_seq"]),
     ("messages after", lambda tx: messages.list_after(tx, SESSION, after=900, limit=50), ["messages_seq"]),

@@ -25,7 +25,8 @@ Cursor = NewType("Cursor", str)
 
 DEFAULT_PROFILE = ProfileId("default")
 OPERATOR = PrincipalId("operator")
-# The store knows a temporary session by its id, so that no write of it depends on another row.
+# The store knows a temporary session by its id, so that no write of it depends on another row. SQL repeats this prefix, for
+# the sake of an index.
 TEMPORARY_PREFIX = "tmp-"
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

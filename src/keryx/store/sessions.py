@@ -252,10 +252,7 @@ def erase(tx: Transaction, session: Session) -> None:
 
 def list_temporary(tx: Transaction) -> list[Session]:
     """Every temporary session, deleted ones too, oldest first."""
-    rows = tx.rows(
-        f"{_SELECT} where s.id >= :first and s.id < :last order by s.id",
-        {"first": ids.TEMPORARY_PREFIX, "last": f"{ids.TEMPORARY_PREFIX}~"},
-    )
+    rows = tx.rows(f"{_SELECT} where substr(s.id, 1, 4) = 'tmp-' order by s.id")
     return [_from_row(row) for row in rows]
 
 

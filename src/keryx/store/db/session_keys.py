@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keryx.core.errors import Invalid, NotFound, StoreBroken, format_install_command
-from keryx.core.ids import TEMPORARY_PREFIX, SessionId, is_temporary
+from keryx.core.ids import SessionId, is_temporary
 from keryx.core.texts import Phrase
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
     from keryx.store.db import Row
 
-FIND_TEMPORARY = (
-    f"select 1 from sessions where id >= '{TEMPORARY_PREFIX}' and id < '{TEMPORARY_PREFIX}~' limit 1"
-)
+FIND_TEMPORARY = "select 1 from sessions where substr(id, 1, 4) = 'tmp-' limit 1"
 # A sealed text begins with this. No JSON text does, and no title, because it is a control character.
 _MARK = "\x1f"
 _FILE_MARK = b"\x1fkeryx sealed file "

@@ -10,7 +10,7 @@ import msgspec
 from keryx.core import codec
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid, NotFound
-from keryx.core.ids import TEMPORARY_PREFIX, Cursor, SessionId, is_temporary
+from keryx.core.ids import Cursor, SessionId, is_temporary
 from keryx.core.messages import Message
 from keryx.core.search import And, Expr, Not, Or, WordSequence
 from keryx.core.sessions import Session
@@ -30,8 +30,6 @@ _SAMPLE_SIZE = 200
 _PHRASE_LENGTH = 8
 _MAX_ID = 1 << 62
 _MISSING = "messages that it lacks"
-# What temporary sessions say is not searched.
-_TEMPORARY_RANGE = {"temporary": TEMPORARY_PREFIX, "after_temporary": f"{TEMPORARY_PREFIX}~"}
 
 
 class IndexDamaged(Exception):
@@ -368,10 +366,10 @@ def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, 
     while rows := tx.rows(
         """
         select id from messages
-        where id > :last and not (session >= :temporary and session < :after_temporary)
+        where id > :last and substr(session, 1, 4) <> 'tmp-'
         order by id limit :limit
         """,
-        {"last": last, "limit": _CHECK_PAGE_SIZE, **_TEMPORARY_RANGE},
+        {"last": last, "limit": _CHECK_PAGE_SIZE},
     ):
         ids = {row[0] for row in rows}
         found |= _compare_ids(ids, set(backend.list_message_ids(tx, above=last, upto=rows[-1][0])))
@@ -380,10 +378,10 @@ def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, 
     sample = tx.rows(
         """
         select id from messages
-        where id % :every = 0 and not (session >= :temporary and session < :after_temporary)
+        where id % :every = 0 and substr(session, 1, 4) <> 'tmp-'
         order by id
         """,
-        {"every": max(1, count // _SAMPLE_SIZE), **_TEMPORARY_RANGE},
+        {"every": max(1, count // _SAMPLE_SIZE)},
     )
     for id_, message in load_messages(tx, [row[0] for row in sample]).items():
         words = documents.tokenize(documents.extract_text(message)).words[:_PHRASE_LENGTH]
