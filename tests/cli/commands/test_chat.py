@@ -279,7 +279,7 @@ def test_a_terminal_that_slept_past_the_end_of_the_feed_shows_what_it_missed(ker
 
 def test_a_temporary_chat_leaves_nothing_to_read(keryx: Cli) -> None:
     begun = keryx.ok("chat", "--temporary", stdin="hello Xylophonquartz\n/status\n")
-    assert "temporary" in begun.out and "hello Xylophonquartz" in begun.out
+    assert "tmp-" in begun.out and "hello Xylophonquartz" in begun.out
     (entry,) = keryx.json("sessions", "list")["sessions"]
     session = entry["session"]["id"]
     # It can be continued until it ends.
