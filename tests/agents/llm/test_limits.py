@@ -28,7 +28,7 @@ from keryx.agents.llm.chat_client import RetryPolicy
 from keryx.core.durations import Backoff
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId
 from keryx.core.ports.adapter import Receipt
-from keryx.core.sessions import SessionChange, SettingsChange, Viewer
+from keryx.core.sessions import API_SURFACE, SessionChange, SettingsChange, Viewer
 from keryx.core.turns import TurnState
 from keryx.store import turns, viewer_state
 from keryx.store.db import Database
@@ -160,6 +160,13 @@ async def test_a_limit_that_lasts_too_long_fails_with_its_time(providers: Provid
     assert (await world.settle(said)).state is TurnState.FAILED
     sent = (await world.sent())[0]
     assert sent.startswith("The limit of a is reached until 14:00 (UTC), and messages wait for at most 1h.")
+
+
+async def test_a_program_does_not_wait_for_a_limit(providers: Providers) -> None:
+    world = await providers.start([throttled("7200")])
+    said = await world.say("hi", surface=API_SURFACE)
+    failed = await world.settle(said)
+    assert failed.state is TurnState.FAILED and "until 14:00" in (failed.error or "")
 
 
 async def test_a_limit_in_the_middle_keeps_what_was_done(providers: Providers) -> None:

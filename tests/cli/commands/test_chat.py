@@ -283,7 +283,8 @@ def test_a_temporary_chat_leaves_nothing_to_read(keryx: Cli) -> None:
     (entry,) = keryx.json("sessions", "list")["sessions"]
     session = entry["session"]["id"]
     # It can be continued until it ends.
-    assert "hello Xylophonquartz" in keryx.ok("chat", "--resume", session, stdin="again\n").out
+    assert keryx.ok("chat", "--resume", session, stdin="again\n").out == "again\n"
+    assert "hello Xylophonquartz" in keryx.ok("sessions", "show", session).out
     assert not find_word(keryx.home)
     assert "has ended" in keryx.ok("chat", "--resume", session, stdin="/temp end\n").out
     assert keryx.json("sessions", "list")["sessions"] == []

@@ -362,7 +362,10 @@ def hold(
     events: Sequence[RecordableEvent] = (),
 ) -> None:
     """Put the turn back into the queue until the limit of its model resets, and tell the person once. If that is too
-    late, or a program waits for the answer, end the turn with an error."""
+    late, or a program waits for the answer, end the turn with an error. One that is being stopped ends."""
+    if turns_store.get_status(tx, turn.id).cancelling:
+        cancel(tx, turn, events=events)
+        return
     zone = viewer_state.get_zone(tx, Viewer(turn.profile, turn.asker)) or zone
     fields = {"name": error.model, "time": clock.describe_moment(error.until, zone, now=tx.now)}
     if turn.surface == API_SURFACE or error.until - turn.created_at > longest:
