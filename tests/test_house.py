@@ -135,6 +135,8 @@ PUBLIC_NAMES = {
         "CursorExpired",
         "AgentFailed",
         "AgentRefused",
+        "ModelUnavailable",
+        "QuotaReached",
         "SendError",
         "NotSent",
         "TargetGone",

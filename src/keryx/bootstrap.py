@@ -25,6 +25,7 @@ from keryx.engine.policy import Policy, check_access, map_reach, name_accounts
 from keryx.plugin_thread import name_error
 from keryx.store.db import Database
 from keryx.store.db.metrics import MeteredDatabase
+from keryx.store.db.session_keys import SessionKeys
 from keryx.store.db.sqlite import LOST_REMEDY, SqliteDatabase, has_content, has_stray_log
 from keryx.store.search.fts5 import has_documents
 from keryx.surfaces.gateway.adapter_settings import ENTRY_POINT_GROUP, AdapterSetup, BrokenAdapter
@@ -187,14 +188,21 @@ def open_database(settings: Settings, clock: Clock | None = None, *, inspect: bo
     """Return the store of the settings, not yet open. With `inspect` it is neither created nor changed by opening it."""
     if not settings.on_postgres:
         check_not_lost(Path(settings.store))
-        return SqliteDatabase(settings.store, clock=clock, inspect=inspect)
+        return _set_keys(SqliteDatabase(settings.store, clock=clock, inspect=inspect), settings)
     try:
         from keryx.store.db.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
     except ImportError as exc:
         raise Invalid(
             f"PostgreSQL needs an extra: run `{format_install_command('postgres')}` in the folder of Keryx"
         ) from exc
-    return PostgresDatabase(settings.store, clock=clock, inspect=inspect)
+    return _set_keys(PostgresDatabase(settings.store, clock=clock, inspect=inspect), settings)
+
+
+def _set_keys(database: Database, settings: Settings) -> Database:
+    """Keep the keys of temporary sessions in the folder of the settings, if they name one."""
+    if settings.temporary.keys:
+        database.keys = SessionKeys(Path(settings.temporary.keys).expanduser())
+    return database
 
 
 def configure_logging(settings: Settings, file: Path | None = None) -> None:

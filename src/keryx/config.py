@@ -90,6 +90,14 @@ class EditorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     login: tuple[str, ...] = ()  # the command that logs a user in
 
 
+class TemporarySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Temporary conversations. How long they last without a message is `temporary` in [keep]."""
+
+    keys: str = (
+        ""  # the folder of their keys; beside a SQLite store if empty. On PostgreSQL all nodes must share it
+    )
+
+
 class TranscriptionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model that writes down what is said in sounds. None is asked without a name."""
 
@@ -179,6 +187,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     watchdog: WatchdogSettings = WatchdogSettings()
     transcription: TranscriptionSettings = TranscriptionSettings()
     session_end: SessionEndSettings = SessionEndSettings()
+    temporary: TemporarySettings = TemporarySettings()
     web: WebSettings = WebSettings()
     compaction: CompactionPolicy = CompactionPolicy()
     budgets: Budgets = Budgets()
@@ -198,6 +207,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise WrongSetting(f"texts.{exc.name}", str(exc)) from exc
         except Invalid as exc:
             raise ValueError(str(exc)) from exc
+        known = {*(m.name for m in self.named_models), local_model.MODEL.name}
+        for model in self.models:
+            if unknown := [name for name in model.fallback if name not in known]:
+                raise ValueError(
+                    f"fallback of model {model.name!r}: there is no model {unknown[0]!r}; use {', '.join(sorted(known))}"
+                )
         if self.transcription.key and not self.transcription.key.startswith(("env:", "file:")):
             raise ValueError("transcription.key: write env:NAME or file:PATH, not the key itself")
         known = {c.name for c in COMMANDS}

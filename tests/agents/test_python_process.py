@@ -15,12 +15,13 @@ from tests.agents.conversation import Conversation, a_context, asked, collect, s
 from keryx.agents import python, python_process
 from keryx.agents.agent_wire import AgentCrashed
 from keryx.agents.python_process import ProcessAgent
-from keryx.core.errors import AgentFailed, AgentRefused, Invalid, NotFound
+from keryx.core.errors import AgentFailed, AgentRefused, Invalid, NotFound, QuotaReached
 from keryx.core.media import Attachment
 from keryx.core.messages import Message, text_parts
 from keryx.core.ports.agent import AgentEvent, FileEvent, TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.core.texts import Phrase
+from keryx.testing import START_TIME
 
 HERE = __name__
 # Half of a pair, as people paste it.
@@ -59,6 +60,8 @@ async def obedient(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
                 yield TextDelta(str(exc))
         case ["refuse"]:
             raise AgentRefused(Phrase("agent.unusable", reason=Phrase("agent.gone", name="'x'")))
+        case ["limit"]:
+            raise QuotaReached("The limit is reached.", until=START_TIME, model="mine")
         case words:
             yield TextDelta(" ".join(words))
 
@@ -101,6 +104,9 @@ async def test_what_the_context_offers_is_there(agent: ProcessAgent) -> None:
         await say(agent, "refuse")
     text = refused.value.text
     assert isinstance(text, Phrase) and isinstance(text.fields["reason"], Phrase)
+    with pytest.raises(QuotaReached) as limited:
+        await say(agent, "limit")
+    assert (limited.value.until, limited.value.model) == (START_TIME, "mine")
 
 
 async def test_its_standard_streams_are_not_those_of_the_protocol(agent: ProcessAgent) -> None:

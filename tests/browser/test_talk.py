@@ -277,3 +277,26 @@ def test_everything_from_a_message_on_is_taken_back_and_restored(page: Tab) -> N
     expect(page.answers).to_have_text(["first"])
     page.page.get_by_role("status").get_by_role("button", name="Redo").click()
     expect(page.answers).to_have_text(["first", "second", "third"])
+
+
+def test_a_temporary_conversation_is_begun_and_ended_here(page: Tab) -> None:
+    page.open("/new")
+    page.page.get_by_role("button", name="Temporary", exact=True).click()
+    page.ask("keep this to yourself", "keep this to yourself")
+    expect(page.page.locator("header .facts")).to_contain_text("temporary")
+    page.page.reload()
+    expect(page.answers).to_have_text(["keep this to yourself"])
+    expect(page.rows()).to_have_count(1)
+    page.page.get_by_role("button", name="End", exact=True).click()
+    expect(page.rows()).to_have_count(0)
+
+
+def test_a_message_that_waits_for_a_limit_says_until_when_and_can_be_cancelled(page: Tab) -> None:
+    page.open("/new")
+    page.say("!limit 3000")
+    held = page.page.locator(".queue.held")
+    expect(held).to_contain_text("for the limit of echo")
+    expect(page.rows().first).to_contain_text("waits until")
+    held.get_by_role("button", name="Cancel").click()
+    expect(held).to_have_count(0)
+    page.ask("next", "next")

@@ -50,6 +50,7 @@ QUESTION = "May the echo agent go on?"
 CASES = {
     **dict.fromkeys(STARTING, Case(["hello"], ["hello"])),
     "turn.fail": Case(["!fail No luck."], ["No luck."]),
+    "turn.hold": Case(["!limit 4"], ["The limit of echo", "The limit has reset."]),
     # Once it was given, it belongs to what was asked, and the next attempt has it from the beginning.
     "turn.steer": Case(["!wait 2", "/steer left"], ["Waiting. "]),
     "turn.recover": Case(["slow 1 hello there"], ["hello there"], before="turn.progress:after:1"),

@@ -179,6 +179,7 @@ class Recorder:
         self.noted = False
         self.now = tx.now
         self.texts = tx.texts
+        self.keys = tx.keys
         self.plan: list[str] = []
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:
@@ -318,6 +319,7 @@ CASES: list[Case] = [
         lambda tx: sessions.list_due_for_erasure(at_time(tx, START_TIME)),
         ["sessions_erase"],
     ),
+    ("temporary sessions", sessions.list_temporary, ["sessions_temporary"]),
     ("the last messages", lambda tx: messages.list_latest(tx, SESSION, limit=50), ["messages_seq"]),
     ("older messages", lambda tx: messages.list_latest(tx, SESSION, limit=50, before=900), ["messages_seq"]),
     ("messages after", lambda tx: messages.list_after(tx, SESSION, after=900, limit=50), ["messages_seq"]),

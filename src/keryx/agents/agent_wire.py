@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
@@ -15,6 +16,7 @@ from keryx.core.errors import (
     Invalid,
     KeryxError,
     NotFound,
+    QuotaReached,
     Unavailable,
 )
 from keryx.core.media import Attachment
@@ -139,7 +141,10 @@ async def wrap(work: Awaitable[object]) -> Json:
         return {"value": await work}
     except KeryxError as exc:
         kinds = [kind.__name__ for kind in type(exc).__mro__]
-        return {"kinds": kinds, "message": str(exc), "text": _encode_text(exc.text)}
+        outcome: Json = {"kinds": kinds, "message": str(exc), "text": _encode_text(exc.text)}
+        if isinstance(exc, QuotaReached):
+            outcome |= {"until": exc.until, "model": exc.model}
+        return outcome
     except Exception as exc:  # noqa: BLE001 it is raised on the other side
         stack = "".join(traceback.format_exception(exc))
         return {"kinds": [name_error(exc)], "message": f"{name_error(exc)}: {exc}\n{stack}"}
@@ -150,6 +155,11 @@ def unwrap(outcome: Json) -> Any:
     if "kinds" not in outcome:
         return outcome.get("value")
     kinds, message = decode(outcome["kinds"], list[str]), str(outcome.get("message"))
+    if QuotaReached.__name__ in kinds:
+        until = decode(outcome.get("until"), datetime)
+        raise QuotaReached(
+            message, _decode_text(outcome.get("text")), until=until, model=str(outcome.get("model"))
+        )
     known = next((_ERROR_TYPES[kind] for kind in kinds if kind in _ERROR_TYPES), None)
     if known is None:
         raise AgentCrashed(kinds[0], message)

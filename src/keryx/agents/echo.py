@@ -4,9 +4,10 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from datetime import timedelta
 
 from keryx.core import messages
-from keryx.core.errors import AgentFailed
+from keryx.core.errors import AgentFailed, QuotaReached
 from keryx.core.messages import PlanStep, PlanStepState, Role, ToolCall, ToolResult
 from keryx.core.ports.agent import (
     AgentEvent,
@@ -111,6 +112,16 @@ async def _wait(context: TurnContext, text: str) -> Events:
 async def _fail(context: TurnContext, text: str) -> Events:
     yield TextDelta("This will fail. ")
     raise AgentFailed(text or "The agent was told to fail.")
+
+
+@_directive
+async def _limit(context: TurnContext, text: str) -> Events:
+    """Reach a limit that resets some seconds after the message."""
+    until = context.turn_messages[0].at + timedelta(seconds=_seconds(text))
+    if context.clock.now() < until:
+        yield TextDelta("This reaches a limit. ")
+        raise QuotaReached("The limit of the echo agent is reached.", until=until, model="echo")
+    yield TextDelta("The limit has reset.")
 
 
 @_directive

@@ -54,6 +54,14 @@ def find_gap_end(shown: datetime, zone: ZoneInfo) -> datetime:
     return beyond
 
 
+def describe_moment(moment: datetime, zone: str, *, now: datetime) -> str:
+    """Return a moment for a sentence, in a zone: the time of the day, with the date if that is not today."""
+    found = find_zone(zone or "UTC")
+    shown = to_wall_time(moment, found)
+    form = "%H:%M" if shown.date() == to_wall_time(now, found).date() else "%Y-%m-%d %H:%M"
+    return f"{shown:{form}} ({found.key})"
+
+
 class Clock(Protocol):
     def now(self) -> datetime:
         """Return the time in UTC, aware. It may jump."""

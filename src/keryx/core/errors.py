@@ -1,7 +1,7 @@
 """All errors that Keryx raises deliberately, in one tree. Every message is written for the user."""
 
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 THREADS_EXHAUSTED = (
     "the system allows no more threads or processes: end some, or raise the limit (`ulimit -u`, TasksMax of the service;"
@@ -55,6 +55,20 @@ class AgentFailed(KeryxError):
 
 class AgentRefused(AgentFailed):
     """The question cannot be answered as it is. The conversation without it may go on."""
+
+
+class ModelUnavailable(AgentFailed):
+    """A model cannot answer now. Another one may."""
+
+
+class QuotaReached(ModelUnavailable):
+    """A limit of use is reached. The turn can go on at `until`."""
+
+    def __init__(self, message: str, text: str | None = None, *, until: datetime, model: str) -> None:
+        super().__init__(message, text)
+        self.until = until
+        # The name of the model or agent whose limit it is.
+        self.model = model
 
 
 class SendError(KeryxError):

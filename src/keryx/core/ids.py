@@ -25,6 +25,9 @@ Cursor = NewType("Cursor", str)
 
 DEFAULT_PROFILE = ProfileId("default")
 OPERATOR = PrincipalId("operator")
+# The store knows a temporary session by its id, so that no write of it depends on another row. SQL repeats this prefix, for
+# the sake of an index.
+TEMPORARY_PREFIX = "tmp-"
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_CHARS = 10
@@ -39,6 +42,16 @@ def new(now: datetime) -> str:
     """Return a new id. Ids of different milliseconds sort by time."""
     millis = int(now.timestamp() * 1000)
     return _encode(millis, _TIME_CHARS) + _encode(secrets.randbits(5 * _RANDOM_CHARS), _RANDOM_CHARS)
+
+
+def new_temporary(now: datetime) -> SessionId:
+    """Return the id of a new temporary session."""
+    return SessionId(TEMPORARY_PREFIX + new(now))
+
+
+def is_temporary(session: str) -> bool:
+    """Whether a session is temporary: what it says is stored in a sealed form, and removed at its end."""
+    return session.startswith(TEMPORARY_PREFIX)
 
 
 def new_token() -> LeaseToken:

@@ -80,6 +80,16 @@ class StopReason(StrEnum):
 
 
 STOP_REASONS = frozenset(StopReason)
+# The kind of the notice that a turn is held.
+HOLD_KIND = "limit"
+
+
+class TurnHold(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a queued turn does not run before a time: a model has reached a limit that resets then."""
+
+    # The name of the model or agent.
+    model: str
+    until: datetime
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +121,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_at: datetime | None = None
     # How many crashes of a worker this turn is blamed for.
     blame: int = 0
+    # Set while the turn is queued and waits for the limit of a model to reset.
+    hold: TurnHold | None = None
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
@@ -130,6 +142,8 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     edit: timedelta = timedelta(minutes=1)
     # A turn waits this long for further messages that belong to its first one; 0 for never.
     gather: timedelta = timedelta(seconds=1)
+    # The longest time between a message and the reset of the limit of a model that its turn waits for; 0 to fail at once.
+    hold: timedelta = timedelta(hours=24)
     # An interrupted turn is retried for this long after the interruption.
     fresh: timedelta = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=15)

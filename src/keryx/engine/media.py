@@ -26,15 +26,15 @@ class MediaStorage:
         # The size of the largest file, in bytes.
         self.limit = limit
 
-    async def save(self, viewer: Viewer, attachment: Attachment) -> Part:
+    async def save(self, viewer: Viewer, attachment: Attachment, *, session: SessionId | None = None) -> Part:
         """Store a file and return its message part. Raise `Invalid` if it is empty or too large.
 
-        The file is kept for a day, and then as long as a session shows it."""
-        body = attachment.body
+        The file is kept for a day, and then as long as a session shows it. That of a temporary session is sealed, so the
+        session has to be named."""
         self._check(attachment)
+        kind, name = media.detect_mime(attachment.mime, attachment.body), media.clean_name(attachment.name)
         # Some milliseconds for each megabyte, during which the event loop would be blocked.
-        id_ = await anyio.to_thread.run_sync(media.hash_body, body)
-        kind, name = media.detect_mime(attachment.mime, body), media.clean_name(attachment.name)
+        body, id_ = await anyio.to_thread.run_sync(self._encode, attachment.body, session)
         for _ in range(_MAX_TRIES):
             await self._write_chunks(id_, body)
             finish = partial(
@@ -45,6 +45,7 @@ class MediaStorage:
                 owner=viewer.principal,
                 mime=kind,
                 name=name,
+                session=session,
             )
             if await self._database.write("media.finish", finish):
                 return media.build_part(id_, kind, name)
@@ -75,6 +76,11 @@ class MediaStorage:
 
         return await self._database.read("media.fetch", work)
 
+    def _encode(self, body: bytes, session: SessionId | None) -> tuple[bytes, str]:
+        """Return the stored form of a file, and its id."""
+        stored = self._database.keys.seal_file(session, body) if session else body
+        return stored, media.hash_body(stored)
+
     async def _write_chunks(self, id_: str, body: bytes) -> None:
         """Store the chunks, each in its own transaction."""
         if await self._database.write("media.begin", partial(store.begin_write, id_=id_, size=len(body))):
@@ -100,7 +106,7 @@ def build_adapter_viewer(platform: str, account: str) -> Viewer:
 def _load_attachment(tx: Transaction, info: store.MediaInfo | None, media_id: str) -> Attachment:
     if info is None:
         raise NotFound(Phrase("file.unknown", name=repr(media_id[:80])))
-    body = b"".join(store.read_chunks(tx, info.id))
+    body = tx.keys.unseal_file(b"".join(store.read_chunks(tx, info.id)))
     return Attachment(name=info.name, mime=info.mime, body=body)
 
 

@@ -39,6 +39,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     erase: timedelta = timedelta(days=30)
     # Files that no session shows.
     files: timedelta = timedelta(days=1)
+    # Temporary sessions without activity. Then their key is destroyed, and nothing of them can be read.
+    temporary: timedelta = timedelta(days=1)
     # Runs of jobs.
     runs: timedelta = timedelta(days=90)
     # After how long without activity sessions are archived, and deleted, by surface; `*` for the other surfaces.

@@ -68,7 +68,7 @@ def begin(tx: Transaction, session: SessionId, *, first_seq: int, summary: str) 
             "session": session,
             "number": row[0],
             "first_seq": first_seq,
-            "summary": codec.dumps(summary),
+            "summary": tx.keys.seal(session, codec.dumps(summary)),
             "now": to_micros(tx.now),
         },
     )

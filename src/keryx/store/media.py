@@ -61,6 +61,7 @@ def finish_write(
     owner: str,
     mime: str,
     name: str,
+    session: SessionId | None = None,
 ) -> bool:
     """Make a file visible to its uploader if it is complete; return whether it is."""
     tx.row(f"select 1 from media where id = :id{tx.for_update}", {"id": id_})
@@ -80,7 +81,7 @@ def finish_write(
             "profile": profile,
             "owner": owner,
             "mime": mime,
-            "name": codec.dumps(name),
+            "name": tx.keys.seal(session, codec.dumps(name)),
             "now": to_micros(tx.now),
         },
     )
@@ -136,6 +137,12 @@ def list_for_session(tx: Transaction, session: SessionId) -> list[MediaInfo]:
     return _INFO_ROWS.decode_all(rows)
 
 
+def is_sealed_for(tx: Transaction, session: SessionId, id_: str) -> bool:
+    """Whether a file is sealed with the key of a temporary session."""
+    row = tx.row("select substr(body, 1, 300) from media_chunks where media = :id and n = 0", {"id": id_})
+    return row is not None and tx.keys.find_file_session(bytes(row[0])) == session
+
+
 def read_chunks(tx: Transaction, id_: str) -> Iterator[bytes]:
     """The bytes of a file, chunk by chunk."""
     n = 0
@@ -172,7 +179,7 @@ def link(tx: Transaction, session: SessionId, parts: Sequence[Part], *, profile:
                 "session": session,
                 "id": part.media,
                 "mime": part.mime,
-                "name": codec.dumps(part.name),
+                "name": tx.keys.seal(session, codec.dumps(part.name)),
                 "profile": profile,
                 "owner": owner,
                 "operator": OPERATOR,

@@ -34,7 +34,6 @@ class _RareFields(msgspec.Struct, frozen=True, array_like=True):
     mark: Mark | None
     observed: int
     undone: int
-    exact: str | None
 
 
 def columns(table: str, *, session: bool = True) -> str:
@@ -43,9 +42,8 @@ def columns(table: str, *, session: bool = True) -> str:
       {f"{table}.session" if session else "null"}, {table}.seq, {table}.role, {table}.parts, {table}.at, {table}.turn,
       {table}.epoch, {table}.surface, case {table}.plain when 1 then null else
         '[' || coalesce(nullif({table}.author, ''), '""') || ',' || coalesce(nullif({table}.platform_id, ''), '""')
-        || ',' || coalesce('"' || {table}.mark || '"', 'null') || ',' || {table}.observed || ',' || {table}.undone
-        || ',' || coalesce({table}.exact, 'null') || ']'
-      end
+        || ',' || coalesce('"' || {table}.mark || '"', 'null') || ',' || {table}.observed || ',' || {table}.undone || ']'
+      end, case {table}.plain when 1 then null else {table}.exact end
     """
 
 
@@ -122,7 +120,7 @@ def insert(tx: Transaction, message: Message, *, said_by: PrincipalId | None = N
           (:session, :seq, :role, :parts, :at, :turn, :epoch, :author, :surface, :platform_id, :mark, :observed, :undone,
            :exact, :said_by, :plain)
         """,
-        {**_encode(message), "said_by": said_by},
+        {**_encode(tx, message), "said_by": said_by},
     )
 
 
@@ -136,17 +134,17 @@ def overwrite(tx: Transaction, message: Message) -> None:
             plain = :plain
         where session = :session and seq = :seq
         """,
-        _encode(message),
+        _encode(tx, message),
     )
 
 
-def _encode(message: Message) -> dict[str, Any]:
+def _encode(tx: Transaction, message: Message) -> dict[str, Any]:
     """Return the values of a message's columns by name, except `said_by`."""
     row = {
         "session": message.session,
         "seq": message.seq,
         "role": message.role.value,
-        "parts": codec.dumps(message.parts),
+        **_encode_content(tx, message.session, message.parts, message.exact),
         "at": message.micros,
         "turn": message.turn,
         "epoch": message.epoch,
@@ -156,10 +154,20 @@ def _encode(message: Message) -> dict[str, Any]:
         "mark": message.mark and message.mark.value,
         "observed": int(message.observed),
         "undone": message.undone,
-        "exact": None if message.exact is None else codec.dumps(message.exact),
     }
     # A plain message has none of the fields that few messages have; readers skip those columns.
-    return {**row, "plain": int(not any(row[name] for name in _RareFields.__struct_fields__))}
+    rare = (*_RareFields.__struct_fields__, "exact")
+    return {**row, "plain": int(not any(row[name] for name in rare))}
+
+
+def _encode_content(
+    tx: Transaction, session: SessionId, parts: Parts, exact: str | None
+) -> dict[str, str | None]:
+    """Return the columns with what a message says. Those of a temporary session are sealed."""
+    return {
+        "parts": tx.keys.seal(session, codec.dumps(parts)),
+        "exact": None if exact is None else tx.keys.seal(session, codec.dumps(exact)),
+    }
 
 
 def get(tx: Transaction, session: SessionId, seq: int) -> Message:
@@ -245,11 +253,7 @@ def rewrite(tx: Transaction, message: Message, parts: Parts) -> None:
         tx,
         message,
         "parts = :parts, mark = :mark, exact = :exact, plain = 0",
-        {
-            "parts": codec.dumps(parts),
-            "mark": Mark.EDITED.value,
-            "exact": None if exact is None else codec.dumps(exact),
-        },
+        {**_encode_content(tx, message.session, parts, exact), "mark": Mark.EDITED.value},
         linked=parts,
     )
 
@@ -261,7 +265,7 @@ def replace_parts(tx: Transaction, message: Message, parts: Parts) -> None:
         tx,
         message,
         "parts = :parts, exact = :exact",
-        {"parts": codec.dumps(parts), "exact": None if exact is None else codec.dumps(exact)},
+        _encode_content(tx, message.session, parts, exact),
         linked=parts,
     )
 
@@ -281,7 +285,7 @@ def redact(tx: Transaction, message: Message, parts: Parts) -> None:
         tx,
         message,
         "parts = :parts, author = '', platform_id = '', exact = null, said_by = null",
-        {"parts": codec.dumps(parts)},
+        {"parts": tx.keys.seal(message.session, codec.dumps(parts))},
         linked=parts,
     )
 
@@ -401,14 +405,15 @@ def _decode_batch(rows: Sequence[Row], known: SessionId | None) -> list[Message]
     try:
         parts = codec.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
         rare = codec.loads(f"[{','.join([rows[n][8] for n in with_rare])}]", list[_RareFields])
+        exact = codec.loads(f"[{','.join([rows[n][9] or 'null' for n in with_rare])}]", list[str | None])
     except Invalid as exc:
         raise Invalid(f"a message of session {known or rows[0][0]} is damaged: {exc}") from exc
     # In the order of the fields: a third faster than by name.
     found = [
         Message(known or session, seq, _ROLES[role], content, at, turn, epoch, "", surface)
-        for (session, seq, role, _, at, turn, epoch, surface, _), content in zip(rows, parts, strict=True)
+        for (session, seq, role, _, at, turn, epoch, surface, *_), content in zip(rows, parts, strict=True)
     ]
-    for n, more in zip(with_rare, rare, strict=True):
+    for n, more, said in zip(with_rare, rare, exact, strict=True):
         found[n] = msgspec.structs.replace(
             found[n],
             author=more.author,
@@ -416,7 +421,7 @@ def _decode_batch(rows: Sequence[Row], known: SessionId | None) -> list[Message]
             mark=more.mark,
             observed=more.observed != 0,
             undone=more.undone,
-            exact=more.exact,
+            exact=said,
         )
     return found
 

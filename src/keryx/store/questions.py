@@ -61,11 +61,11 @@ def add(
             "asker": turn.asker,
             "shared": int(shared),
             "key": ids.escape(question.key),
-            "body": codec.dumps(question),
+            "body": tx.keys.seal(turn.session, codec.dumps(question)),
             "now": to_micros(tx.now),
             "expires_at": to_micros(expires_at),
             "state": state.value,
-            "answer": None if answer is None else codec.dumps(answer),
+            "answer": None if answer is None else tx.keys.seal(turn.session, codec.dumps(answer)),
             "closed_at": None if answer is None else to_micros(tx.now),
         },
     )
@@ -169,7 +169,7 @@ def close(
         {
             "id": asked.id,
             "state": state.value,
-            "answer": None if answer is None else codec.dumps(answer),
+            "answer": None if answer is None else tx.keys.seal(asked.session, codec.dumps(answer)),
             "by": by,
             "now": to_micros(tx.now),
         },

@@ -79,6 +79,8 @@ def create(
 ) -> SessionId:
     """Make a session. The caller adds its first message in the same transaction."""
     session = id or SessionId(ids.new(tx.now))
+    if ids.is_temporary(session):
+        tx.keys.create(session)
     tx.run(
         """
         insert into sessions
@@ -237,12 +239,21 @@ def undelete(tx: Transaction, session: Session) -> None:
 
 
 def erase(tx: Transaction, session: Session) -> None:
-    """Remove a session and everything of it for good."""
+    """Remove a session and everything of it for good. The key of a temporary one goes first: if the commit fails, what is
+    left cannot be read, and the next clean-up removes it."""
+    if ids.is_temporary(session.id):
+        tx.keys.discard(session.id)
     tx.run("delete from pieces where turn in (select id from turns where session = :id)", {"id": session.id})
     media.remove_for_session(tx, session.id, profile=session.profile, owner=session.owner)
     tx.run("delete from api_conversations where session = :id", {"id": session.id})
     tx.run("delete from sessions where id = :id", {"id": session.id})
     _note_removal(tx, session)
+
+
+def list_temporary(tx: Transaction) -> list[Session]:
+    """Every temporary session, deleted ones too, oldest first."""
+    rows = tx.rows(f"{_SELECT} where substr(s.id, 1, 4) = 'tmp-' order by s.id")
+    return [_from_row(row) for row in rows]
 
 
 def list_due_for_erasure(tx: Transaction, *, limit: int = 20) -> list[Session]:
@@ -314,7 +325,12 @@ def change_owner(tx: Transaction, session: Session, owner: PrincipalId) -> None:
         """
         update sessions set owner = :owner, title = :title, title_key = :key, title_base = :base where id = :id
         """,
-        {"id": session.id, "owner": owner, "title": title, **build_title_keys(title)},
+        {
+            "id": session.id,
+            "owner": owner,
+            "title": tx.keys.seal(session.id, title),
+            **find_title_keys(session.id, title),
+        },
     )
     params = {"id": session.id, "owner": owner}
     tx.run("update turns set owner = :owner where session = :id", params)
@@ -344,7 +360,7 @@ def _set_title(tx: Transaction, session: Session, title: str, by: TitleBy) -> No
         tx,
         session,
         "title = :title, title_by = :by, title_key = :key, title_base = :base",
-        {"title": title, "by": by.value, **build_title_keys(title)},
+        {"title": tx.keys.seal(session.id, title), "by": by.value, **find_title_keys(session.id, title)},
     )
 
 
@@ -359,6 +375,11 @@ def _note_change(tx: Transaction, session: Session, note: str) -> None:
 
 def _note_removal(tx: Transaction, session: Session) -> None:
     changes.note(tx, ChangeKind.SESSION_GONE, session.id, session)
+
+
+def find_title_keys(session: SessionId, title: str) -> dict[str, str | None]:
+    """Return the columns that a session is found by. A temporary one is not found by its title."""
+    return build_title_keys("" if ids.is_temporary(session) else title)
 
 
 def build_title_keys(title: str) -> dict[str, str | None]:

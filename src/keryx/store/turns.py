@@ -16,7 +16,7 @@ from keryx.core.media import Media
 from keryx.core.messages import Part, Parts, Reasoning, Text, merge_parts
 from keryx.core.sessions import Session
 from keryx.core.source import Source
-from keryx.core.turns import MOST_ATTEMPTS, MOVES, SUSPECT_ATTEMPTS, BusyMode, Turn, TurnState
+from keryx.core.turns import MOST_ATTEMPTS, MOVES, SUSPECT_ATTEMPTS, BusyMode, Turn, TurnHold, TurnState
 from keryx.store import changes, downloads, messages, questions, sessions
 from keryx.store.db import Engine, Row, Transaction, maybe_moment
 from keryx.store.db.rows import RowMapper
@@ -24,6 +24,8 @@ from keryx.store.db.rows import RowMapper
 _ROWS = RowMapper(Turn, json={"error"}, columns={"also": "coalesce(also, '[]')"})
 _SELECT = f"select {_ROWS.columns} from turns t"
 _MAX_CANDIDATES = 8
+# Only a turn that waits is held.
+_END_HOLD = {state: "" if state is TurnState.QUEUED else "hold = null, " for state in TurnState}
 
 
 class TurnStatus(NamedTuple):
@@ -187,7 +189,7 @@ def gather(tx: Transaction, turn: Turn, *, not_before: datetime | None) -> None:
     """Make a waiting turn wait until a time for more messages, or begin as soon as it can."""
     tx.run(
         """
-        update turns set not_before = :not_before, gathers = coalesce(gathers, '')
+        update turns set not_before = :not_before, gathers = coalesce(gathers, ''), hold = null
         where id = :id and state = 'queued'
         """,
         {"id": turn.id, "not_before": 0 if not_before is None else to_micros(not_before)},
@@ -205,6 +207,30 @@ def restart(tx: Transaction, turn: Turn, *, not_before: datetime | None = None) 
         "attempts = attempts - 1, worker = null, started_at = null, not_before = :not_before, ended_lease = lease",
         {"not_before": 0 if not_before is None else to_micros(not_before)},
     )
+
+
+def hold(tx: Transaction, turn: Turn, until: TurnHold) -> None:
+    """Put a running turn back to its place in the queue, where it waits until a time. The attempt does not count."""
+    _change_state(
+        tx,
+        turn,
+        TurnState.QUEUED,
+        """attempts = attempts - 1, worker = null, interrupted_at = :now, not_before = :not_before, hold = :hold,
+           gathers = null, ended_lease = lease""",
+        {"not_before": to_micros(until.until), "hold": codec.dumps(until)},
+    )
+
+
+def release(tx: Transaction, session: SessionId) -> bool:
+    """Let the turn of a session that is held begin now. Return whether there was one."""
+    held = [turn for turn in list_queued(tx, session) if turn.hold]
+    for turn in held:
+        tx.run(
+            "update turns set hold = null, not_before = 0 where id = :id and state = 'queued'",
+            {"id": turn.id},
+        )
+        _note_change(tx, turn, TurnState.QUEUED.value)
+    return bool(held)
 
 
 def was_restarted(tx: Transaction, turn: Turn) -> bool:
@@ -286,7 +312,7 @@ def finish(
             "lease": turn.lease,
             "state": state.value,
             "now": to_micros(tx.now),
-            "error": error and codec.dumps(error),
+            "error": error and tx.keys.seal(turn.session, codec.dumps(error)),
         },
     )
     if not changed:
@@ -306,7 +332,7 @@ def close(
 ) -> None:
     """End a turn that no worker holds: waiting, or found abandoned. Raises `Conflict` if it moved meanwhile.
     With `left` its open questions stay, for its worker is gone."""
-    params = {"error": error and codec.dumps(error)}
+    params = {"error": error and tx.keys.seal(turn.session, codec.dumps(error))}
     _change_state(tx, turn, state, "finished_at = :now, error = :error", params, left=left)
 
 
@@ -399,7 +425,7 @@ def _change_state(
     changed = tx.count(
         f"""
         update turns
-        set state = :state, lease = null, lease_until = null, ready_at = null, {extra}
+        set state = :state, lease = null, lease_until = null, ready_at = null, {_END_HOLD[state]}{extra}
         where id = :id and state = :old and coalesce(lease, '') = :lease
         """,
         {
@@ -598,7 +624,7 @@ def _claim_first(
             f"""
             update turns as t
             set state = 'running', attempts = t.attempts + 1, worker = :worker, lease = :lease, lease_until = :until,
-                started_at = :now, cancelling = 0, ready_at = null
+                started_at = :now, cancelling = 0, ready_at = null, hold = null
             where t.id = :id and t.state || '' = 'queued' and t.attempts < :most
             returning {_ROWS.columns}
             """,
@@ -644,6 +670,7 @@ def append_draft(tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning |
         {"id": turn.id, "more": len(parts)},
     )
     assert row is not None
+    seal = tx.keys.seal
     for n, part in enumerate(parts, start=int(row[0]) - len(parts) + 1):
         tx.run(
             """
@@ -653,10 +680,10 @@ def append_draft(tx: Transaction, turn: Turn, parts: Sequence[Text | Reasoning |
             {
                 "turn": turn.id,
                 "n": n,
-                "body": codec.dumps("" if isinstance(part, Media) else part.text),
+                "body": seal(turn.session, codec.dumps("" if isinstance(part, Media) else part.text)),
                 "thought": int(isinstance(part, Reasoning)),
-                "opaque": codec.dumps(part.opaque) if isinstance(part, Reasoning) else "",
-                "media": codec.dumps(part) if isinstance(part, Media) else None,
+                "opaque": seal(turn.session, codec.dumps(part.opaque)) if isinstance(part, Reasoning) else "",
+                "media": seal(turn.session, codec.dumps(part)) if isinstance(part, Media) else None,
             },
         )
         changes.note(tx, ChangeKind.DRAFT, turn.id, turn, n=n)

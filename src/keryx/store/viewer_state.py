@@ -76,7 +76,12 @@ def save_unsent(
         values (:profile, :principal, :place, :session, :body, :now)
         on conflict (profile, principal, place) do update set body = excluded.body, saved_at = excluded.saved_at
         """,
-        {**key, "session": session, "body": codec.dumps(composed), "now": to_micros(tx.now)},
+        {
+            **key,
+            "session": session,
+            "body": tx.keys.seal(session, codec.dumps(composed)),
+            "now": to_micros(tx.now),
+        },
     )
 
 

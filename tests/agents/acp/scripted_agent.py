@@ -235,7 +235,9 @@ class Player:
                 self.update(session, "plan", entries=steps)
                 self.say(session, "Planned.")
             case "fail":
-                return {"code": -32603, "message": "No credit\nleft."}
+                return {"code": -32603, "message": rest or "No credit\nleft."}
+            case "say":
+                self.say(session, rest)
             case "silence":
                 await asyncio.Event().wait()
             case "empty":

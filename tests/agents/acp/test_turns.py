@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ from tests.builders import until
 
 from keryx.agents.acp import AcpAgent
 from keryx.agents.agent_config import AgentConfig, AgentKind
-from keryx.core.errors import AgentFailed
+from keryx.core.errors import AgentFailed, QuotaReached
 from keryx.core.messages import Role
 from keryx.core.ports.agent import (
     BindingEvent,
@@ -368,3 +369,15 @@ async def test_a_session_that_its_program_has_written_to_is_opened_by_a_new_proc
         talk.bindings["player"] = msgspec.structs.replace(talk.bindings["player"], turn=None)
         other = await talk.say(agent, "session")
     assert other.split()[0] == same.split()[0] and other != same
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["fail You've hit your usage limit. Try again in 3 hours.", "say 5-hour limit reached · resets in 3h"],
+)
+async def test_a_limit_with_its_reset_says_when_to_go_on(tmp_path: Path, line: str) -> None:
+    async with player(tmp_path) as agent:
+        with pytest.raises(QuotaReached, match="limit of the agent") as caught:
+            await Talk().events(agent, line)
+    left = caught.value.until - datetime.now(UTC)
+    assert timedelta(hours=2, minutes=58) < left <= timedelta(hours=3)

@@ -51,7 +51,7 @@ from keryx.agents.llm.chat_client import REASONING_RESTARTED, ChatRequest, Retry
 from keryx.agents.llm.history import NO_ANSWER
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.agents.tools import ToolOutput
-from keryx.core.errors import AgentFailed, NotFound
+from keryx.core.errors import AgentFailed, NotFound, QuotaReached
 from keryx.core.media import Attachment
 from keryx.core.messages import (
     Audio,
@@ -398,10 +398,10 @@ async def test_a_throttled_request_is_sent_again_when_the_provider_says(clock: F
     assert spoken(events) == "Here."
 
 
-async def test_a_wait_beyond_patience_fails_at_once_with_its_length() -> None:
+async def test_a_wait_beyond_patience_fails_at_once_with_its_time() -> None:
     with Endpoint(throttled("3600")) as endpoint:
         async with an_agent(endpoint) as agent:
-            with pytest.raises(AgentFailed, match="asks to wait for 60 minutes"):
+            with pytest.raises(QuotaReached, match="is reached until 2026-03-01 13:00 UTC"):
                 await collect(agent, a_context())
     assert len(endpoint.requests) == 1
 

@@ -275,3 +275,21 @@ def test_a_terminal_that_slept_past_the_end_of_the_feed_shows_what_it_missed(ker
         terminal.type("again\r")
         terminal.see("again\n")
         terminal.see("again\n")
+
+
+def test_a_temporary_chat_leaves_nothing_to_read(keryx: Cli) -> None:
+    begun = keryx.ok("chat", "--temporary", stdin="hello Xylophonquartz\n/status\n")
+    assert "tmp-" in begun.out and "hello Xylophonquartz" in begun.out
+    (entry,) = keryx.json("sessions", "list")["sessions"]
+    session = entry["session"]["id"]
+    # It can be continued until it ends.
+    assert keryx.ok("chat", "--resume", session, stdin="again\n").out == "again\n"
+    assert "hello Xylophonquartz" in keryx.ok("sessions", "show", session).out
+    assert not find_word(keryx.home)
+    assert "has ended" in keryx.ok("chat", "--resume", session, stdin="/temp end\n").out
+    assert keryx.json("sessions", "list")["sessions"] == []
+    assert not find_word(keryx.home)
+
+
+def find_word(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("*") if p.is_file() and b"Xylophonquartz" in p.read_bytes()]

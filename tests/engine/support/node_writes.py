@@ -1,9 +1,11 @@
 """The writes that a node makes by itself: for each label, work that makes the node do that write."""
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,7 +26,7 @@ from tests.engine.world import AT_ONCE, ECHO, FAKE, World, viewer
 from keryx.agents.echo import EchoAgent
 from keryx.core.clock import to_micros
 from keryx.core.deliveries import DeliveryState, Idempotency, Target
-from keryx.core.ids import DeliveryId, QuestionId, SessionId, WorkerId
+from keryx.core.ids import DeliveryId, QuestionId, SessionId, WorkerId, is_temporary
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.messages import Audio, File, Mark, Role, Text
 from keryx.core.ports.adapter import (
@@ -43,7 +45,8 @@ from keryx.engine.hub.api_turns import DEFAULT_MODEL, ApiTurnRequest, PastMessag
 from keryx.engine.policy import Policy, Retention
 from keryx.engine.units.jobs import JobRequest
 from keryx.store import deliveries, jobs, messages, platforms, questions, sessions, turns, workers
-from keryx.store.db import Transaction
+from keryx.store.db import Engine, Transaction
+from keryx.store.db.session_keys import SessionKeys
 from keryx.store.workers import Worker
 from keryx.testing import FakeClock, RecordingAdapter
 
@@ -337,6 +340,7 @@ TURN_WRITES: Mapping[str, NodeWrite] = {
     "downloads.claim": NodeWrite(fetched, step=SWEEPS, adapter=WithFiles),
     "downloads.settle": NodeWrite(fetched, step=SWEEPS, adapter=WithFiles),
     "turn.fail": NodeWrite(said("!fail", TurnState.FAILED)),
+    "turn.hold": NodeWrite(said("!limit 4")),
     "turn.transcript": NodeWrite(spoken),
     "turn.withdraw": NodeWrite(refused),
     "turn.cancel": NodeWrite(cancelled),
@@ -423,6 +427,13 @@ async def run(world: World) -> None:
 async def deleted(world: World) -> None:
     session = await setup(world).talked()
     await world.hub.delete(OPERATORS, session.id)
+
+
+async def temporary(world: World) -> None:
+    if world.database.engine is Engine.POSTGRES:
+        world.database.keys = SessionKeys(Path(tempfile.mkdtemp(prefix="keryx-test-keys-")))
+    receipt = await say(world, "/temp")
+    assert receipt.session and is_temporary(receipt.session)
 
 
 async def file(world: World) -> None:
@@ -566,6 +577,7 @@ SWEEP_WRITES: Mapping[str, NodeWrite] = {
     "runs.trim": old("job_runs", run),
     "lanes.drop": old("lanes", exchange),
     "session.erase": old("sessions", deleted),
+    "temporary.clear": old("sessions", temporary),
     "session.prune": old("sessions", exchange, policy=OLD_GO),
     "media.let_go": old("media_holders", file),
     "media.remove": old("media", file),

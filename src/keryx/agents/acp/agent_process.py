@@ -2,19 +2,20 @@
 
 import shutil
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
 
 from keryx import child_process, secrets
+from keryx.agents import quota_resets
 from keryx.agents.acp import capabilities
 from keryx.agents.acp.agent_sessions import AgentSession
 from keryx.agents.acp.capabilities import AgentCapabilities, LoginMethod
 from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
 from keryx.agents.agent_config import AgentConfig
-from keryx.core.errors import AgentFailed, Invalid
+from keryx.core.errors import AgentFailed, Invalid, QuotaReached
 from keryx.core.sessions import Binding
 from keryx.core.texts import Phrase, explain_os_error
 from keryx.jsonrpc import AUTH_REQUIRED, RpcError
@@ -90,9 +91,17 @@ def build_failure(
     """Describe the failure to the user."""
     if isinstance(error, RpcError) and error.code == AUTH_REQUIRED:
         return AgentFailed(format_login_help(name, config, process.capabilities.logins if process else ()))
+    now = datetime.now().astimezone()
+    if quota_resets.is_limit(str(error)) and (until := quota_resets.find_reset(now=now, text=str(error))):
+        return build_limit_error(name, until)
     reason = error.text if isinstance(error, AgentUnavailable) else str(error).rstrip(".")
     key = "agent.refused" if isinstance(error, RpcError) else "agent.broken"
     return AgentFailed(Phrase(key, name=name, reason=reason))
+
+
+def build_limit_error(name: str, until: datetime) -> QuotaReached:
+    text = Phrase("agent.limit", name=name, time=f"{until.astimezone(UTC):%Y-%m-%d %H:%M} UTC")
+    return QuotaReached(text, until=until.astimezone(UTC), model=name)
 
 
 def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMethod]) -> Phrase:

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import anyio
 
+from keryx.agents import quota_resets
+from keryx.agents.acp import agent_process
 from keryx.agents.acp.capabilities import AgentCapabilities
 from keryx.agents.acp.client_services import ClientServices, respond_cancelled
 from keryx.agents.acp.connection import (
@@ -26,7 +28,15 @@ from keryx.core import messages, prompt
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, NotFound
 from keryx.core.messages import Audio, File, Image, Message, Role
-from keryx.core.ports.agent import WARNING_KIND, AgentEvent, NoticeEvent, TurnContext
+from keryx.core.ports.agent import (
+    WARNING_KIND,
+    AgentEvent,
+    NoticeEvent,
+    ReasoningDelta,
+    TextDelta,
+    TurnContext,
+    UsageEvent,
+)
 from keryx.core.sessions import Binding
 from keryx.core.text import to_single_line
 from keryx.core.texts import Phrase
@@ -42,6 +52,7 @@ INTERRUPTED_NOTE = (
 EMPTY_MESSAGE = "(empty message)"
 _COMMAND_CHARACTERS = ("/", "!", "#")
 _MAX_MISSED_LENGTH = 40_000
+_LONGEST_NOTICE = 1_000
 log = logging.getLogger(__name__)
 _STOP_REASON_PHRASES = {
     "max_tokens": "agent.tokens_reached",
@@ -160,6 +171,8 @@ class PromptRun:
         self._queue = MessageQueue()
         self._message_count = 0
         self._has_events = False
+        # The text of the answer, as long as it is short and there is nothing else.
+        self._short_text: str | None = ""
         self.open = False
         connection.listeners[session] = self._queue.put
 
@@ -221,7 +234,9 @@ class PromptRun:
         match item:
             case SessionUpdate(fields):
                 self._message_count += 1
-                return self._translator.translate(fields)
+                events = self._translator.translate(fields)
+                self._note_text(events)
+                return events
             case IncomingRequest():
                 self._message_count += 1
                 return await self._handle_request(item)
@@ -238,6 +253,13 @@ class PromptRun:
                 self.open = False
                 raise AgentUnavailable(reason)
 
+    def _note_text(self, events: list[AgentEvent]) -> None:
+        for event in events:
+            if isinstance(event, TextDelta) and self._short_text is not None:
+                self._short_text = (self._short_text + event.text)[:_LONGEST_NOTICE]
+            elif not isinstance(event, ReasoningDelta | UsageEvent):
+                self._short_text = None
+
     async def _handle_request(self, item: IncomingRequest) -> list[AgentEvent]:
         """Serve a request. The tool call of a permission request is announced before the user is asked."""
         events: list[AgentEvent] = []
@@ -251,6 +273,11 @@ class PromptRun:
             *self._translator.tool_calls.finish_all(),
             *self._translator.finish_usage(as_object(result.get("usage"))),
         ]
+        if self._short_text:
+            # Some agents say in the place of an answer that their limit is reached.
+            now = self._clock.now().astimezone()
+            if until := quota_resets.find_limit_notice(self._short_text, now=now):
+                raise agent_process.build_limit_error(self._connection.name, until)
         reason = as_text(result.get("stopReason"))
         if reason == "refusal":
             declined = Phrase("agent.declined", name=self._connection.name)

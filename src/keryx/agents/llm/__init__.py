@@ -68,8 +68,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     replay: str = ""
     # Added to each request as they are.
     options: dict[str, Any] = {}
+    # The names of models that answer in its place, in this order, while it is down or has reached a limit.
+    fallback: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.name in self.fallback or len(set(self.fallback)) < len(self.fallback):
+            raise ValueError(f"fallback of model {self.name!r}: name other models, each of them once")
         if self.key and not self.key.startswith(("env:", "file:")):
             raise ValueError(f"key of model {self.name!r}: write env:NAME or file:PATH, not the key itself")
         known = known_models.find(self.id)
@@ -119,6 +123,11 @@ class Models:
     @property
     def names(self) -> list[str]:
         return list(self._models)
+
+    def list_chain(self, name: str | None) -> list[Model]:
+        """Return the model of this name, or the default, and then its fallbacks."""
+        first = self.pick(name)
+        return [first, *(self._models[other] for other in first.fallback if other in self._models)]
 
     def pick(self, name: str | None) -> Model:
         """Return the model of this name, or the default. Raise `AgentFailed` if there is none."""

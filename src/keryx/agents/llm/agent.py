@@ -2,21 +2,23 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Self, TypeAlias
 
 import msgspec
 
 from keryx.agents import tools
-from keryx.agents.llm import Endpoint, Models, estimate_tokens, history, parse_usage, summaries
+from keryx.agents.llm import Endpoint, Model, Models, estimate_tokens, history, parse_usage, summaries
 from keryx.agents.llm.chat_client import ChatClient, ChatRequest, RetryPolicy, StreamedAnswer
 from keryx.agents.llm.history import PromptContext
 from keryx.agents.llm.provider_errors import ContextFull
 from keryx.agents.tools import NoTools, Toolbox, ToolSpec
+from keryx.core import clock
+from keryx.core.cache import LruCache
 from keryx.core.clock import to_micros
 from keryx.core.compaction import CompactionPolicy
-from keryx.core.errors import AgentFailed, NotFound
-from keryx.core.ids import OPERATOR
+from keryx.core.errors import AgentFailed, ModelUnavailable, NotFound, QuotaReached
+from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.messages import Audio, File, Image, Mark, Message, Parts, Role, ToolCall, ToolResult
 from keryx.core.ports.agent import (
     WARNING_KIND,
@@ -36,7 +38,46 @@ from keryx.core.turns import StopReason
 from keryx.core.usage import Usage
 
 _UNREAD_PHRASES = {Image: "turn.image_unread", File: "turn.file_unread", Audio: "turn.audio_unread"}
+# How long a model that is down is passed over if it has a fallback.
+_DOWN = timedelta(minutes=1)
+_MAX_SESSIONS = 10_000
 Events: TypeAlias = AsyncGenerator[AgentEvent, None]
+
+
+class ModelAvailability:
+    """Which models cannot answer now, and which model each session was told about. After a restart all are asked again."""
+
+    def __init__(self) -> None:
+        # When to ask a model again, and whether its provider has told that time.
+        self._again: dict[str, tuple[datetime, bool]] = {}
+        self._told: LruCache[SessionId, str] = LruCache(_MAX_SESSIONS)
+
+    def choose(self, chain: Sequence[Model], now: datetime) -> Model:
+        """Return the first model that may answer, the first of all if there is none."""
+        return next(
+            (m for m in chain if m.name not in self._again or self._again[m.name][0] <= now), chain[0]
+        )
+
+    def note_failure(self, model: Model, error: ModelUnavailable, now: datetime) -> None:
+        quota = isinstance(error, QuotaReached)
+        self._again[model.name] = (error.until, True) if quota else (now + _DOWN, False)
+
+    def note_answer(self, model: Model, *, session: SessionId, first: bool) -> None:
+        self._again.pop(model.name, None)
+        if first:
+            self._told.remove(session)
+
+    def describe_fallback(self, first: Model, other: Model, context: TurnContext) -> Phrase | None:
+        """Return the sentence that another model answers; `None` if the session was told so already."""
+        if self._told.get(context.session) == other.name:
+            return None
+        self._told.put(context.session, other.name)
+        names = {"name": repr(first.name), "other": repr(other.name)}
+        until, is_known = self._again.get(first.name, (context.clock.now(), False))
+        if not is_known:
+            return Phrase("model.fallback", **names)
+        time = clock.describe_moment(until, context.zone, now=context.clock.now())
+        return Phrase("model.fallback_until", **names, time=time)
 
 
 class LlmAgent:
@@ -58,6 +99,7 @@ class LlmAgent:
         self.chat = ChatClient(retry=retry, silence=silence, local=local)
         self._toolbox = toolbox or NoTools()
         self._rounds = rounds
+        self._availability = ModelAvailability()
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,8 +113,10 @@ class LlmAgent:
     async def run(self, context: TurnContext) -> Events:
         """Ask the model and run the tools that it calls, in rounds, until it has answered."""
         run = await self._start_run(context)
+        for notice in run.describe_fallback():
+            yield notice
         if context.attempt == 1:
-            for warning in self._warn_unread(context):
+            for warning in self._warn_unread(context, run.model):
                 yield NoticeEvent(warning, WARNING_KIND)
         for warning in self._toolbox.warnings(context):
             yield NoticeEvent(warning, "tools")
@@ -105,12 +149,12 @@ class LlmAgent:
                     yield event
 
     async def title(self, context: TurnContext, answer: str) -> tuple[str, Usage] | None:
-        model = self.models.pick(context.settings.model)
+        chain = self.models.list_chain(context.settings.model)
+        model = self._availability.choose(chain, context.clock.now())
         return await summaries.write_title(self.chat, model, context, answer) if model.titles else None
 
-    def _warn_unread(self, context: TurnContext) -> list[Phrase]:
+    def _warn_unread(self, context: TurnContext, model: Model) -> list[Phrase]:
         """Say which media of this turn the model is not shown, and how to change that."""
-        model = self.models.pick(context.settings.model)
         warnings: list[Phrase] = []
         for part in history.find_unread(context.turn_messages, model):
             kind = type(part).__name__.lower()
@@ -126,7 +170,24 @@ class LlmAgent:
         return warnings
 
     async def _start_run(self, context: TurnContext) -> "_TurnRun":
-        model = self.models.pick(context.settings.model)
+        chain = self.models.list_chain(context.settings.model)
+        run = _TurnRun(
+            self.chat,
+            context,
+            await context.history(),
+            chain,
+            self._availability,
+            self._prepare,
+            self._toolbox,
+            self._compaction,
+        )
+        await run.use(self._availability.choose(chain, context.clock.now()))
+        return run
+
+    async def _prepare(
+        self, context: TurnContext, model: Model, past: Sequence[Message], summary: str
+    ) -> tuple[PromptContext, Sequence[ToolSpec]]:
+        """Return what a model gets besides the messages, according to its abilities: media and tools."""
         specs = await self._toolbox.specs(context) if model.tools else ()
         if model.tools and context.options.tools:
             # A tool of the program that asks hides one of ours with the same name.
@@ -138,7 +199,6 @@ class LlmAgent:
                     for tool in context.options.tools
                 ),
             )
-        past = await context.history()
         data: dict[str, bytes] = {}
         for name in history.list_media(past, model):
             # The prompt says which media no longer exist.
@@ -147,7 +207,7 @@ class LlmAgent:
         prompt_context = PromptContext(
             model=model,
             system=context.place,
-            summary=context.summary,
+            summary=summary,
             zone=context.zone,
             show_ids=context.show_ids,
             shared=context.shared,
@@ -155,7 +215,12 @@ class LlmAgent:
             turn=context.turn,
             data=data,
         )
-        return _TurnRun(self.chat, context, past, prompt_context, self._toolbox, specs, self._compaction)
+        return prompt_context, specs
+
+
+PrepareModel: TypeAlias = Callable[
+    [TurnContext, Model, Sequence[Message], str], Awaitable[tuple[PromptContext, Sequence[ToolSpec]]]
+]
 
 
 class _TurnRun:
@@ -166,24 +231,58 @@ class _TurnRun:
         chat: ChatClient,
         context: TurnContext,
         past: Sequence[Message],
-        prompt_context: PromptContext,
+        chain: Sequence[Model],
+        availability: ModelAvailability,
+        prepare: PrepareModel,
         toolbox: Toolbox,
-        specs: Sequence[ToolSpec],
         policy: CompactionPolicy,
     ) -> None:
         self._policy = policy
         self._compacted = False
         self._chat = chat
         self._context = context
-        self._prompt_context = prompt_context
+        # The model of the session and its fallbacks, and what went wrong with those that were asked.
+        self._chain = chain
+        self._failures: dict[str, ModelUnavailable] = {}
+        self._availability = availability
+        self._prepare = prepare
+        self._prompt_context = PromptContext(model=chain[0], summary=context.summary)
+        self._specs: Sequence[ToolSpec] = ()
         self._toolbox = toolbox
-        self._specs = specs
-        self._specs_by_name = {s.name: s for s in specs}
         # The tools that the program runs that asks.
         self._client_tools = {tool.name for tool in context.options.tools}
         self._messages = list(past)
         self._used_ids = {c.id for m in past for c in m.calls}
         self.done = False
+
+    @property
+    def model(self) -> Model:
+        return self._prompt_context.model
+
+    async def use(self, model: Model) -> None:
+        """Let a model answer from now on."""
+        self._prompt_context, self._specs = await self._prepare(
+            self._context, model, self._messages, self._prompt_context.summary
+        )
+
+    def describe_fallback(self) -> list[NoticeEvent]:
+        """Return the notice that a fallback answers, if the session was not told yet."""
+        if self.model is self._chain[0]:
+            return []
+        text = self._availability.describe_fallback(self._chain[0], self.model, self._context)
+        return [NoticeEvent(text, WARNING_KIND)] if text else []
+
+    async def _switch(self, error: ModelUnavailable, *, shown: bool) -> list[NoticeEvent]:
+        """Let the next fallback answer, and return what to tell. Raise if there is none or a part of the answer was shown:
+        the error that says when to go on, if there is one."""
+        self._failures[self.model.name] = error
+        self._availability.note_failure(self.model, error, self._context.clock.now())
+        rest = [m for m in self._chain if m.name not in self._failures]
+        if shown or not rest:
+            resets = [e for e in self._failures.values() if isinstance(e, QuotaReached)]
+            raise min(resets, key=lambda e: e.until, default=error)
+        await self.use(rest[0])
+        return self.describe_fallback()
 
     def find_cut(self) -> int | None:
         """Return where a requested compaction cuts: it keeps half of the conversation, or less if the policy says so."""
@@ -240,6 +339,20 @@ class _TurnRun:
         """Replace everything before message `first` by a summary."""
         at = next(n for n, m in enumerate(self._messages) if m.seq == first and m.role is Role.USER)
         old, kept = self._messages[:at], self._messages[at:]
+        compacted = False
+        while not compacted:
+            try:
+                async with aclosing(self._summarize(old, first, focus)) as events:
+                    async for event in events:
+                        yield event
+                compacted = True
+            except ModelUnavailable as exc:
+                for notice in await self._switch(exc, shown=False):
+                    yield notice
+        self._messages = kept
+        self._compacted = True
+
+    async def _summarize(self, old: Sequence[Message], first: int, focus: str) -> Events:
         summary = summaries.summarize(
             self._chat, old, self._prompt_context, self._context.clock, first=first, focus=focus
         )
@@ -252,8 +365,6 @@ class _TurnRun:
                     self._prompt_context = msgspec.structs.replace(
                         self._prompt_context, summary=event.summary
                     )
-        self._messages = kept
-        self._compacted = True
 
     async def resume_calls(self) -> Events:
         """Run the calls at the end of the history that an interrupted attempt at this turn has left without a result:
@@ -283,12 +394,16 @@ class _TurnRun:
 
     async def run_round(self, number: int) -> Events:
         """Stream one answer of the model and run the tools that it calls."""
-        answer = StreamedAnswer(self._prompt_context.model)
+        answer = StreamedAnswer(self.model)
         async with aclosing(self._stream_answer(answer)) as events:
             async for event in events:
                 yield event
+        self._availability.note_answer(
+            self.model, session=self._context.session, first=self.model is self._chain[0]
+        )
         prefix = f"{self._context.turn}-{self._context.attempt}-{number}"
-        calls = answer.build_calls(self._specs_by_name, prefix=prefix, used_ids=self._used_ids)
+        specs = {s.name: s for s in self._specs}
+        calls = answer.build_calls(specs, prefix=prefix, used_ids=self._used_ids)
         self._append(Role.ASSISTANT, answer.build_parts(calls))
         if not calls:
             if answer.truncated:
@@ -307,7 +422,20 @@ class _TurnRun:
         self._messages += await self._context.fetch_new_messages()
 
     async def _stream_answer(self, answer: StreamedAnswer) -> Events:
-        model = self._prompt_context.model
+        """Stream the answer of the model, or of a fallback if nothing of it was shown."""
+        while True:
+            try:
+                async with aclosing(self._stream_from_model(answer)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except ModelUnavailable as exc:
+                for notice in await self._switch(exc, shown=answer.has_text):
+                    yield notice
+                answer.switch_model(self.model)
+
+    async def _stream_from_model(self, answer: StreamedAnswer) -> Events:
+        model = self.model
         messages = history.build(self._messages, self._prompt_context)
         request = ChatRequest(
             model=model,
@@ -316,6 +444,7 @@ class _TurnRun:
             effort=self._context.settings.effort,
             parameters=self._context.options.parameters,
             allow_empty=self._has_answered,
+            replaceable=any(m.name not in self._failures and m is not model for m in self._chain),
         )
         async with aclosing(self._chat.stream(request, answer, self._context.clock)) as events:
             async for event in events:

@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import httpx2
@@ -56,6 +56,9 @@ _MAX_SLICE_SECONDS = 0.001
 # A shorter sleep would take a millisecond, too.
 _MAX_AHEAD_SECONDS = 0.005
 _SILENT_RETRY_SECONDS = 2.0
+# For a model that has a fallback.
+_HASTY_TRIES = 2
+_HASTY_PATIENCE = timedelta(seconds=5)
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 60.0
 
@@ -94,6 +97,10 @@ class StreamedAnswer:
         self._shown: list[Text | Reasoning] = []
         self.has_text = False
         self.reset()
+
+    def switch_model(self, model: Model) -> None:
+        """Let another model answer. Nothing but reasoning was shown."""
+        self._model = model
 
     def reset(self) -> None:
         """Start a new attempt. The reasoning that was shown is kept."""
@@ -281,6 +288,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, Any] = {}
     # An empty answer is accepted, because the turn has shown text before.
     allow_empty: bool = False
+    # Another model can answer, so a request is retried once at most, and soon.
+    replaceable: bool = False
 
     def build_body(self) -> Json:
         body: Json = {"model": self.model.id, "messages": self.messages, "stream": True}
@@ -357,7 +366,7 @@ class ChatClient:
             except (openai.APIError, StreamBroken, EmptyAnswer) as exc:
                 metrics.MODEL_ERRORS.add(request.model.name, type(exc).__name__)
                 failure = provider_errors.classify(exc, request.model, secret=endpoint.key, now=clock.now())
-                wait = self._compute_delay(exc, failure, request.model, answer, tries).total_seconds()
+                wait = self._compute_delay(exc, failure, request, answer, tries, clock.now()).total_seconds()
             if not notified and clock.monotonic() - started_at + wait >= _SILENT_RETRY_SECONDS:
                 notified = True
                 yield NoticeEvent(Phrase("model.trying_again", what=failure.what), WARNING_KIND)
@@ -390,13 +399,25 @@ class ChatClient:
         answer.check(allow_empty=request.allow_empty)
 
     def _compute_delay(
-        self, exc: Exception, failure: ProviderFailure, model: Model, answer: StreamedAnswer, tries: int
+        self,
+        exc: Exception,
+        failure: ProviderFailure,
+        request: ChatRequest,
+        answer: StreamedAnswer,
+        tries: int,
+        now: datetime,
     ) -> timedelta:
         """Return the delay before the next attempt; raise if there is to be none."""
+        model, retry = request.model, self._retry
+        if request.replaceable:
+            retry = msgspec.structs.replace(retry, tries=_HASTY_TRIES, patience=_HASTY_PATIENCE)
+        if failure.transient and failure.after is not None and failure.after > self._retry.patience:
+            # What was shown of the answer stays, and is marked when the turn is put back.
+            raise provider_errors.build_quota_error(model, now + failure.after) from exc
         if answer.has_text and failure.transient:
             raise provider_errors.build_interrupted_error(model) from exc
         retryable = failure.transient and (failure.tries is None or tries < failure.tries)
-        wait = self._retry.compute_delay(tries, failure.after) if retryable else None
+        wait = retry.compute_delay(tries, failure.after) if retryable else None
         if wait is None:
             raise failure.error from exc
         metrics.MODEL_RETRIES.add(model.name)

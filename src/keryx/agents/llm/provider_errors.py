@@ -3,17 +3,17 @@
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
 import openai
 
+from keryx.agents import quota_resets
 from keryx.agents.llm import Model
 from keryx.core import durations
-from keryx.core.durations import parse_retry_after
-from keryx.core.errors import AgentFailed, AgentRefused
+from keryx.core.errors import AgentFailed, AgentRefused, ModelUnavailable, QuotaReached
 from keryx.core.text import to_single_line, truncate
 from keryx.core.texts import Phrase
 from keryx.jsonrpc import Json
@@ -72,7 +72,7 @@ def classify(
         case openai.APIConnectionError():
             return _classify_connection(exc, model)
         case openai.APIStatusError():
-            after = parse_retry_after(exc.response.headers, now=now or datetime.now(UTC))
+            after = _find_delay(exc, exc.response.headers, now=now or datetime.now(UTC))
             body = isinstance(cast(Any, exc.body), dict)
             detail = _read_detail(exc, secret)
             return _classify_response(exc.status_code, exc.code or "", model, detail, after, body=body)
@@ -80,13 +80,26 @@ def classify(
             # An error inside a stream. Some providers send a status as its code.
             code = exc.code or ""
             status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
-            return _classify_response(status, code, model, _read_detail(exc, secret), None, body=True)
+            after = _find_delay(exc, {}, now=now or datetime.now(UTC))
+            return _classify_response(status, code, model, _read_detail(exc, secret), after, body=True)
         case EmptyAnswer():
             return _build_transient(Phrase("model.empty", name=name), tries=_FEW_TRIES)
         case StreamBroken():
             return _build_transient(Phrase("model.broken_off", name=name))
         case _:
             raise exc
+
+
+def build_quota_error(model: Model, until: datetime) -> QuotaReached:
+    """Return the error for a limit that resets later than a request may wait."""
+    text = Phrase("model.quota", name=repr(model.name), time=f"{until:%Y-%m-%d %H:%M} UTC")
+    return QuotaReached(text, until=until, model=model.name)
+
+
+def _find_delay(exc: openai.APIError, headers: Mapping[str, str], *, now: datetime) -> timedelta | None:
+    """Return how long the provider asks to wait."""
+    reset = quota_resets.find_reset(now=now, headers=headers, body=cast(object, exc.body), text=exc.message)
+    return reset - now if reset else durations.parse_retry_after(headers, now=now)
 
 
 def build_interrupted_error(model: Model) -> AgentFailed:
@@ -107,7 +120,7 @@ def _classify_connection(exc: openai.APIConnectionError, model: Model) -> Provid
             case ssl.SSLError() if not isinstance(cause, ssl.SSLEOFError):
                 return _build_permanent(Phrase("model.not_safe", name=name, host=host))
             case socket.gaierror() if cause.errno in _UNKNOWN_HOST:
-                return _build_permanent(Phrase("model.no_host", name=name, host=repr(host)))
+                return _build_down(Phrase("model.no_host", name=name, host=repr(host)))
             case ConnectionRefusedError() if model.is_local:
                 start = "model.start_ollama" if model.port == _OLLAMA_PORT else "model.start_server"
                 what = Phrase("model.not_listening", name=name, address=f"{host}:{model.port}")
@@ -140,8 +153,8 @@ def _classify_response(
         if not model.key:
             return _build_permanent(Phrase("model.key_missing", name=name, host=host))
         return _build_permanent(Phrase("model.key_refused", name=name, reference=model.key, host=host))
-    if status == 402 or _NO_CREDIT.search(text):
-        return _build_permanent(Phrase("model.no_credit", name=name, host=host))
+    if status == 402 or (_NO_CREDIT.search(text) and not after):
+        return _build_down(Phrase("model.no_credit", name=name, host=host))
     if status < 500 and status != 429 and _CONTEXT_OVERFLOW.search(text):
         full = (
             Phrase("model.context_full_size", name=name, size=str(model.context))
@@ -197,8 +210,13 @@ def _build_transient(
     after: timedelta | None = None,
     tries: int | None = None,
 ) -> ProviderFailure:
-    error = AgentFailed(Phrase("model.failed", what=what, advice=advice or Phrase("model.retry")))
+    error = ModelUnavailable(Phrase("model.failed", what=what, advice=advice or Phrase("model.retry")))
     return ProviderFailure(error=error, transient=True, after=after, tries=tries, what=what)
+
+
+def _build_down(text: Phrase) -> ProviderFailure:
+    """Describe a failure that no retry mends, but another model may."""
+    return ProviderFailure(error=ModelUnavailable(text))
 
 
 def _build_permanent(text: Phrase) -> ProviderFailure:

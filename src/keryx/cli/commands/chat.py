@@ -87,6 +87,11 @@ async def chat(
     ] = None,
     attach: Attach = None,
     model: Annotated[str | None, Parameter(help="The model of this conversation.")] = None,
+    temporary: Annotated[
+        bool,
+        FLAG,
+        Parameter(help="Start a conversation that is not searched, exported or kept, as with /temp."),
+    ] = False,
 ) -> int:
     """Talk to the agent in this terminal.
 
@@ -102,8 +107,8 @@ async def chat(
         keryx chat --attach photo.jpg --model large "what is this?"
         git diff | keryx chat "review this:" -
     """
-    if new + continue_ + (resume is not None) > 1:
-        raise Invalid("choose one of --new, --continue and --resume")
+    if new + continue_ + temporary + (resume is not None) > 1:
+        raise Invalid("choose one of --new, --continue, --temporary and --resume")
     ref, rest = (resume[0], resume[1:]) if resume else (None, [])
     words = [*rest, *message]
     check_words(words, "chat")
@@ -122,8 +127,10 @@ async def chat(
             session = await _choose_session(
                 access, talk.texts, continue_=continue_, choose=resume is not None, ref=ref, terminal=terminal
             )
-            await talk.attach(attach or [])
             await (talk.resume(session) if session else talk.begin())
+            if temporary:
+                await talk.begin_temporary()
+            await talk.attach(attach or [])
             if terminal:
                 return await _run_terminal(app, talk, first)
             return await _run_pipe(talk, first, literal=literal)
@@ -161,6 +168,7 @@ async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
         completer=ChatCompleter(talk.texts, talk.list_values),
         status=lambda: join_facts(talk.stream.status.list_facts(talk.texts), output.screen_width()),
         attach=talk.try_attach,
+        private=lambda: talk.temporary,
     )
     talk.on_status = line.redraw
     if not talk.session and not first:

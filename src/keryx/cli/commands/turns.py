@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from keryx.cli import output
 from keryx.cli.options import Json, open_hub
-from keryx.core.turns import TurnState
+from keryx.core.turns import Turn, TurnState
 
 
 async def turns(*, json: Json = False) -> None:
@@ -28,7 +28,7 @@ async def turns(*, json: Json = False) -> None:
             (
                 turn.id,
                 turn.session,
-                "stopping" if turn.cancelling else turn.state.value,
+                _describe_state(turn),
                 str(turn.attempts),
                 output.format_time(turn.started_at if turn.state is TurnState.RUNNING else turn.created_at),
                 turn.worker or turn.surface,
@@ -39,6 +39,12 @@ async def turns(*, json: Json = False) -> None:
         right=(3,),
         empty="Nothing runs and nothing waits.",
     )
+
+
+def _describe_state(turn: Turn) -> str:
+    if turn.hold:
+        return f"waits until {output.format_time(turn.hold.until)} for {turn.hold.model}"
+    return "stopping" if turn.cancelling else turn.state.value
 
 
 async def why(

@@ -33,6 +33,18 @@ _LFLAG = 3
 _PICKER_ROWS = 12
 
 
+class LineHistory(FileHistory):
+    """The lines of earlier chats. Those of a temporary one are kept in memory only."""
+
+    def __init__(self, filename: str, private: Callable[[], bool]) -> None:
+        super().__init__(filename)
+        self._private = private
+
+    def store_string(self, string: str) -> None:
+        if not self._private():
+            super().store_string(string)
+
+
 class LineEditor:
     """Reads one line, or several with Alt-Enter. The history is kept between runs, readable by this user only."""
 
@@ -44,9 +56,10 @@ class LineEditor:
         completer: Completer,
         status: Callable[[], str],
         attach: Callable[[Sequence[str] | None], Coroutine[Any, Any, None]],
+        private: Callable[[], bool] = lambda: False,
     ) -> None:
         """`status` returns the line below the input. `attach` adds files to the next message, or with `None` the picture in
-        the clipboard."""
+        the clipboard. While `private` returns true, the history is not written."""
         try:
             history.parent.mkdir(parents=True, exist_ok=True)
             history.touch(mode=0o600)
@@ -60,7 +73,7 @@ class LineEditor:
         self._attach = attach
         self._session: PromptSession[str | None] = PromptSession(
             [("class:prompt", PROMPT)],
-            history=FileHistory(str(history)),
+            history=LineHistory(str(history), private),
             completer=completer,
             # Room for the menu is kept free only where there is something to complete.
             complete_while_typing=Condition(lambda: self._session.default_buffer.text.startswith("/")),

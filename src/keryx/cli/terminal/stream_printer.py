@@ -233,7 +233,13 @@ class StreamPrinter:
         if turn:
             waiting = len(snapshot.queue) - (0 if snapshot.running else 1)
             state = "resumed" if turn.interrupted_at else "running" if snapshot.running else "queued"
-            lines = [self._texts.say(f"terminal.turn_{state}")]
+            lines = [
+                self._texts.say(
+                    "terminal.turn_held", time=output.format_time(turn.hold.until), name=turn.hold.model
+                )
+                if turn.hold
+                else self._texts.say(f"terminal.turn_{state}")
+            ]
             if waiting > 0:
                 lines.append(self._texts.say("status.queued", count=waiting))
             self.print_notice(" ".join([*lines, self._texts.say("terminal.stop_hint")]))

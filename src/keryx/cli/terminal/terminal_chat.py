@@ -19,7 +19,7 @@ from keryx.cli.terminal.completion import CommandValue
 from keryx.cli.terminal.stream_printer import ChatStatus, StreamPrinter
 from keryx.core import ids, lanes
 from keryx.core.changes import Change, ChangeKind
-from keryx.core.errors import CursorExpired, KeryxError, NotFound
+from keryx.core.errors import CursorExpired, Invalid, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
 from keryx.core.media import Media
 from keryx.core.messages import Parts, text_parts
@@ -42,6 +42,7 @@ from keryx.engine.hub.views import MessageRange
 from keryx.engine.service import Service
 
 SHOWN_MESSAGES = 10
+TEMPORARY_COMMAND = "/temp"
 _MAX_TITLES = 200
 _JOB_VERBS = ("pause", "resume", "run", "runs", "continue", "remove")
 
@@ -85,6 +86,13 @@ class TerminalChat:
             await self.hub.check_model(self.viewer, self._source, self._model)
         await self._refresh_status()
 
+    async def begin_temporary(self) -> None:
+        """Begin a temporary session. Raise `Invalid` if this store cannot have any."""
+        receipt = await self.hub.receive(self._build_inbound(text_parts(TEMPORARY_COMMAND)))
+        if receipt.session is None or not ids.is_temporary(receipt.session):
+            raise Invalid(receipt.reply or "")
+        await self._follow_lane()
+
     async def resume(self, session: SessionId) -> None:
         """Switch the lane to a session: print its last messages, and follow its changes."""
         if self._model:
@@ -102,8 +110,13 @@ class TerminalChat:
             read = partial(attachments.read_attachment, limit=limit)
             found = [await to_thread.run_sync(read, name) for name in names]
         for attachment in found:
-            self._attached.append(await self.hub.media.save(self.viewer, attachment))
+            self._attached.append(await self.hub.media.save(self.viewer, attachment, session=self.session))
         await self._refresh_status()
+
+    @property
+    def temporary(self) -> bool:
+        """Whether what is said now is not kept."""
+        return self.session is not None and ids.is_temporary(self.session)
 
     @property
     def has_attachments(self) -> bool:

@@ -64,6 +64,13 @@ TEXTS = {
     "{n} message waiting|{n} messages waiting": "{n} Nachricht wartet|{n} Nachrichten warten",
     "{n} setting at the default|{n} settings at the default": "{n} Einstellung mit Vorgabe|{n} Einstellungen mit Vorgabe",
     "Uploading {n} file…|Uploading {n} files…": "{n} Datei wird hochgeladen …|{n} Dateien werden hochgeladen …",
+    "Waits until {time} for the limit of {model}": "Wartet bis {time} auf das Limit von {model}",
+    "waits until {time}": "wartet bis {time}",
+    "Waiting for a limit": "Wartet auf ein Limit",
+    "Use another model": "Ein anderes Modell nehmen",
+    "Temporary": "Vorübergehend",
+    "temporary": "vorübergehend",
+    "Not searched, exported or kept": "Wird nicht durchsucht, exportiert oder aufgehoben",
     # The board.
     "Every answer that is being written or waits, in every place. Stop it here, or answer what it asks.": "Jede Antwort, die geschrieben wird oder wartet, überall. Hier kannst du sie anhalten oder beantworten, was sie fragt.",
     "Nothing runs now": "Gerade läuft nichts",

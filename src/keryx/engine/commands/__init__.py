@@ -39,6 +39,7 @@ __all__ = [
 
 _HANDLERS: dict[str, CommandHandler] = {
     "new": sessions.start_new,
+    "temp": sessions.start_temporary,
     "resume": sessions.resume,
     "undo-reset": sessions.undo_reset,
     "sessions": sessions.list_recent,

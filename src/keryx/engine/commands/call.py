@@ -15,7 +15,7 @@ from keryx.core.sessions import Session, SessionSettings, Viewer
 from keryx.core.texts import Phrase, Texts
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
-from keryx.store import sessions
+from keryx.store import sessions, turns
 from keryx.store.db import Transaction
 
 
@@ -84,6 +84,12 @@ class CommandCall:
         session = self.ensure_session()
         sessions.set_settings(self.tx, session, settings)
         return session.id
+
+    def release(self) -> str:
+        """Let a turn of the session that is held begin now. Return a sentence about it, empty if there is none."""
+        if self.session and turns.release(self.tx, self.session.id):
+            return f" {self.say('turn.released')}"
+        return ""
 
     @property
     def current_lane(self) -> Lane:

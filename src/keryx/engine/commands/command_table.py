@@ -70,6 +70,7 @@ class ParsedCommand(msgspec.Struct, frozen=True):
 
 COMMANDS = (
     CommandSpec(name="new", aliases=("reset",), session=False, lane=True, who=CommandAudience.OWNER),
+    CommandSpec(name="temp", session=False, lane=True, who=CommandAudience.OWNER),
     CommandSpec(name="resume", session=False, lane=True, who=CommandAudience.OWNER, direct=CommandScope.BARE),
     CommandSpec(name="undo-reset", session=False, lane=True, who=CommandAudience.OWNER),
     CommandSpec(name="sessions", session=False, direct=CommandScope.ALONE),

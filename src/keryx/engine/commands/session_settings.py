@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from keryx.core import clock
 from keryx.core.access import CommandAudience
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.sessions import EFFORTS, Activity, PermissionMode, parse_mode
@@ -13,7 +14,7 @@ from keryx.core.usage import MILLION
 from keryx.engine.commands.call import CommandCall, CommandResult, format_choices, quote_title
 from keryx.engine.commands.command_table import list_commands
 from keryx.engine.units import control, place
-from keryx.store import sessions, turns
+from keryx.store import sessions, turns, viewer_state
 
 _MAX_PERSONALITY = 4000
 
@@ -35,7 +36,8 @@ def set_agent(call: CommandCall) -> CommandResult:
         )
     agent = None if call.text == "default" else call.text
     changed = call.configure(msgspec.structs.replace(call.settings, agent=agent))
-    return CommandResult(call.say("setting.agent_chosen", name=agent or call.say("setting.default")), changed)
+    reply = call.say("setting.agent_chosen", name=agent or call.say("setting.default"))
+    return CommandResult(reply + call.release(), changed)
 
 
 def set_model(call: CommandCall) -> CommandResult:
@@ -48,7 +50,8 @@ def set_model(call: CommandCall) -> CommandResult:
     model = None if call.text == "default" else call.text[:200]
     control.check_model(model, models)
     changed = call.configure(msgspec.structs.replace(call.settings, model=model))
-    return CommandResult(call.say("setting.model", name=model or call.say("setting.default")), changed)
+    reply = call.say("setting.model", name=model or call.say("setting.default"))
+    return CommandResult(reply + call.release(), changed)
 
 
 def _list_models(call: CommandCall) -> tuple[str, ...]:
@@ -148,8 +151,13 @@ def show_status(call: CommandCall) -> CommandResult:
     if session is None:
         return CommandResult(call.say("status.none"))
     activity = sessions.get_activity(call.tx, session.id)
-    waiting = len(turns.list_queued(call.tx, session.id))
+    queue = turns.list_queued(call.tx, session.id)
+    waiting = len(queue)
     state = [call.say("status.running" if activity is Activity.RUNNING else "status.idle")]
+    if held := next((turn.hold for turn in queue if turn.hold), None):
+        zone = viewer_state.get_zone(call.tx, call.viewer) or call.policy.zone
+        time = clock.describe_moment(held.until, zone, now=call.now)
+        state = [call.say("status.held", time=time, name=held.model)]
     if waiting:
         state.append(call.say("status.queued", count=waiting))
     state.append(_describe_model(call))

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from keryx.core import durations
 from keryx.core.errors import Invalid, NotFound
+from keryx.core.ids import is_temporary
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.sessions import Session, SessionFilter, TitleBy
 from keryx.core.source import ChatType
@@ -28,7 +30,27 @@ def start_new(call: CommandCall) -> CommandResult:
     old = control.start_new_session(call.tx, call.current_lane)
     if old is None:
         return CommandResult(call.say("session.new_already"))
+    if is_temporary(old.id):
+        return CommandResult(call.say("temporary.ended"))
     return CommandResult(call.say("session.new", old=old.title or old.id))
+
+
+def start_temporary(call: CommandCall) -> CommandResult:
+    current = call.session is not None and is_temporary(call.session.id)
+    if call.text == "end" and current:
+        control.start_new_session(call.tx, call.current_lane)
+        return CommandResult(call.say("temporary.ended"))
+    if call.text == "end":
+        raise NotFound(Phrase("temporary.none"))
+    if call.text:
+        raise Invalid(Phrase("temporary.usage"))
+    if current:
+        return CommandResult(call.say("temporary.already"), call.session_id)
+    session = control.start_temporary(
+        call.tx, call.current_lane, surface=call.inbound.surface, origin=call.inbound.source
+    )
+    span = durations.format_duration(call.policy.keep.temporary)
+    return CommandResult(call.say("temporary.begun", span=span), session)
 
 
 def resume(call: CommandCall) -> CommandResult:

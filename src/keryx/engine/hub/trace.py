@@ -8,9 +8,9 @@ import msgspec
 from keryx.core import lanes as lane_keys
 from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import TurnId
-from keryx.core.messages import Message, Role, parse_id
+from keryx.core.messages import Message, Notice, Role, parse_id
 from keryx.core.sessions import Session, Viewer
-from keryx.core.turns import Turn, TurnState
+from keryx.core.turns import HOLD_KIND, Turn, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
 from keryx.store import deliveries, inbox, lanes, messages, questions, sessions, turns
@@ -99,13 +99,16 @@ def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:
     events = [TraceEvent(turn.created_at, f"queued as turn {turn.id} ({turn.mode})")]
     if turn.started_at:
         events.append(TraceEvent(turn.started_at, f"attempt {turn.attempts} began on {turn.worker}"))
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     if turn.interrupted_at:
-        events.append(
-            TraceEvent(turn.interrupted_at, "interrupted: the process was gone; put back into the queue")
-        )
+        held = any(isinstance(p, Notice) and p.kind == HOLD_KIND for m in entries for p in m.parts)
+        why = "its model had reached a limit" if held else "the process was gone"
+        events.append(TraceEvent(turn.interrupted_at, f"interrupted: {why}; put back into the queue"))
+    if turn.hold:
+        events.append(TraceEvent(turn.hold.until, f"the limit of {turn.hold.model} resets"))
     events += [
         TraceEvent(m.at, f"{m.role.value} message {m.seq}{f' ({m.mark})' if m.mark else ''}")
-        for m in messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+        for m in entries
         if m.role is not Role.USER
     ]
     for question in questions.list_for_turn(tx, turn.id):

@@ -154,7 +154,7 @@ class Downloader:
         try:
             fetched = await plugins.download(adapter, file, limit=limits.limit, timeout=limits.timeout)
             owner = media.build_adapter_viewer(self._adapter.platform, self._adapter.account)
-            part = await self._storage.save(owner, fetched)
+            part = await self._storage.save(owner, fetched, session=download.session)
         except (Invalid, Conflict) as exc:
             log.info("a file of %s cannot be kept: %s", self._adapter.platform, exc)
             reason = explain(exc, "file.platform_says", platform=self._adapter.platform)

@@ -22,6 +22,7 @@ from keryx.core.errors import (
     KeryxError,
     LeaseLost,
     NotFound,
+    QuotaReached,
     Retryable,
     Unavailable,
 )
@@ -478,6 +479,15 @@ class Driver:
             case AgentExit(error):
                 if error is None:
                     return "turn.finish", partial(turn_writes.finish, turn=turn, events=events)
+                if isinstance(error, QuotaReached):
+                    return "turn.hold", partial(
+                        turn_writes.hold,
+                        turn=turn,
+                        events=events,
+                        error=error,
+                        longest=self._limits.hold,
+                        zone=self._zone,
+                    )
                 if isinstance(error, AgentFailed | Forbidden):
                     text = error.text
                 else:
@@ -533,7 +543,8 @@ class Driver:
             return event
         attachment = Attachment(name=event.name, mime=event.mime, body=event.body)
         try:
-            return StoredFile(await self._media.save(Viewer(turn.profile, turn.owner), attachment))
+            owner = Viewer(turn.profile, turn.owner)
+            return StoredFile(await self._media.save(owner, attachment, session=turn.session))
         except (Invalid, Conflict) as exc:
             return NoticeEvent(Phrase("turn.file_left_out", reason=exc.text))
 

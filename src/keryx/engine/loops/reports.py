@@ -8,7 +8,7 @@ import msgspec
 
 from keryx import logs, metrics, tracing
 from keryx.core.deliveries import Delivery, DeliveryState
-from keryx.core.errors import KeryxError
+from keryx.core.errors import KeryxError, QuotaReached
 from keryx.core.ids import TurnId, WorkerId
 from keryx.core.ports.adapter import InboundEvent, Receipt
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, UsageEvent
@@ -163,6 +163,8 @@ async def _export(database: Database, work: spans.ListSpans) -> None:
 
 def _describe_end(end: TurnEnd) -> str:
     match end:
+        case AgentExit(QuotaReached()):
+            return "held"
         case AgentExit(error):
             return "failed" if error else "done"
         case TurnTimeout():

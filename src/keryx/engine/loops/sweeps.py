@@ -133,6 +133,9 @@ class RetentionSweep:
         await self._database.write("sign_ins.trim", access.trim_sign_ins)
         while await self._database.write("api.erase", partial(api_turns.erase_abandoned, now=now)):
             pass
+        await self._database.write(
+            "temporary.clear", partial(control.clear_temporary, before=now - keep.temporary)
+        )
         await self._database.write("codes.trim", access_units.trim_codes)
         await self._database.write(
             "reserved.trim", lambda tx: sessions.trim_reserved(tx, before=now - _KEEP_RESERVED)

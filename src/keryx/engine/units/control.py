@@ -1,11 +1,11 @@
 """Stop and cancel turns, clear the queue, and reset, switch or delete sessions."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import UNSET
 
 from keryx.core.errors import Conflict, Invalid, NotFound
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.ids import SessionId, TurnId, is_temporary, new_temporary
 from keryx.core.lanes import Lane
 from keryx.core.messages import Mark, Message, Parts, Role, is_active
 from keryx.core.questions import QuestionState
@@ -25,7 +25,7 @@ from keryx.core.turns import Turn, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import answers, place
 from keryx.store import downloads, lanes, messages, projects, questions, sessions, turns
-from keryx.store.db import Transaction
+from keryx.store.db import Engine, Transaction
 
 _RESET_NOTICES = {
     ResetReason.IDLE: "session.reset_idle",
@@ -50,6 +50,9 @@ def change(
             known = list_models(tx, policy, session, settings, place.find_source(session, None))
             check_model(settings.model, known)
         sessions.set_settings(tx, session, settings)
+        # Another model or agent need not wait for the limit of the one before; the same one is asked again.
+        if change.settings.model is not UNSET or change.settings.agent is not UNSET:
+            turns.release(tx, session.id)
     if change.cwd is not UNSET:
         sessions.set_cwd(tx, session, change.cwd)
     if change.pinned is not UNSET:
@@ -81,15 +84,15 @@ def check_model(model: str | None, known: tuple[str, ...]) -> None:
 
 
 def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | None:
-    """Ask the running turn to stop and return it, or cancel the next turn if that waits for its files; `None` if there is
-    neither. With `queue`, cancel queued turns too."""
+    """Ask the running turn to stop and return it, or cancel the next turn if that waits for its files or for the limit of
+    a model; `None` if there is neither. With `queue`, cancel queued turns too."""
     sessions.lock(tx, session)
     stopped = turns.find_running(tx, session)
     if stopped:
         turns.request_cancel(tx, stopped)
     else:
         stopped = next(iter(turns.list_queued(tx, session)), None)
-        if stopped and downloads.has_any(tx, stopped.id):
+        if stopped and (stopped.hold or downloads.has_any(tx, stopped.id)):
             _cancel_queued(tx, stopped)
         else:
             stopped = None
@@ -175,9 +178,10 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
     session had messages."""
     assert lane.session is not None
     old = sessions.get(tx, lane.session, deleted=True)
-    end_session(tx, old, EndReason(reason.value))
     moved = lanes.move(tx, lane, None, why=reason.value)
-    if not old.messages:
+    end_session(tx, old, EndReason(reason.value))
+    # What is said about a temporary session is stored elsewhere, in clear.
+    if not old.messages or is_temporary(old.id):
         return moved, None
     notice = tx.texts.speak(lane.source.language).say(_RESET_NOTICES[reason], session=old.title or old.id)
     return moved, notice
@@ -189,9 +193,37 @@ def start_new_session(tx: Transaction, lane: Lane) -> Session | None:
         return None
     old = sessions.get(tx, lane.session, deleted=True)
     stop(tx, old.id, queue=True)
-    end_session(tx, old, EndReason.RESET)
     lanes.move(tx, lane, None, why="new")
+    end_session(tx, old, EndReason.RESET)
     return old
+
+
+def start_temporary(tx: Transaction, lane: Lane, *, surface: str, origin: Source) -> SessionId:
+    """Continue a lane with a new temporary session. Raise `Invalid` if this store cannot have any."""
+    session = sessions.create(
+        tx,
+        profile=lane.profile,
+        owner=lane.owner,
+        surface=surface,
+        origin=origin,
+        id=new_temporary(tx.now),
+    )
+    start_new_session(tx, lane)
+    lanes.move(tx, lane, session, why="temporary")
+    return session
+
+
+def clear_temporary(tx: Transaction, *, before: datetime) -> int:
+    """End the temporary sessions without activity since a time, and those whose key is gone, as after a restored backup. On
+    PostgreSQL a key may be missing because the nodes do not share their folder, so there only age counts. Return how many."""
+    ended = 0
+    for session in sessions.list_temporary(tx):
+        lost = tx.engine is Engine.SQLITE and not tx.keys.has(session.id)
+        if lost or (session.active_at < before and not turns.find_running(tx, session.id)):
+            delete(tx, session, grace=timedelta(0), erase=True)
+            ended += 1
+    tx.keys.discard_orphans([session.id for session in sessions.list_temporary(tx)])
+    return ended
 
 
 def switch(tx: Transaction, lane: Lane, session: Session, *, why: str) -> None:
@@ -213,7 +245,7 @@ def delete(tx: Transaction, session: Session, *, grace: timedelta, erase: bool =
             questions.close(tx, question, QuestionState.CANCELLED)
     for lane in lanes.list_for_session(tx, session.id):
         lanes.move(tx, lane, None, why="deleted")
-    if erase:
+    if erase or is_temporary(session.id):
         sessions.erase(tx, session)
     else:
         sessions.soft_delete(tx, session, grace=grace)
@@ -242,7 +274,9 @@ def set_ended(tx: Transaction, session: Session, reason: EndReason | None) -> No
 
 
 def end_session(tx: Transaction, session: Session, reason: EndReason) -> None:
-    """End a session and queue its end hooks, unless it has ended before."""
-    if session.ended_at is None:
+    """End a session and queue its end hooks, unless it has ended before. Of a temporary session nothing is left."""
+    if is_temporary(session.id):
+        delete(tx, session, grace=timedelta(0), erase=True)
+    elif session.ended_at is None:
         sessions.end(tx, session, reason)
         sessions.add_end_hook(tx, session.id, reason.value)

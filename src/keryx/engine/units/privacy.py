@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from keryx.core import codec, records
 from keryx.core.errors import Forbidden
-from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, is_temporary
 from keryx.core.messages import Notice, Role, text_parts
 from keryx.core.sessions import Viewer
 from keryx.engine.units import control, downloads
@@ -34,12 +34,16 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: LineW
     write(records.encode(records.Header(format=records.FORMAT, version=records.VERSION)) + "\n")
     written: set[str] = set()
     for id_ in sessions.list_ids_for_owner(tx, profile=viewer.profile, owner=principal):
+        if is_temporary(id_):
+            continue
         write(records.encode(session_export.read_session(tx, id_)) + "\n")
         for chunk in session_export.iterate_files(tx, id_, known=written):
             write(records.encode(chunk) + "\n")
         for entry in session_export.iterate_records(tx, id_):
             write(records.encode(entry) + "\n")
     for session, seq in people.list_messages_elsewhere(tx, profile=viewer.profile, person=principal):
+        if is_temporary(session):
+            continue
         message = messages.get(tx, session, seq)
         write(codec.dumps({"record": "said elsewhere", "message": records.from_message(message)}) + "\n")
     for said in overheard.list_for_person(tx, profile=viewer.profile, person=principal):

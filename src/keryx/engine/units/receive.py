@@ -12,7 +12,8 @@ from keryx.core.deliveries import Delivery, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.lanes import Lane, LaneAddress
-from keryx.core.messages import Mark, Notice, Role, join_text, text_parts
+from keryx.core.media import Media
+from keryx.core.messages import Mark, Notice, Parts, Role, Text, join_text, text_parts
 from keryx.core.ports.adapter import (
     InboundDeletion,
     InboundEvent,
@@ -42,7 +43,7 @@ from keryx.engine.units import (
 )
 from keryx.engine.units import deliveries as delivery_units
 from keryx.engine.units.user_messages import build_user_message, submit
-from keryx.store import deliveries, inbox, jobs, messages, overheard, people, sessions, turns
+from keryx.store import deliveries, inbox, jobs, media, messages, overheard, people, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.changes import Scope
 from keryx.store.db import Transaction
@@ -75,6 +76,9 @@ def receive(
     if receipt is None:
         receipt = _apply(tx, inbound, policy, command, search_reply)
     if earlier is None:
+        if receipt.session and ids.is_temporary(receipt.session):
+            # A reply may quote what was said, and a short message could be guessed from its hash.
+            secret, digest = True, ""
         stored = msgspec.structs.replace(receipt, reply=None) if secret else receipt
         inbox.record(
             tx,
@@ -151,6 +155,8 @@ def _route(
     inbound = downloads.add_placeholders(inbound)
     lane, notice = _reset_if_due(tx, lane, policy) if lane else (None, None)
     session = _ensure_session(tx, inbound, lane, viewer, policy)
+    if ids.is_temporary(session.id):
+        inbound = msgspec.structs.replace(inbound, parts=_leave_out_files(tx, session, inbound))
     if notice and inbound.reply:
         deliveries.enqueue(tx, inbound.reply, notice, of=session)
     if lane is not None and inbound.source.chat_type is not ChatType.DM:
@@ -166,6 +172,17 @@ def _route(
     )
     turn = gathering.find_turn(tx, session.id, inbound, person, window)
     return submit(tx, session, message) if turn is None else gathering.join(tx, session, turn, message)
+
+
+def _leave_out_files(tx: Transaction, session: Session, inbound: InboundMessage) -> Parts:
+    """Return the parts of a message of a temporary session, with a note in the place of each file that is not sealed for it."""
+    texts = tx.texts.speak(inbound.source.language)
+    return tuple(
+        part
+        if not isinstance(part, Media) or not part.media or media.is_sealed_for(tx, session.id, part.media)
+        else Text(texts.say("temporary.file", name=part.name or texts.say("file.unnamed")))
+        for part in inbound.parts
+    )
 
 
 def _release_held(tx: Transaction, source: Source, reply: Target) -> None:
@@ -493,7 +510,7 @@ def _run_command(
     )
     result = commands.run(command, call)
     seq, reply = result.seq, result.reply
-    begun = result.session if session is None else None
+    begun = result.session if session is None or result.session != session.id else None
     if begun and not sessions.get(tx, begun, deleted=True).last_seq:
         # No session is empty: one that a command created begins with the reply.
         seq = messages.append(

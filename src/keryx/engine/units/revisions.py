@@ -6,7 +6,7 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, Invalid, NotFound
-from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
+from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId, is_temporary
 from keryx.core.messages import Message, Parts, Role, edit_exact, is_active
 from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import Session, SessionSettings, TitleBy, Viewer
@@ -157,6 +157,8 @@ def fork(
     cwd: str | None = None,
 ) -> Session:
     """Make an independent copy up to a message, by default up to the end. Running and queued turns are not copied."""
+    if is_temporary(session.id):
+        raise Invalid(f"session {session.id} is temporary: it is not copied", Phrase("temporary.not_copied"))
     sessions.lock(tx, session.id)
     end = session.last_seq if through is None else through
     if end < 1 or end > session.last_seq:
@@ -202,7 +204,7 @@ def fork_for_thread(
     chat, because others read the thread. Return `None` if there is nothing to copy."""
     sessions.lock(tx, session.id)
     asked = turns.find(tx, turn)
-    if asked is None or asked.session != session.id:
+    if asked is None or asked.session != session.id or is_temporary(session.id):
         return None
     last = messages.list_for_turn(tx, session.id, turn, first=asked.input_seq)[-1].seq
     own = owner == Viewer(session.profile, session.owner)

@@ -7,7 +7,7 @@ import msgspec
 
 from keryx.core import codec
 from keryx.core.deliveries import Target
-from keryx.core.ids import LaneKey, SessionId
+from keryx.core.ids import LaneKey, SessionId, is_temporary
 from keryx.core.lanes import Lane
 from keryx.store import deliveries, inbox, lanes, sessions, turns
 from keryx.store.db import Transaction
@@ -66,7 +66,8 @@ def find_update(tx: Transaction, key: LaneKey, *, platform: str, account: str) -
         return None
     stored = inbox.get_cursor(tx, _PREFIX + key)
     shown = codec.loads(stored, ThreadState) if stored else ThreadState()
-    title = session.title if session else ""
+    # The name of a thread is kept by its platform.
+    title = session.title if session and not is_temporary(session.id) else ""
     named = hashlib.sha256(title.encode()).hexdigest()[:16] if title else shown.title
     wanted = ThreadState(named, ended)
     if wanted == shown:

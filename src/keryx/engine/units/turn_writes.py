@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from keryx.core import clock, durations, sessions, turns
 from keryx.core import compaction as core_compaction
 from keryx.core import messages as core_messages
-from keryx.core import sessions, turns
 from keryx.core.access import NO_RULES, AccessRules
-from keryx.core.errors import Forbidden
+from keryx.core.errors import Forbidden, QuotaReached
 from keryx.core.ids import SessionId, TurnId, WorkerId
 from keryx.core.media import Media
 from keryx.core.messages import Audio, Mark, Message, Notice, Parts, Reasoning, Role, Text, ToolCall
@@ -32,7 +32,7 @@ from keryx.core.ports.agent import (
 from keryx.core.sessions import API_SURFACE, Binding, Session, TakeoverRules, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
-from keryx.core.turns import STOP_REASONS, BusyMode, Turn, TurnLimits, TurnState
+from keryx.core.turns import HOLD_KIND, STOP_REASONS, BusyMode, Turn, TurnHold, TurnLimits, TurnState
 from keryx.core.usage import Budgets, Usage
 from keryx.engine import takeover
 from keryx.engine.units import access, answers, compaction, place, questions
@@ -366,6 +366,37 @@ def cancel(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
     turns_store.finish(tx, turn, TurnState.CANCELLED)
     answers.mark_stopped(tx, turn)
     _set_default_title(tx, turn)
+
+
+def hold(
+    tx: Transaction,
+    turn: Turn,
+    error: QuotaReached,
+    *,
+    longest: timedelta,
+    zone: str,
+    events: Sequence[RecordableEvent] = (),
+) -> None:
+    """Put the turn back into the queue until the limit of its model resets, and tell the person once. If that is too
+    late, or a program waits for the answer, end the turn with an error. One that is being stopped ends."""
+    if turns_store.get_status(tx, turn.id).cancelling:
+        cancel(tx, turn, events=events)
+        return
+    zone = viewer_state.get_zone(tx, Viewer(turn.profile, turn.asker)) or zone
+    fields = {"name": error.model, "time": clock.describe_moment(error.until, zone, now=tx.now)}
+    if turn.surface == API_SURFACE or error.until - turn.created_at > longest:
+        span = durations.format_duration(longest)
+        fail(tx, turn, Phrase("turn.hold_too_long", **fields, span=span), events=events)
+        return
+    turns_store.lock(tx, turn)
+    _append_draft(tx, turn, Mark.INTERRUPTED, _append_steps(tx, turn, events))
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    notices = [p for m in entries if m.role is Role.NOTICE for p in m.parts]
+    if not any(isinstance(p, Notice) and p.kind == HOLD_KIND for p in notices):
+        text = answers.speak(tx, turn).render(Phrase("turn.held", **fields))
+        messages.append(tx, turn.session, Role.NOTICE, (Notice(text, HOLD_KIND),), turn=turn.id)
+        answers.send_aside(tx, turn, text)
+    turns_store.hold(tx, turn, TurnHold(model=error.model, until=error.until))
 
 
 def hand_back(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = ()) -> None:

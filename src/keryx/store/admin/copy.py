@@ -19,6 +19,7 @@ from keryx.store.db import (
     advance_sequence,
     get_last_issued,
 )
+from keryx.store.db.session_keys import SessionKeys
 
 PAGE_SIZE = 500
 # PostgreSQL numbers its transactions from 3, so imported entries sort before all of its own.
@@ -169,6 +170,8 @@ class _TargetWriter:
 
 
 def _send_tables(tx: Transaction, target: _TargetWriter, progress: Progress) -> list[CopiedTable]:
+    # What is sealed is copied as it is.
+    tx.keys = SessionKeys(None, raw=True)
     sent: list[CopiedTable] = []
     for table in TABLES:
         counted = tx.row(f"select count(*) from {table.name}")
@@ -188,6 +191,7 @@ def _send_tables(tx: Transaction, target: _TargetWriter, progress: Progress) -> 
 
 
 def _checksum_tables(tx: Transaction, progress: Progress) -> list[CopiedTable]:
+    tx.keys = SessionKeys(None, raw=True)
     found: list[CopiedTable] = []
     for n, table in enumerate(TABLES):
         progress("checking", n, len(TABLES))

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 import msgspec
 
 from keryx.core import records
-from keryx.core.ids import SessionId
+from keryx.core.errors import Invalid
+from keryx.core.ids import SessionId, is_temporary
 from keryx.core.messages import Message
 from keryx.core.records import EpochRecord, MediaRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.sessions import Session, SessionFilter, Viewer
+from keryx.core.texts import Phrase
 from keryx.store import epochs, media, messages, sessions
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
@@ -22,7 +24,10 @@ _SHARED_FIELDS = (set(SessionRecord.__struct_fields__) & set(Session.__struct_fi
 
 
 def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
-    """A session with its aliases, epochs, lineage and project. Raises `NotFound` for one that is not there."""
+    """A session with its aliases, epochs, lineage and project. Raises `NotFound` for one that is not there, and `Invalid`
+    for a temporary one, which is not exported."""
+    if is_temporary(id_):
+        raise Invalid(f"session {id_} is temporary: it is not exported", Phrase("temporary.not_exported"))
     found = sessions.get(tx, id_, deleted=True)
     undo = tx.row("select undo from sessions where id = :id", {"id": id_})
     aliases = tx.rows("select alias from aliases where session = :id order by alias", {"id": id_})
@@ -48,7 +53,7 @@ def iterate_sessions(tx: Transaction, viewer: Viewer) -> Iterator[Session]:
         found, after = sessions.list_page(
             tx, viewer, SessionFilter(archived=None, jobs=True, limit=PAGE_SIZE, after=after)
         )
-        yield from (entry.session for entry in found)
+        yield from (entry.session for entry in found if not is_temporary(entry.session.id))
         if after is None:
             return
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 from keryx.core.clock import Clock, from_micros, to_micros
 from keryx.core.errors import StoreDamaged, Unavailable
 from keryx.core.texts import Catalogue
+from keryx.store.db.session_keys import SessionKeys
 from keryx.timing import WakeSignal
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class Transaction(Protocol):
     noted: bool  # whether a change was noted, so that the commit wakes followers
     now: datetime  # the time of this unit of work, UTC
     texts: Catalogue  # the texts for people in this installation
+    keys: SessionKeys  # what temporary sessions say is sealed with; rows are opened as they are read
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:
         """Execute, at the latest with the next statement, which may be the one that fails then."""
@@ -97,6 +99,14 @@ class Database(Protocol):
     @texts.setter
     def texts(self, texts: Catalogue) -> None: ...
 
+    @property
+    def keys(self) -> SessionKeys:
+        """The keys of temporary sessions, for transactions."""
+        ...
+
+    @keys.setter
+    def keys(self, keys: SessionKeys) -> None: ...
+
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T: ...
 
     async def read(self, label: str, work: Work[T]) -> T: ...
@@ -131,6 +141,14 @@ class DatabaseWrapper:
     @texts.setter
     def texts(self, texts: Catalogue) -> None:
         self._inner.texts = texts
+
+    @property
+    def keys(self) -> SessionKeys:
+        return self._inner.keys
+
+    @keys.setter
+    def keys(self, keys: SessionKeys) -> None:
+        self._inner.keys = keys
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         return await self._inner.write(label, work, key=key)

@@ -50,6 +50,7 @@ from keryx.store.db import (
 from keryx.store.db.batching import KeyedBatcher, UnitOfWork
 from keryx.store.db.deadlines import DeadlineMonitor
 from keryx.store.db.notify import Notifier
+from keryx.store.db.session_keys import SessionKeys
 from keryx.store.db.threads import ThreadPool
 from keryx.timing import SystemClock, WakeSignal
 
@@ -131,11 +132,14 @@ class PostgresTransaction:
         connection: psycopg.Connection[Any],
         now: datetime,
         texts: Catalogue = NO_CHANGES,
+        keys: SessionKeys | None = None,
         *,
         begin: bytes = b"begin",
     ) -> None:
         self.now = now
         self.texts = texts
+        self.keys = keys or SessionKeys(None, raw=True)
+        self.keys.refresh()
         self._pipeline = pipeline.get_pipeline(connection)
         self._pipeline.begin(begin)
         self.noted = False
@@ -147,16 +151,19 @@ class PostgresTransaction:
         return self._pipeline.execute(sql, params).count
 
     def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
-        return self._pipeline.execute(sql, params).rows()
+        found = self._pipeline.execute(sql, params).rows()
+        return self.keys.unseal_rows(found) if self.keys.in_use else found
 
     def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
         found = self._pipeline.execute(sql, params).rows(0, 1)
-        return found[0] if found else None
+        if not found:
+            return None
+        return self.keys.unseal_rows(found)[0] if self.keys.in_use else found[0]
 
     def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
         found, first = self._pipeline.execute(sql, params), 0
         while batch := found.rows(first, first + size):
-            yield batch
+            yield self.keys.unseal_rows(batch) if self.keys.in_use else batch
             first += size
 
     def commit(self) -> None:
@@ -183,6 +190,8 @@ class PostgresDatabase:
         self._deadline = deadline
         self.clock: Clock = clock or SystemClock()
         self.texts = NO_CHANGES
+        # The operator names a folder that all nodes share.
+        self.keys = SessionKeys(None)
         self.wake = WakeSignal()
         self._dsn = dsn
         self._schema = schema
@@ -327,7 +336,7 @@ class PostgresDatabase:
         started = time.monotonic()
         with self._lend_connection(label) as connection:
             try:
-                tx = PostgresTransaction(connection, self.clock.now(), self.texts)
+                tx = PostgresTransaction(connection, self.clock.now(), self.texts, self.keys)
                 result = work(tx)
                 tx.commit()
             except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
@@ -365,7 +374,9 @@ class PostgresDatabase:
     def _read_once(self, label: str, work: Work[T]) -> T:
         with self._lend_connection(label) as connection:
             try:
-                tx = PostgresTransaction(connection, self.clock.now(), self.texts, begin=_BEGIN_READ)
+                tx = PostgresTransaction(
+                    connection, self.clock.now(), self.texts, self.keys, begin=_BEGIN_READ
+                )
                 result = work(tx)
                 tx.commit()
                 return result

@@ -43,6 +43,7 @@ from keryx.store.db import (
     report_slow,
 )
 from keryx.store.db.batching import UnitOfWork
+from keryx.store.db.session_keys import FIND_TEMPORARY, SessionKeys
 from keryx.store.db.store_files import StoreFiles, check_log, count_opening
 from keryx.store.db.threads import ThreadPool
 from keryx.timing import SystemClock, WakeSignal
@@ -74,9 +75,17 @@ class SqliteTransaction:
     in_ids = "in (select value from json_each(:ids))"
     in_names = "in (select value from json_each(:names))"
 
-    def __init__(self, connection: apsw.Connection, now: datetime, texts: Catalogue = NO_CHANGES) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        now: datetime,
+        texts: Catalogue = NO_CHANGES,
+        keys: SessionKeys | None = None,
+    ) -> None:
         self.now = now
         self.texts = texts
+        self.keys = keys or SessionKeys(None, raw=True)
+        self.keys.refresh()
         self._connection = connection
         self._cursor = connection.cursor()
         self.noted = False
@@ -89,7 +98,8 @@ class SqliteTransaction:
         return self._connection.changes()
 
     def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
-        return cast(list[Row], self._execute(sql, params).fetchall())
+        found = cast(list[Row], self._execute(sql, params).fetchall())
+        return self.keys.unseal_rows(found) if self.keys.in_use else found
 
     def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
         found = self.rows(sql, params)
@@ -98,7 +108,7 @@ class SqliteTransaction:
     def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
         found = cast(Iterator[Row], self._execute(sql, params))
         while batch := list(islice(found, size)):
-            yield batch
+            yield self.keys.unseal_rows(batch) if self.keys.in_use else batch
 
     def _execute(self, sql: str, params: Params) -> apsw.Cursor:
         try:
@@ -125,6 +135,7 @@ class SqliteDatabase:
         self._inspect = inspect
         self.clock: Clock = clock or SystemClock()
         self.texts = NO_CHANGES
+        self.keys = SessionKeys(Path(f"{self.path}-keys"))
         self.wake = WakeSignal()
         self._fatal = fatal or _exit_process
         self._units: queue.SimpleQueue[UnitOfWork[Any] | None] = queue.SimpleQueue()
@@ -137,6 +148,9 @@ class SqliteDatabase:
         self._readers = ThreadPool(READERS, "keryx-read", self._loop)
         opening = inspect_store if self._inspect else open_store
         self._writer = await asyncio.to_thread(opening, self.path, self._fatal)
+        # A damaged store can still be looked at.
+        with suppress(apsw.Error):
+            self.keys.note_sessions(SqliteTransaction(self._writer, self.clock.now()).rows(FIND_TEMPORARY))
         self._files = StoreFiles(self._writer, self.path)
         self._thread = threading.Thread(target=self._run_writer, name="keryx-write", daemon=True)
         self._thread.start()
@@ -180,7 +194,7 @@ class SqliteDatabase:
             connection = self._get_reader()
             connection.execute("begin")
             try:
-                return work(SqliteTransaction(connection, self.clock.now(), self.texts))
+                return work(SqliteTransaction(connection, self.clock.now(), self.texts, self.keys))
             finally:
                 if not connection.get_autocommit():
                     connection.execute("rollback")
@@ -261,7 +275,7 @@ class SqliteDatabase:
 
     def _run_unit(self, unit: UnitOfWork[Any], *, alone: bool) -> bool:
         """Run a unit, in a savepoint unless it has the transaction to itself, which then ends with its failure."""
-        tx = SqliteTransaction(self._writer, self.clock.now(), self.texts)
+        tx = SqliteTransaction(self._writer, self.clock.now(), self.texts, self.keys)
         error: Exception | None = None
         if not alone:
             self._writer.execute("savepoint unit")

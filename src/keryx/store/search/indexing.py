@@ -10,7 +10,7 @@ import msgspec
 from keryx.core import codec
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.errors import CursorExpired, Invalid, NotFound
-from keryx.core.ids import Cursor, SessionId
+from keryx.core.ids import Cursor, SessionId, is_temporary
 from keryx.core.messages import Message
 from keryx.core.search import And, Expr, Not, Or, WordSequence
 from keryx.core.sessions import Session
@@ -284,7 +284,9 @@ def _fill_titles(tx: Transaction, seen: str | None, state: IndexState, titled: S
     )
     following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
     titles = [
-        documents.build_for_title(session) for session in sessions.get_many(tx, [row[0] for row in rows])
+        documents.build_for_title(session)
+        for session in sessions.get_many(tx, [row[0] for row in rows])
+        if not is_temporary(session.id)
     ]
     return IndexBatch(previous_state=seen, state=codec.dumps(following), titles=titles, complete=not rows)
 
@@ -342,6 +344,8 @@ class _SessionCache:
         self._known: dict[SessionId, Session | None] = {}
 
     def get(self, id: SessionId | None) -> Session | None:
+        if id is not None and is_temporary(id):
+            return None
         if id is not None and id not in self._known:
             try:
                 self._known[id] = sessions.get(self._tx, id, deleted=True)
@@ -360,7 +364,11 @@ def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, 
     found: set[tuple[int, str]] = set()
     last, count = 0, 0
     while rows := tx.rows(
-        "select id from messages where id > :last order by id limit :limit",
+        """
+        select id from messages
+        where id > :last and substr(session, 1, 4) <> 'tmp-'
+        order by id limit :limit
+        """,
         {"last": last, "limit": _CHECK_PAGE_SIZE},
     ):
         ids = {row[0] for row in rows}
@@ -368,7 +376,12 @@ def find_differences(tx: Transaction, backend: SearchBackend) -> set[tuple[int, 
         last, count = rows[-1][0], count + len(ids)
     found |= _compare_ids(set(), set(backend.list_message_ids(tx, above=last, upto=_MAX_ID)))
     sample = tx.rows(
-        "select id from messages where id % :every = 0 order by id", {"every": max(1, count // _SAMPLE_SIZE)}
+        """
+        select id from messages
+        where id % :every = 0 and substr(session, 1, 4) <> 'tmp-'
+        order by id
+        """,
+        {"every": max(1, count // _SAMPLE_SIZE)},
     )
     for id_, message in load_messages(tx, [row[0] for row in sample]).items():
         words = documents.tokenize(documents.extract_text(message)).words[:_PHRASE_LENGTH]

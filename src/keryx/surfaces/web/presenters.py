@@ -14,6 +14,7 @@ from keryx.core.access import Grant, Pairing
 from keryx.core.changes import DraftChunk
 from keryx.core.deliveries import Delivery
 from keryx.core.errors import NotFound
+from keryx.core.ids import is_temporary
 from keryx.core.media import Media
 from keryx.core.messages import Message, Part
 from keryx.core.questions import AskedQuestion
@@ -75,6 +76,7 @@ def session(listed: SessionListItem, *, read: int | None = None) -> schema.Sessi
         project=value.project,
         pinned=value.pinned,
         archived=value.archived,
+        temporary=is_temporary(value.id),
         deleted_at=value.deleted_at,
         ended_at=value.ended_at,
         end_reason=value.end_reason,
@@ -146,6 +148,8 @@ def turn(turn: Turn) -> schema.TurnSchema:
         error=turn.error,
         merged_into=turn.merged_into,
         to=str(turn.reply) if turn.reply else "",
+        held_until=turn.hold.until if turn.hold else None,
+        held_by=turn.hold.model if turn.hold else "",
     )
 
 

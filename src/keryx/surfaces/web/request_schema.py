@@ -160,17 +160,22 @@ class StreamQuery(RequestForm, frozen=True, kw_only=True):
 
 
 class UploadQuery(RequestForm, frozen=True, kw_only=True):
+    """`session` is needed for a file of a temporary conversation, which is sealed with its key."""
+
     name: Annotated[str, Meta(max_length=255)] = ""
+    session: Annotated[str, Meta(max_length=200)] = ""
 
 
 class BeginForm(RequestForm, frozen=True, kw_only=True):
-    """The first message of a new conversation. `media` are ids of uploads."""
+    """The first message of a new conversation. `media` are ids of uploads. A `temporary` conversation is not searched,
+    exported or kept: after its end nothing of it can be read."""
 
     text: MessageText = ""
     media: MediaIds = []
     settings: SettingsChange = SettingsChange()
     project: Name | None = None
     cwd: WorkingDirectory = ""
+    temporary: bool = False
 
 
 class SendForm(RequestForm, frozen=True, kw_only=True):

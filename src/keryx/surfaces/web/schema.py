@@ -40,6 +40,8 @@ class SessionSchema(Schema, frozen=True, kw_only=True):
     project: str | None = None
     pinned: bool = False
     archived: bool = False
+    # Not searched, exported or kept.
+    temporary: bool = False
     deleted_at: datetime | None = None
     ended_at: datetime | None = None
     end_reason: EndReason | None = None
@@ -151,7 +153,8 @@ class MessageWindow(Schema, frozen=True, kw_only=True):
 
 
 class TurnSchema(Schema, frozen=True, kw_only=True):
-    """One unit of work of an agent. `to` is where the answer goes beside the conversation."""
+    """One unit of work of an agent. `to` is where the answer goes beside the conversation. `held_until`: a queued turn waits
+    for the limit of the model `held_by` to reset; a change of the session's model lets it begin now."""
 
     id: str
     session: str
@@ -167,6 +170,8 @@ class TurnSchema(Schema, frozen=True, kw_only=True):
     error: str | None = None
     merged_into: str | None = None
     to: str = ""
+    held_until: datetime | None = None
+    held_by: str = ""
 
 
 class DraftPart(Schema, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from keryx.core.ids import SessionId, is_temporary
 from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
 from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
@@ -32,7 +33,8 @@ async def upload(request: ApiRequest, query: request_schema.UploadQuery) -> sche
     body = await read_body(request.http, request.hub.media.limit)
     mime = request.http.headers.get("content-type", "")
     file = Attachment(name=query.name, mime=mime, body=body)
-    return presenters.media(await request.hub.media.save(request.viewer, file))
+    session = SessionId(query.session) if is_temporary(query.session) else None
+    return presenters.media(await request.hub.media.save(request.viewer, file, session=session))
 
 
 @router.get("/media/{media}", summary="A picture, sound or file.", media_types=("*/*",))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET
 
+from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, ProjectId, SessionId
 from keryx.core.sessions import (
@@ -140,6 +141,8 @@ async def begin(request: ApiRequest, body: request_schema.BeginForm) -> schema.S
             await messages.build_inbound(request, body.text, body.media),
             cwd=body.cwd,
             settings=_check_settings(body.settings).apply(SessionSettings()),
+            session=ids.new_temporary(request.services.clock.now()) if body.temporary else None,
+            begin=body.temporary,
         )
     )
     if receipt.session and receipt.seq and not receipt.duplicate:

@@ -1,7 +1,7 @@
 // Board: every turn that runs or waits, with stop and answer.
 
 import { h, icon, t } from "./dom.js";
-import { badge, cut, elapsed, money, questionView, surfaceName } from "./format.js";
+import { badge, cut, elapsed, heldText, money, questionView, surfaceName } from "./format.js";
 import { empty, screen } from "./screen.js";
 import { nameOf } from "./sidebar.js";
 
@@ -29,6 +29,7 @@ function card({ turn, session, asked, step, question }, app) {
         h("span", { class: "badge" }, badge(session.platform || session.surface)),
         h("span", {}, session.place || surfaceName(session.surface)),
         h("span", {}, elapsed(Date.now() - since)),
+        turn.held_until && h("span", {}, heldText(turn)),
         turn.attempts > 1 && h("span", {}, t("attempt {n}", { n: turn.attempts })),
         session.cost !== undefined && h("span", {}, t("{cost} so far", { cost: money(session.cost) })))),
     h("div", {}, turn.state === "queued"

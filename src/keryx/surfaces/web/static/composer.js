@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, cut, plural } from "./format.js";
+import { bytes, cut, heldView, plural } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -14,7 +14,7 @@ const MODES = [
   ["interrupt", t("stop the running answer")],
 ];
 
-// `id` is a session, or "new". `send` gets {client, text, media, busy, model}.
+// `id` is a session, or "new". `send` gets {client, text, media, busy, model, temporary}.
 export function composer(root, app, { id, first, send, stop, placeholder }) {
   const kept = app.unsent.draftOf(id);
   let text = (kept ?? first).text ?? "";
@@ -25,6 +25,8 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   let saved = "";
   let mode = "";
   let model = app.info.models.find((m) => m.name === app.info.preferences.model)?.name ?? "";
+  // A conversation that is begun here is not to be kept: what is typed is not saved either.
+  let temporary = false;
   let timer = 0;
   // Whether the server has another text than the field, and whether it could not be told so.
   let unsaved = Boolean(kept);
@@ -54,6 +56,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
       class: dragging ? "composer dropping" : "composer", key: "composer",
       ondragover: (e) => (e.preventDefault(), drag(true)), ondragleave: () => drag(false), ondrop: dropped,
     },
+      heldView(open(), app),
       queue(),
       found.length ? menu(found) : null,
       h("div", { class: "box", key: "box" },
@@ -69,6 +72,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
           iconButton("attach", t("Attach files"), () => picker.click()),
           h("input", { type: "file", multiple: true, hidden: true, "aria-label": t("Files to attach"), ref: (e) => (picker = e), onchange: (e) => (attach(e.target.files), (e.target.value = "")) }),
           models(session),
+          id === "new" ? h("button", { type: "button", class: "choice", key: "temporary", "aria-pressed": String(temporary), title: t("Not searched, exported or kept"), onclick: keepNothing }, t("Temporary")) : null,
           running ? h("select", { class: "choice only-wide", "aria-label": t("What a message does while an answer is written"), onchange: (e) => (mode = e.target.value) },
             h("option", { value: "", selected: !mode }, t("while busy: as set")), MODES.map(([value, label]) => h("option", { value, selected: mode === value }, label))) : null,
           h("span", { class: "note grow cut", role: "status" }, saved),
@@ -138,7 +142,17 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     update();
   }
 
+  function keepNothing() {
+    temporary = !temporary;
+    clearTimeout(timer);
+    app.unsent.dropDraft(id);
+    app.act(() => app.api.compose(id, temporary ? { text: "", media: [] } : { text, media: media.map((m) => m.media) }));
+    unsaved = false;
+    update();
+  }
+
   function keep() {
+    if (temporary) return;
     saved = "";
     unsaved = true;
     behind = false;
@@ -193,7 +207,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
 
   function submit() {
     if ((!text.trim() && !media.length) || uploading) return;
-    const given = { client: createId(), text, media, busy: mode || null, model };
+    const given = { client: createId(), text, media, busy: mode || null, model, temporary };
     clearTimeout(timer);
     text = area.value = saved = "";
     media = [];
@@ -223,7 +237,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     for (const file of Array.from(files)) {
       uploading += 1;
       update();
-      const kept = await app.act(() => app.api.upload(file));
+      const kept = await app.act(() => app.api.upload(file, open()?.session));
       uploading -= 1;
       if (kept) media = [...media, { ...kept, size: file.size }];
     }

@@ -170,9 +170,11 @@ export function conversation(root, app, id, seq) {
           stateView(app, session),
           app.info.preferences.conversations[id] === "none" && h("span", {}, t("muted")),
           session.ended_at && h("span", {}, t("ended") + (session.end_reason ? `: ${t(session.end_reason)}` : "")),
+          session.temporary && h("span", {}, t("temporary")),
           session.archived && h("span", {}, t("archived")))),
       askedElsewhere(app, id),
       lostLink(app),
+      session?.temporary && h("button", { type: "button", class: "button", onclick: () => app.act(async () => { await app.api.remove(id); app.go("/"); }) }, t("End")),
       session && !isNew(id) && [
         h("span", { class: "only-wide" }, iconButton("pin", session.pinned ? t("Unpin (p)") : t("Pin (p)"), () => app.pin(session), { "aria-pressed": String(Boolean(session.pinned)) })),
         iconButton("info", t("Details (i)"), () => app.toggleDetails(), { "aria-pressed": String(app.details) }),
@@ -222,11 +224,14 @@ export function conversation(root, app, id, seq) {
       ["undo", t("Undo the last turn"), () => app.undo(id)],
       ["redo", t("Redo"), () => app.act(() => app.api.redo(id))],
       ["retry", t("Ask the last question again"), tools.retry],
-      ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
-      null,
-      ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
-      ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
-      ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+      // Of a temporary conversation there are no copies; its end is in the header.
+      ...(session.temporary ? [] : [
+        ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
+        null,
+        ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
+        ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
+        ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+      ]),
       ["trash", t("Delete"), () => app.remove(session)],
     ]);
   }

@@ -93,6 +93,24 @@ export function money(millionths) {
 }
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
+// When a time is not today, its day is said too.
+export const moment = (at) => (dayOf(at) === dayOf(Date.now()) ? time(at) : full(at));
+export const heldText = (turn) => t("Waits until {time} for the limit of {model}", { time: moment(turn.held_until), model: turn.held_by });
+
+// A message that waits for the limit of a model, with ways not to wait.
+export function heldView(open, app) {
+  const held = (open?.queue ?? []).find((w) => w.turn.held_until)?.turn;
+  if (!held) return null;
+  const now = open.session.settings?.model || (app.info.models.find((m) => m.default) ?? app.info.models[0])?.name;
+  const others = app.info.models.filter((m) => m.name !== now);
+  const use = (model) => app.change(open.session.id, { settings: { ...open.session.settings, model } });
+  return h("section", { class: "queue held", key: "held", role: "status", "aria-label": t("Waiting for a limit") },
+    h("span", { class: "grow" }, heldText(held)),
+    others.length ? h("select", { class: "choice", "aria-label": t("Use another model"), onchange: (e) => e.target.value && use(e.target.value) },
+      h("option", { value: "", selected: true }, t("Use another model")), others.map((m) => h("option", { value: m.name }, m.name))) : null,
+    h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(held.id)) }, t("Cancel")));
+}
+
 // How a delivery stands, in a word.
 export const SENDING = { unknown: t("in doubt"), held: t("held until they write"), dead: t("given up"), failed: t("refused"), ready: t("waiting"), sending: t("on its way"), sent: t("arrived"), discarded: t("discarded") };
 export const laneName = (lane) => lane.place || lane.person || lane.key;

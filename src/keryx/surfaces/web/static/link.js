@@ -136,7 +136,8 @@ export const api = {
   approve: (platform, code) => call("POST", "/api/pairing", { body: { platform, code } }),
   refuse: (id) => call("DELETE", one("pairing", id)),
   revokeGrant: (id) => call("DELETE", one("grants", id)),
-  upload: (file) => call("POST", "/api/media", { query: { name: file.name }, raw: file }),
+  // A file of a temporary conversation is sealed with its key, so that is named.
+  upload: (file, session) => call("POST", "/api/media", { query: { name: file.name, session: session?.temporary ? session.id : null }, raw: file }),
 };
 
 // One connection for everything the tab shows. `tell` gets each event once; `link` hears live, reconnecting or
@@ -380,10 +381,11 @@ export class UnsentMessages {
     return true;
   }
 
-  post({ session, client, text, media, busy, model }) {
+  post({ session, client, text, media, busy, model, temporary }) {
     const known = this.sessionOf(session);
     const body = { text, media: media.map((m) => m.media) };
     if (known) return api.send(known, busy ? { ...body, busy } : body, client);
+    if (temporary) body.temporary = true;
     return api.begin(model ? { ...body, settings: { model } } : body, client);
   }
 

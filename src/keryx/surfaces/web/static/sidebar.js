@@ -1,7 +1,7 @@
 // Sidebar: every conversation of every surface, live; search over all of them; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { ago, badge, cut, dayOf, groupOf, plural, surfaceName } from "./format.js";
+import { ago, badge, cut, dayOf, groupOf, heldText, moment, plural, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 const GROUP = 32;
@@ -35,6 +35,8 @@ const asking = (app, id) => Object.values(app.state.questions).some((q) => q.ses
 export function stateView(app, session) {
   if (app.unsent.of(session.id).some((e) => e.error)) return h("span", { class: "state unsent" }, t("not sent yet"));
   if (asking(app, session.id)) return h("span", { class: "state asking" }, t("asking"));
+  const held = Object.values(app.state.turns).find((turn) => turn.session === session.id && turn.held_until);
+  if (held) return h("span", { class: "state waiting", title: heldText(held) }, t("waits until {time}", { time: moment(held.held_until) }));
   return session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity));
 }
 
