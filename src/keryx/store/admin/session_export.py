@@ -7,9 +7,17 @@ import msgspec
 from keryx.core import records
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.records import EpochRecord, MediaRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.records import (
+    EpochRecord,
+    MediaRecord,
+    ProjectRecord,
+    SessionRecord,
+    TagRecord,
+    TurnRecord,
+    UsageRecord,
+)
 from keryx.core.sessions import Session, SessionFilter, Viewer
-from keryx.store import epochs, media, messages, sessions
+from keryx.store import epochs, media, messages, projects, sessions
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
@@ -22,7 +30,7 @@ _SHARED_FIELDS = (set(SessionRecord.__struct_fields__) & set(Session.__struct_fi
 
 
 def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
-    """A session with its aliases, epochs, lineage and project. Raises `NotFound` for one that is not there."""
+    """A session with its aliases, epochs, lineage, project and tags. Raises `NotFound` for one that is not there."""
     found = sessions.get(tx, id_, deleted=True)
     undo = tx.row("select undo from sessions where id = :id", {"id": id_})
     aliases = tx.rows("select alias from aliases where session = :id order by alias", {"id": id_})
@@ -33,6 +41,10 @@ def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
         **{name: value for name, value in msgspec.structs.asdict(found).items() if name in _SHARED_FIELDS},
         undo=undo[0] if undo else 0,
         project=_PROJECT_ROWS.decode_optional(project),
+        tags=tuple(
+            TagRecord(name=tag.name, colour=tag.colour)
+            for tag in projects.list_session_tags(tx, Viewer(found.profile, found.owner), id_)
+        ),
         aliases=tuple(row[0] for row in aliases),
         epochs=tuple(
             EpochRecord(number=e.number, first_seq=e.first_seq, summary=e.summary, created_at=e.created_at)
