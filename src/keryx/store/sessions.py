@@ -72,13 +72,12 @@ _LIST_COLUMNS = f"{_COLUMNS}, {_ACTIVITY_COLUMN}, {_TAGS_COLUMN}"
 # Up to so many sessions that a filter finds are looked up one by one. If there are more, they are dense enough in the list
 # for a walk through its index to meet a page of them soon.
 _SPARSE = 1000
-_FAILED_SCAN = 2000
-# The sessions of turns in a state, and of tags, each by the index that has nothing else.
+# The sessions of turns in a state, each by an index that has nothing else.
 _SESSIONS_IN_STATE = {
-    Activity.RUNNING: "select t.session from turns t where t.state = 'running' limit :most",
-    Activity.WAITING: "select distinct t.session from turns t where t.state = 'queued' limit :most",
-    Activity.FAILED: f"""
-        select t.session, t.position from turns t where t.state in {_FAILED_STATES} order by t.position desc limit :scan
+    StateFilter.RUNNING: "select t.session from turns t where t.state = 'running' limit :limit",
+    StateFilter.WAITING: "select distinct t.session from turns t where t.state = 'queued' limit :limit",
+    StateFilter.FAILED: f"""
+        select t.session from turns t where t.state in {_FAILED_STATES} order by t.position desc limit :limit
     """,
 }
 _CONDITIONS = {
@@ -605,51 +604,61 @@ def build_conditions(
     where: list[str] = []
     for state in dict.fromkeys(filters.is_):
         if state in _CONDITIONS:
-            where.append(_CONDITIONS[state])
-    if sparse:
-        for state in (StateFilter.RUNNING, StateFilter.WAITING, StateFilter.FAILED):
-            if state in filters.is_:
-                where += _name_sessions(tx, _find_in_state(tx, Activity(state.value)), state.value, params)
+            few = _find_in_state(tx, state) if sparse and state in _SESSIONS_IN_STATE else None
+            # A session whose turn has failed may have had another one since.
+            if few is None or state is StateFilter.FAILED:
+                where.append(_CONDITIONS[state])
+            if few is not None:
+                where.append(_name_sessions(tx, few, state.value, params))
     if filters.project:
         where.append(_match_any("s.project", _find_named(tx, viewer, "projects", filters.project), params))
     for n, name in enumerate(dict.fromkeys(filters.tag)):
         found = _find_named(tx, viewer, "tags", [name])
-        params[f"tag{n}"] = found[0] if found else ""
-        where.append(f"exists (select 1 from session_tags x where x.session = s.id and x.tag = :tag{n})")
-        if sparse:
-            rows = tx.rows(
-                "select session from session_tags where tag = :tag limit :most",
-                {"tag": params[f"tag{n}"], "most": _SPARSE + 1},
-            )
-            where += _name_sessions(tx, [row[0] for row in rows], f"tag{n}_sessions", params)
+        param = _name_param("tag", n)
+        params[param] = found[0] if found else ""
+        few = _find_tagged(tx, params[param]) if sparse else None
+        if few is None:
+            where.append(f"exists (select 1 from session_tags x where x.session = s.id and x.tag = :{param})")
+        else:
+            where.append(_name_sessions(tx, few, f"{param}_sessions", params))
     if filters.person:
         where.append(_match_any("s.owner", _find_people(tx, viewer, filters.person), params))
     return where
 
 
-def _name_sessions(tx: Transaction, found: list[str], param: str, params: dict[str, Any]) -> list[str]:
-    if len(found) > _SPARSE:
-        return []
+def _name_sessions(tx: Transaction, found: list[str], param: str, params: dict[str, Any]) -> str:
     params[param] = json.dumps(found)
-    return [f"s.id {tx.in_names.replace(':names', f':{param}')}"]
+    return f"s.id {tx.in_names.replace(':names', f':{param}')}"
 
 
-def _find_in_state(tx: Transaction, activity: Activity) -> list[str]:
-    """The sessions of turns in a state, at most one more than `_SPARSE`: there may be others then."""
-    rows = tx.rows(_SESSIONS_IN_STATE[activity], {"most": _SPARSE + 1, "scan": _FAILED_SCAN})
-    if activity is not Activity.FAILED:
-        return [row[0] for row in rows]
-    sessions = list(dict.fromkeys(row[0] for row in rows))
-    return sessions if len(rows) < _FAILED_SCAN else [""] * (_SPARSE + 1)
+def _find_in_state(tx: Transaction, state: StateFilter) -> list[str] | None:
+    """The sessions with a turn in a state, `None` if there are too many to look them up one by one."""
+    limit = _SPARSE + 1
+    rows = tx.rows(_SESSIONS_IN_STATE[state], {"limit": limit})
+    return None if len(rows) == limit else list(dict.fromkeys(row[0] for row in rows))
+
+
+def _find_tagged(tx: Transaction, tag: str) -> list[str] | None:
+    """The sessions with a tag, `None` if there are too many to look them up one by one."""
+    limit = _SPARSE + 1
+    rows = tx.rows(
+        "select session from session_tags where tag = :tag limit :limit", {"tag": tag, "limit": limit}
+    )
+    return None if len(rows) == limit else [row[0] for row in rows]
 
 
 def _match_any(column: str, values: list[str], params: dict[str, Any]) -> str:
     """A condition with one of the values. One value is compared, so that an index keeps its order."""
-    names = [f"{column.replace('.', '_')}{n}" for n in range(len(values))]
+    names = [_name_param(column.replace(".", "_"), n) for n in range(len(values))]
     params.update(zip(names, values, strict=True))
     if len(names) == 1:
         return f"{column} = :{names[0]}"
     return f"{column} in ({', '.join(f':{name}' for name in names)})" if names else "1 = 0"
+
+
+def _name_param(name: str, n: int) -> str:
+    """The name of one of several parameters. Names have letters only."""
+    return f"{name}_{'x' * n}y"
 
 
 def _find_named(tx: Transaction, viewer: Viewer, table: str, names: Iterable[str]) -> list[str]:
@@ -801,10 +810,10 @@ def _build_surface_conditions(filters: Filters, params: dict[str, Any]) -> list[
     clauses = [_match_any("s.surface", known, params)] if known else []
     for n, name in enumerate(name for name in surfaces if name not in SURFACES):
         escaped = _LIKE_WILDCARD.sub(r"!\g<0>", codec.dumps(name))
-        params[f"platform{n}"] = f'%"platform":{escaped}%'
-        params[f"other{n}"] = name
+        platform, other = _name_param("platform", n), _name_param("other", n)
+        params |= {platform: f'%"platform":{escaped}%', other: name}
         clauses.append(
-            f"(s.surface = :other{n} or (s.surface = '{GATEWAY_SURFACE}' and s.origin like :platform{n} escape '!'))"
+            f"(s.surface = :{other} or (s.surface = '{GATEWAY_SURFACE}' and s.origin like :{platform} escape '!'))"
         )
     return [f"({' or '.join(clauses)})" if len(clauses) > 1 else clauses[0]]
 
