@@ -176,15 +176,15 @@ export function chooseFilters(app, filters) {
   let box = null;
   const chip = (name, value, label, look = "") => h("button", { type: "button", class: `chip ${look}`, key: `${name}:${value}`, "aria-pressed": String(filters.has(name, value)), onclick: () => { filters.toggle(name, value); draw(); } }, label);
   const group = (label, ...chips) => h("fieldset", { class: "choice-group", key: label }, h("legend", {}, label), h("div", { class: "choices" }, chips));
-  const platforms = [...new Set((app.info.connections ?? []).map((c) => c.platform))];
+  const platforms = [...new Set((app.info.connections ?? []).map((c) => c.platform))].filter((name) => name !== "local");
   const draw = () => patch(box, [
     group(t("State"), STATES.map(([value, label]) => chip("is", value, label))),
     app.state.tags.length ? group(t("Tag"), app.state.tags.map((tag) => chip("tag", tag.name, tag.name, `tag ${tag.colour}`))) : null,
     app.state.projects.length ? group(t("Project"), app.state.projects.map((p) => chip("project", p.name, p.name))) : null,
     group(t("Began in"), [...SURFACES, ...platforms].map((s) => chip("surface", s, surfaceName(s)))),
     group(t("Last message"), AGES.map(([name, value, label]) => chip(name, value, label)),
-      h("label", { class: "labelled" }, t("Since"), h("input", { class: "field", type: "date", onchange: (e) => e.target.value && (filters.toggle("after", e.target.value), draw()) })),
-      h("label", { class: "labelled" }, t("Before"), h("input", { class: "field", type: "date", onchange: (e) => e.target.value && (filters.toggle("before", e.target.value), draw()) }))),
+      h("div", { class: "dates" }, h("label", { class: "labelled" }, t("Since"), h("input", { class: "field", type: "date", onchange: (e) => e.target.value && (filters.toggle("after", e.target.value), draw()) })),
+      h("label", { class: "labelled" }, t("Before"), h("input", { class: "field", type: "date", onchange: (e) => e.target.value && (filters.toggle("before", e.target.value), draw()) })))),
     app.info.who.operator ? group(t("Person"), person()) : null,
   ]);
   let names = [];

@@ -28,10 +28,6 @@ const SECTIONS = "keryx:sections";
 // How much of a project is shown at first, and when more is asked for.
 const SECTION_FIRST = 5;
 const SECTION_PAGE = 30;
-// A finger that stays this long opens the menu of a row; one that goes this far archives or pins it.
-const LONG_PRESS = 500;
-const SWIPE = 88;
-const SLOP = 10;
 
 // On a phone the list is not in sight: a screen says itself when the link is lost.
 export const lostLink = (app) => app.narrow && app.link !== "live" && h("span", { class: `link ${app.link}`, role: "status" }, LINKS[app.link]);
@@ -134,8 +130,9 @@ export function resolveFilters(filters, { projects = [], tags = [] }, now = Date
 function labelOf({ name, value }) {
   if (name === "is") return STATES[value] ?? value;
   if (name === "surface") return surfaceName(value);
-  if (name === "before") return AGE.test(value) ? t("older than {time}", { time: value }) : t("before {time}", { time: value });
-  if (name === "after") return AGE.test(value) ? t("last {time}", { time: value }) : t("from {time}", { time: value });
+  const [, days] = /^(\d+)d$/.exec(value) ?? [];
+  if (name === "before") return days ? plural(Number(days), t("older than a day|older than {n} days")) : t("before {time}", { time: value });
+  if (name === "after") return days ? plural(Number(days), t("last day|last {n} days")) : t("from {time}", { time: value });
   return value;
 }
 
@@ -157,8 +154,7 @@ export function sidebar(root, app) {
   let selecting = false;
   let picked = null;
   let renaming = null;
-  let dragged = [];
-  let touch = null;
+  let moves = null;
   let unfolded = false;
   let folded = new Set(JSON.parse(localStorage.getItem(SECTIONS) ?? "[]"));
   // Questions, waiting messages, selection and the row that is renamed, as the rows show them.
@@ -292,7 +288,7 @@ export function sidebar(root, app) {
   }
 
   function remark() {
-    marks = [...app.unsent.held.map((e) => e.client), ...Object.keys(app.state.questions), `${selecting} ${renaming}`, ...selected].join();
+    marks = [...app.unsent.held.map((e) => e.client), ...Object.keys(app.state.questions), `${selecting} ${renaming} ${Boolean(moves?.begin)}`, ...selected].join();
   }
 
   const amount = (id) => (id === "board" ? Object.keys(app.state.questions).length || Object.keys(app.state.turns).length : id === "deliveries" ? app.state.troubled : 0);
@@ -319,23 +315,20 @@ export function sidebar(root, app) {
       e.preventDefault();
       // A key has no place of its own.
       const point = e.clientX || e.clientY ? { x: e.clientX, y: e.clientY } : null;
-      if (!touch?.opened) actionsOf(session, e.target.closest(".session-row").querySelector("a"), e.pointerType === "touch" || point === null ? null : point);
+      if (!moves?.held()) actionsOf(session, e.target.closest(".session-row").querySelector("a"), e.pointerType === "touch" || point === null ? null : point);
     });
     element.addEventListener("click", clicked, true);
-    element.addEventListener("dragstart", (e) => {
-      const session = sessionAt(e.target);
-      if (!session || session.deleted_at) return e.preventDefault();
-      dragged = selected.has(session.id) ? current() : [session];
-      e.dataTransfer.setData("text/plain", dragged.map(nameOf).join("\n"));
-      e.dataTransfer.effectAllowed = "move";
-    });
-    element.addEventListener("dragover", (e) => over(e, true));
-    element.addEventListener("dragleave", (e) => over(e, false));
-    element.addEventListener("dragend", () => (dragged = []));
-    element.addEventListener("drop", dropped);
-    element.addEventListener("touchstart", touched, { passive: true });
-    element.addEventListener("touchmove", moved, { passive: false });
-    for (const name of ["touchend", "touchcancel"]) element.addEventListener(name, released);
+    for (const name of ["pointerenter", "touchstart"]) element.addEventListener(name, gestures, { passive: true, once: true });
+  }
+
+  // Dragging and touching rows: loaded when a pointer comes near, which may be a finger that is on a row already.
+  async function gestures(event) {
+    if (moves) return;
+    moves = { held: () => false };
+    const part = await app.part("./list_gestures.js");
+    moves = part ? part.gestures(event.currentTarget ?? list.scroller, { app, sessionAt, open: actionsOf, chosen: (session) => (selected.has(session.id) ? current() : [session]), idle: () => !selecting && !renaming, move: async (some, project) => { await (await load())?.moveTo(app, some, project); leave(); } }) : null;
+    if (event.type === "touchstart") moves?.begin(event);
+    redraw();
   }
 
   function sessionAt(target) {
@@ -362,72 +355,13 @@ export function sidebar(root, app) {
     const session = sessionAt(event.target);
     if (!session || event.target.closest("button, input")) return;
     const choose = event.ctrlKey || event.metaKey || selecting;
-    if (!choose && !event.shiftKey && !session.deleted_at && !touch?.opened) return;
+    if (!choose && !event.shiftKey && !session.deleted_at && !moves?.held()) return;
     event.preventDefault();
     event.stopPropagation();
-    if (touch?.opened) touch = null;
+    if (moves?.held()) moves.release();
     else if (event.shiftKey) extend(session.id);
     else if (choose) toggle(session.id);
     else actionsOf(session, event.target.closest("a"));
-  }
-
-  function over(event, inside) {
-    const at = event.target.closest?.("[data-drop]");
-    if (!at || !dragged.length) return;
-    event.preventDefault();
-    at.classList.toggle("dropping", inside);
-  }
-
-  async function dropped(event) {
-    const at = event.target.closest?.("[data-drop]");
-    if (!at || !dragged.length) return;
-    event.preventDefault();
-    at.classList.remove("dropping");
-    const some = dragged;
-    dragged = [];
-    (await load())?.moveTo(app, some, at.dataset.drop || null);
-    leave();
-  }
-
-  // A finger on a row: held still it opens the menu, moved to a side it archives or pins, moved up or down it scrolls.
-  function touched(event) {
-    const at = event.target.closest?.("[data-row]");
-    const session = event.touches.length === 1 ? sessionAt(event.target) : null;
-    released();
-    touch = null;
-    if (!session || selecting || renaming || session.deleted_at || event.target.closest("button")) return;
-    const { clientX: x, clientY: y } = event.touches[0];
-    touch = { session, row: at, x, y, dx: 0, moving: false, opened: false, timer: setTimeout(() => {
-      touch.opened = true;
-      actionsOf(session, at.querySelector("a"));
-    }, LONG_PRESS) };
-  }
-
-  function moved(event) {
-    if (!touch || touch.opened) return;
-    const dx = event.touches[0].clientX - touch.x;
-    const dy = event.touches[0].clientY - touch.y;
-    if (!touch.moving && Math.abs(dy) > SLOP && Math.abs(dy) > Math.abs(dx)) return released();
-    if (!touch.moving && Math.abs(dx) < SLOP) return;
-    clearTimeout(touch.timer);
-    event.preventDefault();
-    Object.assign(touch, { moving: true, dx });
-    touch.row.style.setProperty("--moved", `${Math.max(-120, Math.min(120, dx))}px`);
-    touch.row.dataset.swipe = dx < 0 ? t("Archive") : touch.session.pinned ? t("Unpin") : t("Pin");
-    touch.row.classList.toggle("far", Math.abs(dx) >= SWIPE);
-    touch.row.classList.toggle("to-left", dx < 0);
-  }
-
-  function released() {
-    if (!touch || touch.opened) return;
-    const { session, row, dx, timer: waiting } = touch;
-    clearTimeout(waiting);
-    touch = null;
-    row.style.removeProperty("--moved");
-    delete row.dataset.swipe;
-    row.classList.remove("far", "to-left");
-    if (dx <= -SWIPE) app.archive(session);
-    else if (dx >= SWIPE) app.pin(session);
   }
 
   function rename(id) {
@@ -458,7 +392,7 @@ export function sidebar(root, app) {
   }
 
   function section({ key, section: project, open }) {
-    return h("div", { class: "group section", key, role: "listitem", "data-drop": project.id },
+    return h("div", { class: "group project-head", key, role: "listitem", "data-drop": project.id },
       h("button", { type: "button", class: "fold", "aria-expanded": String(open), onclick: () => fold(project.id) },
         icon("down"), h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut" }, project.name), h("span", { class: "muted" }, project.sessions ?? 0)),
       iconButton("more", t("Actions of the project {name}", { name: project.name }), async (e) => { const at = e.currentTarget; (await load())?.projectMenu(app, at, project, filters); }, { class: "mark row-more", "aria-haspopup": "menu" }));
@@ -488,17 +422,18 @@ export function sidebar(root, app) {
     const { projects, tags } = app.state;
     const project = !filed && session.project && projects.find((p) => p.id === session.project);
     const on = tags.filter((tag) => (session.tags ?? []).includes(tag.id));
+    const most = project ? 1 : 2;
     const chat = session.place && session.platform && session.platform !== session.surface;
     return [
       selecting ? h("input", { type: "checkbox", class: "pick", key: "pick", checked: selected.has(session.id), tabindex: tab, "aria-label": t("Select {name}", { name: nameOf(session) }), onchange: () => toggle(session.id) }) : null,
-      h("a", { class: fresh ? "session unread" : "session", key: "link", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null, draggable: "true" },
+      h("a", { class: fresh ? "session unread" : "session", key: "link", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null, draggable: moves?.begin && !session.deleted_at ? "true" : "false" },
         h("span", { class: "name cut", title: nameOf(session) }, nameOf(session)),
         h("span", { class: "when" }, session.erase_at ? t("erased {time}", { time: ago(session.erase_at) }) : ago(session.active_at)),
         h("span", { class: "from" },
           chat ? [h("span", { class: "badge", title: surfaceName(session.platform) }, badge(session.platform)), h("span", { class: "cut" }, session.place)] : h("span", { class: "cut" }, surfaceName(session.platform || session.surface)),
-          project && h("span", { class: "in-project cut" }, h("span", { class: "dot", css: { "--tone": project.colour || "" } }), project.name),
-          on.slice(0, 2).map((tag) => h("span", { class: `tag-mark tag cut ${tag.colour}`, key: tag.id }, tag.name)),
-          on.length > 2 && h("span", { title: on.slice(2).map((tag) => tag.name).join(", ") }, `+${on.length - 2}`)),
+          project && h("span", { class: "in-project" }, h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut" }, project.name)),
+          on.slice(0, most).map((tag) => h("span", { class: `tag-mark tag cut ${tag.colour}`, key: tag.id }, tag.name)),
+          on.length > most && h("span", { class: "rest", title: on.slice(most).map((tag) => tag.name).join(", ") }, `+${on.length - most}`)),
         h("span", { class: "signs" },
           session.pinned && [icon("pin"), h("span", { class: "unseen" }, t("pinned"))],
           stateView(app, session),
