@@ -17,12 +17,32 @@ from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode
-from keryx.store import deliveries, inbox, messages, people, sessions, turns
+from keryx.store import deliveries, inbox, messages, people, projects, sessions, turns
 from keryx.store import lanes as lane_store
 from keryx.store.db import Database, Transaction
 
 PLATFORM, ACCOUNT = "bench", "bot"
 _UNIT = 2000
+_OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
+# Filters of the list for what `filtered_sessions` makes.
+FILTERS = (
+    "is:running",
+    "is:waiting",
+    "is:failed",
+    "is:archived",
+    "is:deleted",
+    "surface:web",
+    "surface:acp",
+    "person:many",
+    "person:few",
+    "project:many",
+    "project:few",
+    "tag:many",
+    "tag:few",
+    "after:30d",
+    "before:30d",
+    "surface:web tag:many after:30d",
+)
 # Numbers that stand for those of a copy: nothing else in a row may look like them.
 _NUMBER, _SEQ = 987_654_321, 456_789_123
 # A short while ago: a lane that was silent for a day gets a new session with its next message, which costs more.
@@ -68,6 +88,70 @@ async def lanes_with_sessions(database: Database, count: int) -> list[Filled]:
 
     await _in_units(database, await copies.sampled(marks), range(count), copy)
     return found
+
+
+async def filtered_sessions(database: Database, count: int) -> None:
+    """Sessions of several surfaces and people, with projects, tags, dates and turns in each state. Of each kind there are
+    many, one in five, and few, which are the oldest."""
+    await sessions_with_turns(database, count)
+
+    def mark(tx: Transaction) -> None:
+        now = datetime.now(UTC)
+        for name in ("many", "few"):
+            project = projects.add(at_time(tx, now), _OPERATORS, name=name, colour="")
+            tag = projects.add_tag(at_time(tx, now), _OPERATORS, name)
+            person = people.resolve(
+                at_time(tx, now), profile=DEFAULT_PROFILE, platform=PLATFORM, person=name, name=name
+            )
+            of = {"few": "n <= 40", "many": "n % 5 = 0"}[name]
+            chosen = f"id in (select id from numbered where {of})"
+            numbered = (
+                "with numbered as (select id, row_number() over (order by active_at) as n from sessions)"
+            )
+            surface = {"few": "acp", "many": "web"}[name]
+            tx.run(
+                f"""
+                {numbered}
+                update sessions set project = :project, surface = :surface, owner = :person where {chosen}
+                """,
+                {"project": project.id, "surface": surface, "person": person},
+            )
+            tx.run(
+                f"{numbered} insert into session_tags (session, tag) select id, :tag from numbered where {of}",
+                {"tag": tag.id},
+            )
+        tx.run("update turns set state = 'done', ready_at = null where position % 10 > 0")
+        oldest = "select min(position) from turns"
+        tx.run(
+            f"""
+            update turns set state = 'running', lease = id, lease_until = 0, ready_at = null
+            where position < ({oldest}) + 20
+            """
+        )
+        tx.run(
+            f"update turns set state = 'failed' where position between ({oldest}) + 20 and ({oldest}) + 60"
+        )
+        old = {"old": to_micros(now - timedelta(days=90))}
+        tx.run(
+            """
+            update sessions set active_at = active_at - 7776000000000
+            where id in (select id from sessions order by active_at limit 1000)
+            """
+        )
+        tx.run(
+            "update sessions set archived = 1 where surface = :bench and active_at < :old",
+            {**old, "bench": PLATFORM},
+        )
+        tx.run(
+            """
+            update sessions set deleted_at = :old, erase_at = :old
+            where id in (select id from sessions where archived = 1 limit 200)
+            """,
+            old,
+        )
+        tx.run("analyze")
+
+    await database.write("fill", mark)
 
 
 async def session_with_messages(database: Database, count: int) -> SessionId:

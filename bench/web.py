@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlencode
 
 import anyio
 import uvicorn
@@ -42,6 +43,8 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     yield await _idle(stage)
     async for found in _listing(stage):
         yield found
+    async for found in _filtering(stage):
+        yield found
     async for found in _streaming(stage):
         yield found
     yield none_of("gaps and repeats", *await _reconnects(stage))
@@ -67,6 +70,22 @@ async def _listing(stage: Stage) -> AsyncIterator[Line]:
             ours = await _rate(app, seconds)
             bare = await _rate(_bare(body), seconds)
             yield line("list requests", size, ours, "/s", floor=bare)
+
+
+async def _filtering(stage: Stage) -> AsyncIterator[Line]:
+    """The list under each filter: of many conversations that match, and of few, which are the oldest."""
+    count = stage.size(100_000)
+    place, _ = await stage.filled(f"filters-{count}", lambda db: fill.filtered_sessions(db, count))
+    size = f"50 of {count:,} sessions"
+    async with site(place) as (_, app):
+        for query in ("", *fill.FILTERS):
+            path = f"{_LIST}?{urlencode({'q': query})}" if query else _LIST
+            times: list[float] = []
+            for _ in range(stage.count(100)):
+                began = time.perf_counter()
+                await _asked(app, path, HOST)
+                times.append(time.perf_counter() - began)
+            yield line(f"list {query or 'without a filter'} p50", size, ms(spread(times).p50), "ms", under=15)
 
 
 async def _streaming(stage: Stage) -> AsyncIterator[Line]:
@@ -227,7 +246,8 @@ async def _asked(app: ASGIApp, path: str, headers: list[tuple[bytes, bytes]]) ->
     async def send(message: Message) -> None:
         parts.append(message.get("body", b""))
 
-    await app(scope(path, headers), receive, send)
+    path, _, query = path.partition("?")
+    await app({**scope(path, headers), "query_string": query.encode()}, receive, send)
     return b"".join(parts)
 
 

@@ -160,6 +160,10 @@ class Tab:
         self.page.get_by_role("button", name="More", exact=True).click()
         self.page.get_by_role("menuitem", name=name, exact=True).click()
 
+    def filter(self, query: str) -> None:
+        """Filter the list by what is typed into the search."""
+        self.page.get_by_role("searchbox").fill(f"{query} ")
+
     def rows(self) -> Locator:
         return self.page.get_by_role("navigation", name="Conversations").locator("a.session")
 

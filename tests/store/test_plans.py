@@ -131,6 +131,14 @@ _FILL = (
     insert into watched_sessions (session, machine, pushed, file, wrote_at, seen_at)
     select 's' || i, 'desk', 0, 'f' || i, :now, :now from n
     """,
+    "insert into principals (id, profile, name, created_at) select 'p' || i, 'default', '\"p' || i || '\"', :now from n",
+    "insert into projects (id, profile, owner, name, created_at) select 'p' || i, 'default', case when i < 20 then 'operator' else 'x' || i end, 'p' || i, :now from n",
+    "insert into tags (id, profile, owner, name, colour, created_at) select 'g' || i, 'default', case when i < 20 then 'operator' else 'x' || i end, 'g' || i, 'red', :now from n",
+    "insert into session_tags (session, tag) select 's' || i, 'g' || (i % 19 + 1) from n",
+    "update sessions set project = 'p7' where id in (select 's' || i from n where i % 9 = 0)",
+    "update sessions set deleted_at = :now where id in (select 's' || i from n where i % 100 = 99)",
+    "update sessions set surface = 'cli' where id in (select 's' || i from n where i % 5 = 0)",
+    "update turns set state = 'failed' where id in (select 't' || i from n where i % 100 = 0 and i < 1900)",
 )
 # The engines name the index of a key or a constraint in their own way.
 _SQLITE_NAMES = {
@@ -158,11 +166,12 @@ _SQLITE_NAMES = {
     "graph_writes_pkey": "graph_writes USING PRIMARY KEY",
     "adk_sessions_name": "sqlite_autoindex_adk_sessions_1",
     "adk_events_pkey": "sqlite_autoindex_adk_events_1",
+    "session_tags_pkey": "sqlite_autoindex_session_tags_1",
 }
 _TABLES = (
     "api_keys|api_turns|buttons|changes|deliveries|finals|imports|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
     "questions|"
-    "sessions|turns|watched_sessions"
+    "sessions|turns|watched_sessions|session_tags|principals"
 )
 
 
@@ -216,7 +225,7 @@ class Recorder:
 
 def _uses_index(step: str) -> bool:
     return " USING " in step or step.startswith(
-        ("SCAN CONSTANT ROW", "SCAN recent", "SCAN oldest", "SCAN counted")
+        ("SCAN CONSTANT ROW", "SCAN json_each", "SCAN recent", "SCAN oldest", "SCAN counted")
     )
 
 
@@ -288,6 +297,10 @@ def next_page(tx: Transaction) -> object:
     return sessions.list_page(tx, ANNS, SessionFilter(limit=10, after=cursor))
 
 
+def list_filtered(tx: Transaction, query: str) -> object:
+    return sessions.list_page(at_time(tx, after(1)), OPERATORS, SessionFilter(query=query))
+
+
 def rename(tx: Transaction) -> object:
     return sessions.rename(at_time(tx, START_TIME), sessions.get(tx, SESSION), "t57", by=TitleBy.RULE)
 
@@ -310,6 +323,17 @@ CASES: list[Case] = [
         lambda tx: sessions.list_page(tx, OPERATORS, SessionFilter(cwd="/projects/7")),
         ["sessions_cwd"],
     ),
+    ("sessions of a surface", lambda tx: list_filtered(tx, "surface:cli"), ["sessions_surface"]),
+    ("sessions of a project", lambda tx: list_filtered(tx, "project:p7"), ["sessions_project"]),
+    ("sessions of a person", lambda tx: list_filtered(tx, "person:p7"), ["sessions_owner"]),
+    ("archived sessions", lambda tx: list_filtered(tx, "is:archived"), ["sessions_activity"]),
+    ("sessions of some days", lambda tx: list_filtered(tx, "after:2d before:1d"), ["sessions_activity"]),
+    ("sessions with a tag", lambda tx: list_filtered(tx, "tag:g7"), ["session_tags_tag", "sessions_pkey"]),
+    ("running sessions", lambda tx: list_filtered(tx, "is:running"), ["turns_running", "sessions_pkey"]),
+    ("waiting sessions", lambda tx: list_filtered(tx, "is:waiting"), ["turns_queued", "sessions_pkey"]),
+    ("failed sessions", lambda tx: list_filtered(tx, "is:failed"), ["turns_failed", "sessions_pkey"]),
+    ("the trash", lambda tx: list_filtered(tx, "is:deleted"), ["sessions_deleted"]),
+    ("people by name", lambda tx: sessions.find_people(tx, OPERATORS, "p", limit=9), ["principals_name"]),
     ("sessions of an owner", lambda tx: sessions.list_page(tx, ANNS, SessionFilter()), ["sessions_owner"]),
     ("the next page of sessions", next_page, ["sessions_owner"]),
     ("a session by title", lambda tx: sessions.resolve(tx, OPERATORS, "t9"), ["sessions_line"]),

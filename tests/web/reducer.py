@@ -14,6 +14,8 @@ EMPTY: State = {
     "next": None,
     "filter": {},
     "projects": [],
+    "tags": [],
+    "sections": {},
     "turns": {},
     "questions": {},
     "troubled": 0,
@@ -27,7 +29,15 @@ def reduce(state: State, event: Event) -> State:
 
 
 def shown(session: State, filter_: State) -> bool:
+    if bool(session.get("deleted_at")) != bool(filter_.get("deleted")):
+        return False
+    if filter_.get("deleted"):
+        return True
     if session.get("archived", False) != filter_.get("archived", False):
+        return False
+    if filter_.get("pinned") and not session.get("pinned"):
+        return False
+    if not set(filter_.get("tags", [])) <= set(session.get("tags", [])):
         return False
     if filter_.get("project") and session.get("project") != filter_["project"]:
         return False
@@ -45,6 +55,8 @@ def _start(state: State, event: Event) -> State:
         "sessions": _sorted([s for s in page["sessions"] if shown(s, state["filter"])]),
         "next": page.get("next"),
         "projects": start["projects"],
+        "tags": start.get("tags", []),
+        "sections": {},
         "turns": {t["id"]: t for t in start["turns"]},
         "questions": {q["id"]: q for q in start["questions"] if q["state"] == "open"},
         "troubled": start["deliveries"],
@@ -56,9 +68,10 @@ def _page(state: State, event: Event) -> State:
     kept: list[State] = state["sessions"] if filter_ is None else []
     known = {s["id"] for s in kept}
     fresh = [s for s in event["page"]["sessions"] if s["id"] not in known]
+    chosen: State = state["filter"] if filter_ is None else filter_
     return state | {
         "filter": state["filter"] if filter_ is None else filter_,
-        "sessions": _sorted([*kept, *fresh]),
+        "sessions": [*kept, *fresh] if chosen.get("deleted") else _sorted([*kept, *fresh]),
         "next": event["page"].get("next"),
     }
 
@@ -122,7 +135,7 @@ def _session(state: State, event: Event) -> State:
         known = state["open"]["session"]
     if known and "read" in known and "read" not in session:
         session = session | {"read": known["read"]}
-    placed = state | {"sessions": _placed(state, session)}
+    placed = state | {"sessions": _placed(state, session), "sections": _filed(state["sections"], session)}
     return _within(placed, session["id"], lambda o: o | {"session": session})
 
 
@@ -131,6 +144,7 @@ def _gone(state: State, event: Event) -> State:
     closed = state["open"] and state["open"]["id"] == id_
     return state | {
         "sessions": [s for s in state["sessions"] if s["id"] != id_],
+        "sections": _filed(state["sections"], {"id": id_}),
         "open": None if closed else state["open"],
     }
 
@@ -369,12 +383,45 @@ def _sorted(sessions: list[State]) -> list[State]:
 
 def _placed(state: State, session: State) -> list[State]:
     others = [s for s in state["sessions"] if s["id"] != session["id"]]
-    if not shown(session, state["filter"]) or session.get("deleted_at"):
+    filter_ = state["filter"]
+    if filter_.get("deleted") or filter_.get("fixed"):
+        return [
+            session if s["id"] == session["id"] else s
+            for s in state["sessions"]
+            if s["id"] != session["id"] or shown(session, filter_)
+        ]
+    if not shown(session, filter_):
         return others
     placed = _sorted([*others, session])
     if placed[-1] is session and others and state["next"]:
         return others
     return placed
+
+
+def _filed(sections: State, session: State) -> State:
+    def file(project: str, section: State) -> State:
+        others = [s for s in section["sessions"] if s["id"] != session["id"]]
+        here = (
+            session.get("project") == project
+            and not session.get("archived")
+            and not session.get("deleted_at")
+        )
+        placed = _sorted([*others, session]) if here else others
+        below = section["more"] and others and placed[-1] is session
+        return section | {"sessions": others if below else placed}
+
+    return {project: file(project, section) for project, section in sections.items()}
+
+
+def _section(state: State, event: Event) -> State:
+    page = event["page"]
+    section = {"sessions": _sorted(page["sessions"]), "more": bool(page.get("next"))}
+    return state | {"sections": state["sections"] | {event["project"]: section}}
+
+
+def _tag(state: State, event: Event) -> State:
+    others = [tag for tag in state["tags"] if tag["id"] != event["tag"]["id"]]
+    return state | {"tags": sorted([*others, event["tag"]], key=lambda tag: tag["name"])}
 
 
 _RULES: dict[str, Callable[[State, Event], State]] = {
@@ -407,6 +454,9 @@ _RULES: dict[str, Callable[[State, Event], State]] = {
     "project_gone": lambda state, event: (
         state | {"projects": [p for p in state["projects"] if p["id"] != event["project"]]}
     ),
+    "section": _section,
+    "tag": _tag,
+    "tag_gone": lambda state, event: state | {"tags": [t for t in state["tags"] if t["id"] != event["tag"]]},
     "question": _question,
     "read": _read,
 }

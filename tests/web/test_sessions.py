@@ -212,6 +212,70 @@ async def test_old_conversations_are_previewed_then_archived_or_deleted(site: Si
 
 
 @pytest.mark.engines(*Engine)
+async def test_what_a_filter_matches_is_previewed_and_what_is_used_since_stays(
+    site: Site, world: World
+) -> None:
+    one, two = await begun(site, world, "one"), await begun(site, world, "two")
+    await site.patch("/api/sessions", {"sessions": [one, two], "add_tags": ["old"]})
+    world.advance(timedelta(minutes=1))
+    preview = await site.get("/api/prunable", params={"q": "tag:old", "delete": "true"})
+    assert (preview["count"], [s["id"] for s in preview["sessions"]]) == (2, [one, two])
+    world.advance(timedelta(minutes=1))
+    sent = await site.post(f"/api/sessions/{two}/messages", {"text": "not yet"})
+    await world.settle(TurnId(sent["turn"]))
+    body = {"q": "tag:old", "delete": True, "before": preview["before"]}
+    assert await site.post("/api/prune", body) == {"count": 1}
+    await site.problem(404, "GET", f"/api/sessions/{one}")
+    assert [s["id"] for s in (await site.get("/api/sessions", params={"q": "is:deleted"}))["sessions"]] == [
+        one
+    ]
+    assert "before" in await site.problem(400, "GET", "/api/prunable")
+    assert "search for words" in await site.problem(400, "GET", "/api/sessions", params={"q": "hello"})
+
+
+@pytest.mark.engines(*Engine)
+async def test_several_conversations_are_changed_deleted_and_brought_back(site: Site, world: World) -> None:
+    both = [await begun(site, world, "one"), await begun(site, world, "two")]
+    project = await site.post("/api/projects", {"name": "Travel"})
+    tag = await site.post("/api/tags", {"name": "soon", "colour": "teal"})
+    change = {"sessions": both, "pinned": True, "project": project["id"], "add_tags": ["soon"]}
+    changed = (await site.patch("/api/sessions", change))["sessions"]
+    assert [(s["pinned"], s["project"], s["tags"]) for s in changed] == [
+        (True, project["id"], [tag["id"]])
+    ] * 2
+    assert (await site.get("/api/tags"))["tags"][0]["sessions"] == 2
+    assert (await site.get(f"/api/sessions/{both[0]}"))["session"]["tags"] == [tag["id"]]
+    one = await site.patch(f"/api/sessions/{both[0]}", {"tags": ["later"]})
+    assert len(one["tags"]) == 1 and one["tags"] != [tag["id"]]
+    gone = await site.patch("/api/sessions", {"sessions": both, "deleted": True})
+    assert all(s["deleted_at"] and s["erase_at"] for s in gone["sessions"])
+    # All or nothing: a deleted conversation cannot be pinned, so the other one stays as it is.
+    third = await begun(site, world, "three")
+    await site.problem(404, "PATCH", "/api/sessions", json={"sessions": [third, both[0]], "pinned": True})
+    assert not (await site.get(f"/api/sessions/{third}"))["session"].get("pinned")
+    await site.patch("/api/sessions", {"sessions": both[:1], "deleted": False})
+    assert (await site.patch("/api/sessions", {"sessions": both[1:], "erase": True}))["sessions"] == []
+    assert {s["id"] for s in (await site.get("/api/sessions"))["sessions"]} == {both[0], third}
+    await site.problem(404, "POST", f"/api/sessions/{both[1]}/undelete")
+    await site.problem(400, "PATCH", "/api/sessions", json={"sessions": [], "pinned": True})
+
+
+async def test_several_conversations_are_one_file(site: Site, world: World) -> None:
+    both = [await begun(site, world, "one"), await begun(site, world, "two")]
+    answer = await site.request("POST", "/api/export", json={"sessions": both, "format": "jsonl"})
+    assert answer.headers["content-disposition"].startswith('attachment; filename="conversations.jsonl"')
+    assert answer.text.count('"record":"session"') == 2
+
+
+async def test_people_are_offered_by_the_beginning_of_their_names(site: Site, world: World) -> None:
+    await world.ask("hello", chat="7")
+    found = (await site.get("/api/people-names", params={"prefix": "a"}))["people"]
+    assert [p["name"] for p in found] == ["ann"]
+    listed = await site.get("/api/sessions", params={"q": f"person:{found[0]['name']}"})
+    assert len(listed["sessions"]) == 1
+
+
+@pytest.mark.engines(*Engine)
 async def test_an_old_question_is_edited_in_a_fork_once(site: Site, world: World) -> None:
     session = await begun(site, world, "first")
     sent = await site.post(f"/api/sessions/{session}/messages", {"text": "second"})

@@ -27,6 +27,7 @@ class ChangeKind(StrEnum):
     # A lane has another session, or was suspended or freed.
     LANE = "lane"
     PROJECT = "project"
+    TAG = "tag"
     JOB = "job"
     # A person has read a session up to a message.
     READ = "read"

@@ -11,7 +11,7 @@ from keryx.core import codec
 from keryx.core.deliveries import Target
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId, TurnId
 from keryx.core.messages import Mark, Message, Notice, Parts, Role
-from keryx.core.sessions import EndReason, SessionSettings, TitleBy
+from keryx.core.sessions import EndReason, SessionSettings, TagColour, TitleBy
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Tokens
@@ -48,6 +48,11 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Moment
 
 
+class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    colour: TagColour
+
+
 class SessionRecord(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="session", omit_defaults=True
 ):
@@ -63,6 +68,8 @@ class SessionRecord(
     parent: _Id | None = None
     parent_seq: Count | None = None
     project: ProjectRecord | None = None
+    # Those of its owner.
+    tags: tuple[TagRecord, ...] = ()
     pinned: bool = False
     archived: bool = False
     ended_at: Moment | None = None

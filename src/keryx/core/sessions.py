@@ -11,16 +11,19 @@ from msgspec import UNSET, UnsetType
 
 from keryx.core import text as core_text
 from keryx.core.errors import Invalid
-from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, ProjectId, SessionId, TurnId
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, ProjectId, SessionId, TagId, TurnId
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.core.usage import CostMeter, Tokens
 
 JOB_SURFACE = "job"
+# Of conversations in chat platforms.
+GATEWAY_SURFACE = "gateway"
 # Of turns that programs ask for through the OpenAI-compatible API.
 API_SURFACE = "api"
 # Of the turn that the settings may ask for when a session has ended.
 END_SURFACE = "end"
+SURFACES = frozenset({"web", "cli", "acp", API_SURFACE, JOB_SURFACE, END_SURFACE, GATEWAY_SURFACE})
 EFFORTS = ("minimal", "low", "medium", "high")
 """The levels of reasoning effort that a model may be asked for."""
 LONGEST_TITLE = 100
@@ -58,6 +61,30 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     sessions: int = 0
     instructions: str = ""
+
+
+class TagColour(StrEnum):
+    GREY = "grey"
+    RED = "red"
+    ORANGE = "orange"
+    YELLOW = "yellow"
+    GREEN = "green"
+    TEAL = "teal"
+    BLUE = "blue"
+    PURPLE = "purple"
+    PINK = "pink"
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """A word with a colour that a person puts on sessions."""
+
+    id: TagId
+    profile: ProfileId
+    owner: PrincipalId
+    name: str
+    colour: TagColour
+    created_at: datetime
+    sessions: int = 0
 
 
 class EndReason(StrEnum):
@@ -131,6 +158,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool = False
     archived: bool = False
     deleted_at: datetime | None = None
+    # When a deleted session is erased.
+    erase_at: datetime | None = None
     ended_at: datetime | None = None
     end_reason: EndReason | None = None
     cwd: str = ""
@@ -160,6 +189,10 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
     archived: bool | UnsetType = UNSET
     # `None` reopens the session.
     ended: EndReason | UnsetType | None = UNSET
+    # The names of all tags that it has from now on. Unknown ones are made.
+    tags: tuple[str, ...] | UnsetType = UNSET
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
 
 
 class SessionListItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +200,8 @@ class SessionListItem(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Session
     activity: Activity
+    # Those of other people too.
+    tags: tuple[TagId, ...] = ()
 
 
 class Viewer(msgspec.Struct, frozen=True):
@@ -185,6 +220,8 @@ class Viewer(msgspec.Struct, frozen=True):
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    # Filters as they are typed into a search, such as `is:failed tag:"to do"`. They go before the fields below.
+    query: str = ""
     # Of this person, among those that the viewer sees.
     owner: PrincipalId | None = None
     surface: str | None = None
@@ -211,6 +248,8 @@ class PruneRule(msgspec.Struct, frozen=True, kw_only=True):
     surface: str | None = None
     except_surfaces: tuple[str, ...] = ()
     owner: PrincipalId | None = None
+    # Only those that the filters of a search match, as in `SessionFilter`.
+    query: str = ""
 
 
 class ReservedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -289,8 +289,8 @@ def trim_link_codes(tx: Transaction, *, before: datetime) -> int:
 
 
 def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId, new: PrincipalId) -> None:
-    """Transfer everything of one person to another. Titles that both use get a number, projects of the same name are
-    merged."""
+    """Transfer everything of one person to another. Titles that both use get a number, projects and tags of the
+    same name are merged."""
     params = {"profile": profile, "old": old, "new": new}
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
         sessions.change_owner(tx, sessions.get(tx, id_, deleted=True), new)
@@ -310,6 +310,7 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
         )
         tx.run("delete from projects where id = :theirs", {"theirs": theirs})
     tx.run("update projects set owner = :new where profile = :profile and owner = :old", params)
+    _merge_tags(tx, params)
     for job in jobs.list_for_owner(tx, profile=profile, owner=old):
         jobs.change_owner(tx, job, new)
     tx.run("update turns set asker = :new where profile = :profile and asker = :old", params)
@@ -324,13 +325,38 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
     tx.run("update api_conversations set owner = :new where profile = :profile and owner = :old", params)
 
 
+def _merge_tags(tx: Transaction, params: dict[str, str]) -> None:
+    """Transfer the tags of one person to another; those of the same name become one."""
+    tx.run(
+        """
+        insert into session_tags (session, tag)
+        select x.session, n.id from session_tags x
+        join tags o on o.id = x.tag and o.profile = :profile and o.owner = :old
+        join tags n on n.profile = o.profile and n.name = o.name and n.owner = :new
+        where 1 = 1
+        on conflict do nothing
+        """,
+        params,
+    )
+    tx.run(
+        """
+        delete from tags
+        where profile = :profile and owner = :old
+          and name in (select n.name from tags n where n.profile = :profile and n.owner = :new)
+        """,
+        params,
+    )
+    tx.run("update tags set owner = :new where profile = :profile and owner = :old", params)
+
+
 def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
-    """Remove what belongs to a person beside their sessions: lanes, jobs, projects, deliveries and homes they
+    """Remove what belongs to a person beside their sessions: lanes, jobs, projects, tags, deliveries and homes they
     chose, what was overheard of them, where they asked from, what was sent on of their words, and what the page keeps for them."""
     params = {"profile": profile, "owner": owner}
     tx.run("delete from lanes where profile = :profile and owner = :owner", params)
     tx.run("delete from jobs where profile = :profile and owner = :owner", params)
     tx.run("delete from projects where profile = :profile and owner = :owner", params)
+    tx.run("delete from tags where profile = :profile and owner = :owner", params)
     tx.run("delete from deliveries where profile = :profile and owner = :owner", params)
     tx.run("delete from homes where profile = :profile and set_by = :owner", params)
     tx.run("delete from overheard where profile = :profile and said_by = :owner", params)

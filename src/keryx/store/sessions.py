@@ -14,9 +14,12 @@ from keryx.core import codec, ids, sessions, source
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.errors import Ambiguous, Invalid, NotFound
-from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId
+from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, ProjectId, SessionId, TagId
+from keryx.core.search import Filters, StateFilter, parse_list_filters, subtract_age
 from keryx.core.sessions import (
+    GATEWAY_SURFACE,
     JOB_SURFACE,
+    SURFACES,
     Activity,
     Binding,
     EndReason,
@@ -33,7 +36,7 @@ from keryx.core.source import Source
 from keryx.core.texts import Phrase
 from keryx.core.usage import Tokens
 from keryx.store import changes, inbox, media
-from keryx.store.db import Row, Transaction
+from keryx.store.db import Engine, Row, Transaction
 from keryx.store.db.rows import RowMapper
 
 _QUOTED = re.compile(r"""["'“„«‘‚](.+)["'”“»’‘]\Z""", re.S)
@@ -41,6 +44,7 @@ _LIKE_WILDCARD = re.compile("[!%_]")
 _SHORTEST_PART = 3
 _MAX_NAMED = 5
 _RESERVED_PREFIX = "reserved/"
+_END_OF_TIME = 1 << 60
 _ROWS = RowMapper(Session, table="s", without={"tokens"})
 _TOKENS = RowMapper(Tokens, columns={name: f"s.tokens_{name}" for name in Tokens.__struct_fields__})
 _COLUMNS = f"{_ROWS.columns}, {_TOKENS.columns}"
@@ -53,8 +57,9 @@ _TURN_IN_STATE = "select 1 from turns t where t.session = s.id and t.state = '{}
 _HAS_RUNNING_TURN, _HAS_QUEUED_TURN = (
     f"exists ({_TURN_IN_STATE.format(state)})" for state in ("running", "queued")
 )
-_LAST_TURN_FAILED = """
-(select t.state from turns t where t.session = s.id order by t.position desc limit 1) in ('failed', 'parked', 'expired')
+_FAILED_STATES = "('failed', 'parked', 'expired')"
+_LAST_TURN_FAILED = f"""
+(select t.state from turns t where t.session = s.id order by t.position desc limit 1) in {_FAILED_STATES}
 """
 # Asked in this way PostgreSQL looks for each session of a page; else it might collect all that wait for this one page.
 _FIND_TURN = f"({_TURN_IN_STATE} limit 1) is not null"
@@ -62,6 +67,27 @@ _ACTIVITY_COLUMN = f"""
 case when {_FIND_TURN.format("running")} then 'running' when {_FIND_TURN.format("queued")} then 'waiting'
   when {_LAST_TURN_FAILED} then 'failed' else 'idle' end
 """
+_TAGS_COLUMN = "(select string_agg(x.tag, ' ') from session_tags x where x.session = s.id)"
+_LIST_COLUMNS = f"{_COLUMNS}, {_ACTIVITY_COLUMN}, {_TAGS_COLUMN}"
+# Up to so many sessions that a filter finds are looked up one by one. If there are more, they are dense enough in the list
+# for a walk through its index to meet a page of them soon.
+_SPARSE = 1000
+# The sessions of turns in a state, each by an index that has nothing else.
+_SESSIONS_IN_STATE = {
+    StateFilter.RUNNING: "select t.session from turns t where t.state = 'running' limit :limit",
+    StateFilter.WAITING: "select distinct t.session from turns t where t.state = 'queued' limit :limit",
+    StateFilter.FAILED: f"""
+        select t.session from turns t where t.state in {_FAILED_STATES} order by t.position desc limit :limit
+    """,
+}
+_CONDITIONS = {
+    StateFilter.PINNED: "s.pinned = 1",
+    StateFilter.ARCHIVED: "s.archived = 1",
+    StateFilter.RUNNING: _HAS_RUNNING_TURN,
+    StateFilter.WAITING: _HAS_QUEUED_TURN,
+    StateFilter.FAILED: _LAST_TURN_FAILED,
+    StateFilter.DELETED: "s.deleted_at is not null",
+}
 
 
 def create(
@@ -201,6 +227,11 @@ def set_archived(tx: Transaction, session: Session, archived: bool) -> None:
 
 def set_project(tx: Transaction, session: Session, project: ProjectId | None) -> None:
     _update(tx, session, "project = :value", {"value": project})
+
+
+def note_change(tx: Transaction, session: Session) -> None:
+    """Tell followers that what a list shows of a session changed, beside its own row: its tags."""
+    _note_change(tx, session, "changed")
 
 
 def set_cwd(tx: Transaction, session: Session, cwd: str) -> None:
@@ -522,44 +553,201 @@ def _to_title_key(text: str) -> str:
 def list_page(
     tx: Transaction, viewer: Viewer, listing: SessionFilter
 ) -> tuple[list[SessionListItem], str | None]:
-    """One page of sessions, pinned first, then by last message; and the cursor of the next page."""
-    pinned, active_at, last = _decode_page_cursor(listing.after)
+    """One page of sessions, pinned first, then by last message; deleted ones, the last first. And the cursor of the next
+    page. Raise `Invalid` for a query that is not one of a list."""
+    filters = parse_list_filters(listing.query)
     limit = max(1, min(listing.limit, 500))
-    params: dict[str, Any] = {
-        "profile": viewer.profile,
-        "pinned_at": pinned,
-        "active_at": active_at,
-        "last": last,
-        "limit": limit + 1,
-        "job": JOB_SURFACE,
-    }
-    where = [
-        "s.profile = :profile",
-        "s.deleted_at is null",
-        "(s.pinned, s.active_at, s.id) < (:pinned_at, :active_at, :last)",
-    ]
-    where += _build_filters(viewer, listing, params)
-    rows = tx.rows(
-        f"""
-        select {_COLUMNS}, {_ACTIVITY_COLUMN} from sessions s
-        where {" and ".join(where)}
-        order by s.pinned desc, s.active_at desc, s.id desc
-        limit :limit
-        """,
-        params,
-    )
-    found = [SessionListItem(session=_from_row(row), activity=Activity(row[-1])) for row in rows[:limit]]
+    query = _ListQuery(tx, viewer, listing, filters, limit=limit + 1)
+    rows = query.run()
+    found = [_item_from_row(row) for row in rows[:limit]]
     if len(rows) <= limit:
         return found, None
-    last_session = found[-1].session
-    text = f"{int(last_session.pinned)}:{to_micros(last_session.active_at)}:{last_session.id}"
+    last = found[-1].session
+    at = last.deleted_at if query.deleted else last.active_at
+    assert at is not None
+    text = f"{int(last.pinned and not query.deleted)}:{to_micros(at)}:{last.id}"
     return found, base64.urlsafe_b64encode(text.encode()).decode()
 
 
+class _ListQuery:
+    """The statements of one page, each in the order of an index."""
+
+    def __init__(
+        self, tx: Transaction, viewer: Viewer, listing: SessionFilter, filters: Filters, *, limit: int
+    ) -> None:
+        self._tx = tx
+        self._after = _decode_page_cursor(listing.after)
+        self._limit = limit
+        self.deleted = StateFilter.DELETED in filters.is_
+        pinned, active_at, last = self._after
+        self._params: dict[str, Any] = {
+            "profile": viewer.profile,
+            "pinned_at": pinned,
+            "active_at": active_at,
+            "last": last,
+            "job": JOB_SURFACE,
+        }
+        self._where = ["s.profile = :profile", *_build_filters(viewer, listing, filters, self._params)]
+        self._where += build_conditions(tx, viewer, filters, self._params, sparse=True)
+        times = _build_time_conditions(tx, listing, filters, self._params)
+        self._where += times
+        self._dated = bool(times)
+
+    def run(self) -> list[Row]:
+        if self.deleted:
+            return self._select("(s.deleted_at, s.id) < (:active_at, :last)", "s.deleted_at desc, s.id desc")
+        if not self._dated:
+            return self._select(
+                "(s.pinned, s.active_at, s.id) < (:pinned_at, :active_at, :last)",
+                "s.pinned desc, s.active_at desc, s.id desc",
+            )
+        # The times are a range of the index only beside one value of `pinned`.
+        rows: list[Row] = []
+        for pinned in range(min(self._after[0], 1), -1, -1):
+            within = " and (s.active_at, s.id) < (:active_at, :last)" if pinned == self._after[0] else ""
+            rows += self._select(
+                f"s.pinned = {pinned}{within}", "s.active_at desc, s.id desc", fewer=len(rows)
+            )
+        return rows
+
+    def _select(self, position: str, order: str, *, fewer: int = 0) -> list[Row]:
+        exists = "s.deleted_at is not null" if self.deleted else "s.deleted_at is null"
+        return self._tx.rows(
+            f"""
+            select {_LIST_COLUMNS} from sessions s
+            where {" and ".join([*self._where, exists, position])}
+            order by {order}
+            limit :limit
+            """,
+            {**self._params, "limit": self._limit - fewer},
+        )
+
+
+def _item_from_row(row: Row) -> SessionListItem:
+    tags = tuple(TagId(tag) for tag in (row[-1] or "").split())
+    return SessionListItem(session=_from_row(row), activity=Activity(row[-2]), tags=tags)
+
+
+def build_conditions(
+    tx: Transaction, viewer: Viewer, filters: Filters, params: dict[str, Any], *, sparse: bool = False
+) -> list[str]:
+    """Return the SQL conditions on a session `s` of those filters that only sessions have, each a fixed text; values go
+    into `params`. With `sparse`, the few sessions that a filter finds are named one by one, for a list in its order."""
+    where: list[str] = []
+    for state in dict.fromkeys(filters.is_):
+        if state in _CONDITIONS:
+            few = _find_in_state(tx, state) if sparse and state in _SESSIONS_IN_STATE else None
+            # A session whose turn has failed may have had another one since.
+            if few is None or state is StateFilter.FAILED:
+                where.append(_CONDITIONS[state])
+            if few is not None:
+                where.append(_name_sessions(tx, few, state.value, params))
+    if filters.project:
+        where.append(_match_any("s.project", _find_named(tx, viewer, "projects", filters.project), params))
+    for n, name in enumerate(dict.fromkeys(filters.tag)):
+        found = _find_named(tx, viewer, "tags", [name])
+        param = _name_param("tag", n)
+        params[param] = found[0] if found else ""
+        few = _find_tagged(tx, params[param]) if sparse else None
+        if few is None:
+            where.append(f"exists (select 1 from session_tags x where x.session = s.id and x.tag = :{param})")
+        else:
+            where.append(_name_sessions(tx, few, f"{param}_sessions", params))
+    if filters.person:
+        where.append(_match_any("s.owner", _find_people(tx, viewer, filters.person), params))
+    return where
+
+
+def _name_sessions(tx: Transaction, found: list[str], param: str, params: dict[str, Any]) -> str:
+    params[param] = json.dumps(found)
+    if tx.engine is Engine.POSTGRES:
+        # An array is looked up by the key whatever the engine believes; a subquery might be joined with all sessions.
+        return f"s.id = any (array (select value from json_array_elements_text(cast(:{param} as json))))"
+    return f"s.id {tx.in_names.replace(':names', f':{param}')}"
+
+
+def _find_in_state(tx: Transaction, state: StateFilter) -> list[str] | None:
+    """The sessions with a turn in a state, `None` if there are too many to look them up one by one."""
+    limit = _SPARSE + 1
+    rows = tx.rows(_SESSIONS_IN_STATE[state], {"limit": limit})
+    return None if len(rows) == limit else list(dict.fromkeys(row[0] for row in rows))
+
+
+def _find_tagged(tx: Transaction, tag: str) -> list[str] | None:
+    """The sessions with a tag, `None` if there are too many to look them up one by one."""
+    limit = _SPARSE + 1
+    rows = tx.rows(
+        "select session from session_tags where tag = :tag limit :limit", {"tag": tag, "limit": limit}
+    )
+    return None if len(rows) == limit else [row[0] for row in rows]
+
+
+def _match_any(column: str, values: list[str], params: dict[str, Any]) -> str:
+    """A condition with one of the values. One value is compared, so that an index keeps its order."""
+    names = [_name_param(column.replace(".", "_"), n) for n in range(len(values))]
+    params.update(zip(names, values, strict=True))
+    if len(names) == 1:
+        return f"{column} = :{names[0]}"
+    return f"{column} in ({', '.join(f':{name}' for name in names)})" if names else "1 = 0"
+
+
+def _name_param(name: str, n: int) -> str:
+    """The name of one of several parameters. Names have letters only."""
+    return f"{name}_{'x' * n}y"
+
+
+def _find_named(tx: Transaction, viewer: Viewer, table: str, names: Iterable[str]) -> list[str]:
+    """The ids of the viewer's projects or tags with these names or ids, without regard to case."""
+    wanted = {name.casefold() for name in names}
+    rows = tx.rows(
+        f"select id, name from {table} where profile = :profile and owner = :owner",
+        {"profile": viewer.profile, "owner": viewer.principal},
+    )
+    return [id_ for id_, name in rows if name.casefold() in wanted or id_ in wanted]
+
+
+def _find_people(tx: Transaction, viewer: Viewer, names: Iterable[str]) -> list[str]:
+    """The ids of people by their names, or by the ids themselves."""
+    found = [OPERATOR for name in names if name.casefold() == OPERATOR]
+    for name in names:
+        rows = tx.rows(
+            "select id from principals where profile = :profile and lower(name) = lower(cast(:name as text)) limit 100",
+            {"profile": viewer.profile, "name": codec.dumps(name)},
+        )
+        rows += tx.rows(
+            "select id from principals where id = :name and profile = :profile",
+            {"profile": viewer.profile, "name": name.lower()},
+        )
+        found += [row[0] for row in rows]
+    return list(dict.fromkeys(found))
+
+
+def find_people(tx: Transaction, viewer: Viewer, prefix: str, *, limit: int) -> list[tuple[PrincipalId, str]]:
+    """The ids and names of people whose name has this beginning, without regard to case, for the filter of a list."""
+    # Names are stored as JSON: between the quote and the end of this alphabet lies every name with the prefix.
+    low = codec.dumps(prefix)[:-1]
+    rows = tx.rows(
+        """
+        select id, name from principals
+        where profile = :profile and lower(name) >= lower(cast(:low as text))
+          and lower(name) < lower(cast(:low as text)) || :end
+        order by lower(name) limit :limit
+        """,
+        {"profile": viewer.profile, "low": low, "end": chr(0x10FFFF), "limit": limit},
+    )
+    found = [(PrincipalId(row[0]), codec.loads(row[1], str)) for row in rows if row[1]]
+    return [(id_, name) for id_, name in found if name]
+
+
 def list_prunable(
-    tx: Transaction, rule: PruneRule, *, profile: ProfileId | None = None, limit: int = 100
+    tx: Transaction,
+    rule: PruneRule,
+    *,
+    viewer: Viewer | None = None,
+    limit: int = 100,
 ) -> list[Session]:
-    """The sessions that a rule takes, oldest first; of one profile, or of all."""
+    """The sessions that a rule takes, oldest first: of those that a viewer sees, or of all. A rule with a query needs a
+    viewer, who named what is in it."""
     where = [
         "s.deleted_at is null",
         "s.pinned = 0",
@@ -570,10 +758,19 @@ def list_prunable(
     params: dict[str, Any] = {"before": to_micros(rule.before), "limit": limit}
     if not rule.delete:
         where.append("s.archived = 0")
+    profile = viewer and viewer.profile
     for value, name in ((profile, "profile"), (rule.surface, "surface"), (rule.owner, "owner")):
         if value is not None:
             params[name] = value
             where.append(f"s.{name} = :{name}")
+    if viewer and viewer.owner:
+        params["viewer"] = viewer.owner
+        where.append("s.owner = :viewer")
+    if rule.query and viewer:
+        filters = parse_list_filters(rule.query)
+        where += build_conditions(tx, viewer, filters, params)
+        where += _build_surface_conditions(filters, params)
+        where += _build_time_conditions(tx, SessionFilter(), filters, params)
     if rule.surface is None and rule.except_surfaces:
         params["names"] = json.dumps(rule.except_surfaces)
         where.append(f"not s.surface {tx.in_names}")
@@ -584,10 +781,10 @@ def list_prunable(
 def get_many_with_activity(tx: Transaction, sessions: Iterable[SessionId]) -> list[SessionListItem]:
     """Those of these sessions that exist, deleted ones too, in no order."""
     rows = tx.rows(
-        f"select {_COLUMNS}, {_ACTIVITY_COLUMN} from sessions s where s.id {tx.in_names}",
+        f"select {_LIST_COLUMNS} from sessions s where s.id {tx.in_names}",
         {"names": json.dumps(list(sessions))},
     )
-    return [SessionListItem(session=_from_row(row), activity=Activity(row[-1])) for row in rows]
+    return [_item_from_row(row) for row in rows]
 
 
 def get_activity(tx: Transaction, session: SessionId) -> Activity:
@@ -595,7 +792,15 @@ def get_activity(tx: Transaction, session: SessionId) -> Activity:
     return Activity(row[0]) if row else Activity.IDLE
 
 
-def _build_filters(viewer: Viewer, listing: SessionFilter, params: dict[str, Any]) -> list[str]:
+def get_listed(tx: Transaction, session: Session) -> SessionListItem:
+    """A session as a list shows it."""
+    (found,) = get_many_with_activity(tx, [session.id])
+    return found
+
+
+def _build_filters(
+    viewer: Viewer, listing: SessionFilter, filters: Filters, params: dict[str, Any]
+) -> list[str]:
     """The optional conditions of a list, each a fixed text; values go into `params`."""
     where: list[str] = []
     for value, name, clause in (
@@ -603,20 +808,20 @@ def _build_filters(viewer: Viewer, listing: SessionFilter, params: dict[str, Any
         (listing.owner, "person", "s.owner = :person"),
         (listing.surface, "surface", "s.surface = :surface"),
         (listing.project, "project", "s.project = :project"),
-        (listing.cwd, "cwd", "s.cwd = :cwd"),
+        (listing.cwd, "cwd", "s.cwd = :cwd and s.cwd <> ''"),
     ):
         if value is not None:
             params[name] = value
             where.append(clause)
-    if listing.archived is not None:
+    where += _build_surface_conditions(filters, params)
+    either = {StateFilter.ARCHIVED, StateFilter.DELETED} & set(filters.is_)
+    if listing.archived is not None and not either:
         where.append("s.archived = 1" if listing.archived else "s.archived = 0")
     if listing.pinned is not None:
         where.append("s.pinned = 1" if listing.pinned else "s.pinned = 0")
-    if listing.since is not None:
-        params["since"] = to_micros(listing.since)
-        where.append("s.active_at >= :since")
     # Scheduled runs are shown where they are asked for, or the project that they lie in.
-    if not listing.jobs and listing.surface != JOB_SURFACE and listing.project is None:
+    chosen = listing.project or filters.project or filters.surface or either
+    if not listing.jobs and listing.surface != JOB_SURFACE and not chosen:
         where.append("s.surface <> :job")
     match listing.activity:
         case Activity.RUNNING:
@@ -632,9 +837,42 @@ def _build_filters(viewer: Viewer, listing: SessionFilter, params: dict[str, Any
     return where
 
 
+def _build_surface_conditions(filters: Filters, params: dict[str, Any]) -> list[str]:
+    """A session goes by its surface, and one of a chat by its platform too."""
+    if not filters.surface:
+        return []
+    surfaces = [name.lower() for name in filters.surface]
+    known = [name for name in surfaces if name in SURFACES]
+    clauses = [_match_any("s.surface", known, params)] if known else []
+    for n, name in enumerate(name for name in surfaces if name not in SURFACES):
+        escaped = _LIKE_WILDCARD.sub(r"!\g<0>", codec.dumps(name))
+        platform, other = _name_param("platform", n), _name_param("other", n)
+        params |= {platform: f'%"platform":{escaped}%', other: name}
+        clauses.append(
+            f"(s.surface = :{other} or (s.surface = '{GATEWAY_SURFACE}' and s.origin like :{platform} escape '!'))"
+        )
+    return [f"({' or '.join(clauses)})" if len(clauses) > 1 else clauses[0]]
+
+
+def _build_time_conditions(
+    tx: Transaction, listing: SessionFilter, filters: Filters, params: dict[str, Any]
+) -> list[str]:
+    """The conditions on the time of the last message. `before` is exclusive, `since` is not."""
+    since = [listing.since, filters.after, subtract_age(tx.now, filters.after_age)]
+    before = [filters.before, subtract_age(tx.now, filters.before_age)]
+    where: list[str] = []
+    if any(since):
+        params["since"] = max(to_micros(moment) for moment in since if moment)
+        where.append("s.active_at >= :since")
+    if any(before):
+        params["before_time"] = min(to_micros(moment) for moment in before if moment)
+        where.append("s.active_at < :before_time")
+    return where
+
+
 def _decode_page_cursor(after: str | None) -> tuple[int, int, str]:
     if after is None:
-        return 2, 0, ""
+        return 2, _END_OF_TIME, ""
     try:
         pinned, active_at, last = base64.urlsafe_b64decode(after.encode()).decode("ascii").split(":")
         if max(len(pinned), len(active_at)) > 18:

@@ -183,6 +183,30 @@ def test_projects(keryx: Cli) -> None:
     assert keryx.json("projects", "list") == {"projects": []}
 
 
+def test_tags_are_put_on_listed_filtered_by_and_pruned(keryx: Cli) -> None:
+    session = keryx.session()
+    assert keryx.json("sessions", "tag", session, "to do", "later")["tags"] == ["later", "to do"]
+    keryx.ok("tags", "add", "blue one", "--colour", "blue")
+    assert keryx("tags", "add", "blue one").code == 4
+    keryx.ok("tags", "rename", "blue one", "sea")
+    keryx.ok("tags", "colour", "sea", "teal")
+    assert keryx("tags", "colour", "sea", "chartreuse").code == 2
+    found = keryx.json("tags", "list")["tags"]
+    assert [(t["name"], t["sessions"]) for t in found] == [("later", 1), ("sea", 0), ("to do", 1)]
+    assert found[1]["colour"] == "teal"
+    assert list_titles(keryx, "--filter", 'tag:"to do" tag:later') == ["hello"]
+    assert list_titles(keryx, "--filter", "tag:sea") == []
+    assert "search for words" in keryx("sessions", "list", "--filter", "hello").err
+    assert keryx.ok("sessions", "untag", session, "later").out == "Tags: to do.\n"
+    assert keryx("sessions", "untag", session, "nothing").code == 3
+    keryx.ok("tags", "remove", "sea", "--yes")
+    preview = keryx.json("sessions", "prune", "--filter", 'tag:"to do"', "--delete", "--dry-run")
+    assert preview == {"archive": [], "delete": [session]}
+    keryx.ok("sessions", "prune", "--filter", 'tag:"to do"', "--delete", "--yes")
+    assert list_titles(keryx, "--filter", "is:deleted") == ["hello"]
+    assert list_titles(keryx) == []
+
+
 def test_lanes_are_listed_shown_reset_and_suspended(keryx: Cli) -> None:
     session = keryx.session()
     (lane,) = keryx.json("lanes", "list")["lanes"]

@@ -22,7 +22,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import Adapter
 from keryx.core.questions import Consent, Question
-from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, SessionSettings
+from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, SessionSettings, TagColour
 from keryx.core.turns import Turn
 from keryx.engine.export import ExportFormat, export
 from keryx.engine.hub import Hub
@@ -69,6 +69,14 @@ def on_project(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
     async def prepare(setup: HubSetup) -> Act:
         project = await setup.hub.projects.add(ANNS, fresh())
         return lambda: work(setup.hub, project.name)
+
+    return prepare
+
+
+def on_tag(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
+    async def prepare(setup: HubSetup) -> Act:
+        tag = await setup.hub.tags.add(ANNS, fresh())
+        return lambda: work(setup.hub, tag.name)
 
     return prepare
 
@@ -326,6 +334,15 @@ HUB_WRITES: Mapping[str, Preparation] = {
             OPERATORS, s.id, SessionChange(title=f"best {s.title}", pinned=True, ended=EndReason.PERSON)
         )
     ),
+    "change.many": on_session(
+        lambda hub, s: hub.change_many(
+            OPERATORS, [s.id], SessionChange(pinned=True, add_tags=("a tag",)), deleted=True, stop=True
+        )
+    ),
+    "erase.many": on_session(lambda hub, s: hub.erase_many(OPERATORS, [s.id])),
+    "tag.add": anywhere(lambda hub, name: hub.tags.add(ANNS, name)),
+    "tag.change": on_tag(lambda hub, tag: hub.tags.change(ANNS, tag, new_name=None, colour=TagColour.RED)),
+    "tag.remove": on_tag(lambda hub, tag: hub.tags.remove(ANNS, tag)),
     "delete": on_session(lambda hub, s: hub.delete(OPERATORS, s.id)),
     "prune": on_session(
         lambda hub, s: hub.prune(

@@ -50,6 +50,7 @@ for path in (
     "tools:app",
     "agents:app",
     "projects:app",
+    "tags:app",
     "jobs:app",
     "platforms.pairing:app",
     "people:app",

@@ -44,6 +44,7 @@ from keryx.store.search import SearchHit
 _PAGE_SIZE = 500
 _MAX_PRUNED = 100_000
 _MAX_SHOWN = 20
+_FILTER_HELP = "Only those that filters match: is:, tag:, project:, surface:, person:, before:, after:. is:deleted is the trash."
 
 app = App(name="sessions", help="List, read, search and change conversations.")
 
@@ -75,6 +76,7 @@ async def list_(
         bool, FLAG, Parameter(name="--all", help="Archived ones and scheduled runs too.")
     ] = False,
     state: Annotated[Activity | None, Parameter(help="Only those in this state.")] = None,
+    filter_: Annotated[str, Parameter(name="--filter", help=_FILTER_HELP)] = "",
     cwd: Annotated[str | None, Parameter(help="Only those of this directory.")] = None,
     since_: Annotated[
         str | None, Parameter(name="--since", help="Only those active since: 12h, 7d or a date.")
@@ -90,9 +92,12 @@ async def list_(
         keryx sessions list
         keryx sessions list --surface cli --since 7d
         keryx sessions list --state running --json
+        keryx sessions list --filter 'is:failed tag:"to do" after:7d'
+        keryx sessions list --filter is:deleted
     """
     async with open_hub() as access:
         listing = SessionFilter(
+            query=filter_,
             surface=surface,
             owner=await _find_owner(access, owner) if owner else None,
             project=(await access.hub.projects.find(access.viewer, project)).id if project else None,
@@ -425,6 +430,7 @@ async def prune(
     owner: Annotated[
         str | None, Parameter(help="Only those of this person: PLATFORM:ID, or operator.")
     ] = None,
+    filter_: Annotated[str, Parameter(name="--filter", help=_FILTER_HELP)] = "",
     delete: Annotated[bool, FLAG, Parameter(help="Delete them instead of archiving them.")] = False,
     dry_run: Annotated[bool, FLAG, Parameter(help="Only show what would go.")] = False,
     yes: Yes = False,
@@ -436,15 +442,19 @@ async def prune(
 
         keryx sessions prune --older-than 90d --surface web --dry-run
         keryx sessions prune --older-than 2y --delete
+        keryx sessions prune --filter 'tag:done surface:web' --dry-run
     """
     async with open_hub() as access:
-        if older_than:
+        if older_than or filter_:
             person = await _find_owner(access, owner) if owner else None
-            rules = [PruneRule(before=parse_since(older_than), delete=delete, surface=surface, owner=person)]
+            before = parse_since(older_than) if older_than else datetime.now(UTC)
+            rules = [PruneRule(before=before, delete=delete, surface=surface, owner=person, query=filter_)]
         else:
             rules = config.read().keep.list_prune_rules(datetime.now(UTC))
         if not rules:
-            raise Invalid("say which: --older-than 90d, or set keep.archive or keep.sessions in keryx.toml")
+            raise Invalid(
+                "say which: --older-than 90d, --filter, or set keep.archive or keep.sessions in keryx.toml"
+            )
         counts = {"archived": 0, "deleted": 0}
         preview: dict[str, list[str]] = {"archive": [], "delete": []}
         for rule in rules:
@@ -505,6 +515,37 @@ async def move_to_project(
         json,
         lambda a, id_: a.hub.projects.assign(a.viewer, id_, None if project == "none" else project),
     )
+
+
+_Tags = Annotated[str, Parameter(help="The names of tags.")]
+
+
+async def tag(ref: SessionRef, /, *names: _Tags, json: Json = False) -> None:
+    """Put tags on a conversation. Those that do not exist are made.
+
+    For example:
+
+        keryx sessions tag oslo travel "to do"
+    """
+    await _change_tags(ref, SessionChange(add_tags=names), json)
+
+
+async def untag(ref: SessionRef, /, *names: _Tags, json: Json = False) -> None:
+    """Take tags from a conversation.
+
+    For example:
+
+        keryx sessions untag oslo "to do"
+    """
+    await _change_tags(ref, SessionChange(remove_tags=names), json)
+
+
+async def _change_tags(ref: str, change: SessionChange, json: bool) -> None:
+    async with open_hub() as access:
+        id_ = await access.find_id(ref)
+        await access.hub.change(access.viewer, id_, change)
+        names = [found.name for found in await access.hub.tags.list_for_session(access.viewer, id_)]
+    output.write_result(f"Tags: {', '.join(names) or 'none'}.", {"session": id_, "tags": names}, json)
 
 
 async def set_directory(
@@ -604,6 +645,8 @@ for name, command in {
     "end": _build_switch("end"),
     "reopen": _build_switch("reopen"),
     "move-to-project": move_to_project,
+    "tag": tag,
+    "untag": untag,
     "set-directory": set_directory,
     "export": "keryx.cli.commands.export_import:export",
     "import": "keryx.cli.commands.export_import:import_",

@@ -9,12 +9,14 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from keryx.core import durations
+from keryx.core.errors import Invalid
 from keryx.core.search.tokens import is_cjk, tokenize_query
+from keryx.core.texts import Phrase
 
 LONGEST_QUERY = 2_000
 MAX_DEPTH = 32
 
-_FILTER_NAMES = "from|tool|project|surface|before|after|is|has"
+_FILTER_NAMES = "from|tool|project|tag|person|surface|before|after|is|has"
 _LEXEME = re.compile(
     rf"""
       (?P<filter>-?(?:{_FILTER_NAMES}):(?:"[^"]*"?|[^\s()"]+))
@@ -29,6 +31,7 @@ _OPERATORS = {"AND": "and", "OR": "or", "NOT": "not"}
 _LOOKALIKES = str.maketrans({"“": '"', "”": '"', "„": '"', "＂": '"', "（": "(", "）": ")", "：": ":"})
 # In a search `3m` means months, because minutes are of little use; `3min` means minutes.
 _AGE_UNITS = {**durations.UNITS, "m": timedelta(days=30)}
+_EARLIEST_TIME = datetime(1, 1, 1, tzinfo=UTC)
 _YEAR_MONTH = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?\Z")
 
 
@@ -37,12 +40,29 @@ class StateFilter(StrEnum):
 
     PINNED = "pinned"
     ARCHIVED = "archived"
+    RUNNING = "running"
+    WAITING = "waiting"
+    FAILED = "failed"
+    # In the trash, where a search does not look.
+    DELETED = "deleted"
     UNDONE = "undone"
     COMPACTED = "compacted"
     USER = "user"
     ASSISTANT = "assistant"
     TOOL = "tool"
     SYSTEM = "system"
+
+
+SESSION_STATES = frozenset(
+    {
+        StateFilter.PINNED,
+        StateFilter.ARCHIVED,
+        StateFilter.RUNNING,
+        StateFilter.WAITING,
+        StateFilter.FAILED,
+        StateFilter.DELETED,
+    }
+)
 
 
 class ContentFilter(StrEnum):
@@ -111,6 +131,8 @@ class Filters:
     tool: tuple[str, ...] = ()
     project: tuple[str, ...] = ()
     surface: tuple[str, ...] = ()
+    # Whose session it is: a name, `operator`, or the id of a principal.
+    person: tuple[str, ...] = ()
     # Exclusive.
     before: datetime | None = None
     # Inclusive.
@@ -121,6 +143,7 @@ class Filters:
     # All of these must match.
     is_: tuple[StateFilter, ...] = ()
     has: tuple[ContentFilter, ...] = ()
+    tag: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +167,23 @@ def parse(text: str) -> Query:
         else:
             filters = narrowed
     return Query(_parse_or(lexemes, depth=0), filters)
+
+
+def subtract_age(now: datetime, age: timedelta | None) -> datetime | None:
+    """The time that was this long ago, at the earliest the first that there is."""
+    return None if age is None else now - min(age, now - _EARLIEST_TIME)
+
+
+def parse_list_filters(text: str) -> Filters:
+    """Parse the filters of a list of sessions. Raise `Invalid` for words, and for filters that only messages match."""
+    query = parse(text)
+    of_messages = {"from": query.filters.sender, "tool": query.filters.tool, "has": query.filters.has}
+    wrong = [f"{name}:" for name, values in of_messages.items() if values]
+    wrong += [f"is:{state}" for state in query.filters.is_ if state not in SESSION_STATES]
+    if query.expr is not None or wrong:
+        what = ", ".join(wrong) or repr(text[:80])
+        raise Invalid(Phrase("session.filter_unknown", what=what))
+    return query.filters
 
 
 class _Lexeme(NamedTuple):
@@ -249,6 +289,10 @@ def _add_filter(filters: Filters, text: str) -> Filters | None:
             return replace(filters, tool=(*filters.tool, value))
         case "project":
             return replace(filters, project=(*filters.project, value))
+        case "tag":
+            return replace(filters, tag=(*filters.tag, value))
+        case "person":
+            return replace(filters, person=(*filters.person, value))
         case "surface":
             return replace(filters, surface=(*filters.surface, value))
         case "is" if word in set(StateFilter):

@@ -147,6 +147,11 @@ TEXTS = {
     "project.left": "In no project now.",
     "project.unknown": "there is no project {name}: /project lists them",
     "project.taken": "there is a project {name} already: choose another name",
+    "tag.unknown": "there is no tag {name}: `keryx tags list` shows them",
+    "tag.taken": "there is a tag {name} already: choose another name",
+    "tag.name": "a tag has 1 to 40 characters: {name} has not",
+    "session.prune_unnamed": "say which: give a time in `before`, or filters in `q`",
+    "session.filter_unknown": "a list is not filtered by {what}: use is:, tag:, project:, surface:, person:, before: and after:, or search for words",
     # Turns.
     "turn.undone": "Took back {count:1 turn|# turns}; /redo restores {count:it|them}. Your message was: {text}",
     "turn.redone": "Restored {count:1 message|# messages}.",

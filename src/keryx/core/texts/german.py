@@ -147,6 +147,11 @@ TEXTS = {
     "project.left": "Jetzt in keinem Projekt.",
     "project.unknown": "es gibt kein Projekt {name}: /project listet alle auf",
     "project.taken": "es gibt schon ein Projekt {name}: wähle einen anderen Namen",
+    "tag.unknown": "es gibt kein Schlagwort {name}: `keryx tags list` zeigt alle",
+    "tag.taken": "es gibt schon ein Schlagwort {name}: wähle einen anderen Namen",
+    "tag.name": "ein Schlagwort hat 1 bis 40 Zeichen: {name} nicht",
+    "session.prune_unnamed": "sag, welche: gib eine Zeit in `before` oder Filter in `q` an",
+    "session.filter_unknown": "eine Liste lässt sich nicht nach {what} filtern: nimm is:, tag:, project:, surface:, person:, before: und after:, oder suche nach Wörtern",
     # Turns.
     "turn.undone": "{count:1 Frage|# Fragen} mit Antwort zurückgenommen; /redo stellt {count:sie|sie} wieder her. Deine Nachricht war: {text}",
     "turn.redone": "{count:1 Nachricht|# Nachrichten} wiederhergestellt.",

@@ -89,6 +89,7 @@ class Redactor:
             ),
             project=record.project
             and msgspec.structs.replace(record.project, name=self.text(record.project.name)),
+            tags=tuple(msgspec.structs.replace(tag, name=self.text(tag.name)) for tag in record.tags),
             epochs=tuple(msgspec.structs.replace(e, summary=self.text(e.summary)) for e in record.epochs),
         )
 

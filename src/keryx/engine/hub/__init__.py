@@ -1,7 +1,7 @@
 """Hub: receive, open and follow for every surface, and the commands on sessions and turns, with their projects, questions and usage."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeAlias
@@ -21,6 +21,8 @@ from keryx.core.sessions import (
     Session,
     SessionChange,
     SessionSettings,
+    Tag,
+    TagColour,
     TitleBy,
     Viewer,
 )
@@ -93,6 +95,29 @@ class HubProjects(HubPart):
         sessions.set_project(tx, sessions.get(tx, session, viewer=viewer), project)
 
 
+class HubTags(HubPart):
+    list_all = bind_read("tags", projects.list_tags)
+    list_for_session = bind_read("tags.session", projects.list_session_tags)
+
+    @write_unit("tag.add")
+    def add(self, tx: Transaction, viewer: Viewer, name: str, *, colour: TagColour | None = None) -> Tag:
+        return projects.add_tag(tx, viewer, name, colour=colour)
+
+    @write_unit("tag.change")
+    def change(
+        self, tx: Transaction, viewer: Viewer, name: str, *, new_name: str | None, colour: TagColour | None
+    ) -> Tag:
+        tag = projects.find_tag(tx, viewer, name)
+        return projects.update_tag(tx, viewer, tag, name=new_name or tag.name, colour=colour or tag.colour)
+
+    @write_unit("tag.remove")
+    def remove(self, tx: Transaction, viewer: Viewer, name: str) -> Tag:
+        """Remove a tag from all sessions, and return it as it was."""
+        tag = projects.find_tag(tx, viewer, name)
+        projects.remove_tag(tx, viewer, tag)
+        return tag
+
+
 class HubQuestions(HubPart):
     list_open = bind_read("questions", questions.list_open_for_viewer)
     list_consents = bind_read("consents", questions.list_consents)
@@ -163,6 +188,7 @@ class Hub(HubPart):
         self.media = MediaStorage(database, limit=policy.media.limit)
         self.people = HubPeople(database, policy=policy)
         self.projects = HubProjects(database)
+        self.tags = HubTags(database)
         self.lanes = HubLanes(database, policy=policy)
         self.deliveries = HubDeliveries(database, policy=policy)
         self.jobs = HubJobs(database, policy=policy)
@@ -314,10 +340,40 @@ class Hub(HubPart):
         row = sessions.get(tx, session, viewer=viewer)
         control.change(tx, row, viewer, change, policy=self._policy)
 
+    @write_unit("change.many")
+    def change_many(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        chosen: Sequence[SessionId],
+        change: SessionChange,
+        *,
+        deleted: bool | None = None,
+        stop: bool = False,
+    ) -> None:
+        """Set the same values of several sessions, all or nothing. `deleted` deletes them or brings them back, `stop` stops
+        their turns."""
+        for session in dict.fromkeys(chosen):
+            row = sessions.get(tx, session, viewer=viewer, deleted=deleted is False)
+            if deleted is False:
+                sessions.undelete(tx, row)
+            if stop:
+                control.stop(tx, row.id)
+            control.change(tx, row, viewer, change, policy=self._policy)
+            if deleted:
+                control.delete(tx, row, grace=self._policy.keep.erase)
+
+    @write_unit("erase.many")
+    def erase_many(self, tx: Transaction, viewer: Viewer, chosen: Sequence[SessionId]) -> None:
+        """Erase several sessions at once, those in the trash too, all or nothing."""
+        for session in dict.fromkeys(chosen):
+            row = sessions.get(tx, session, viewer=viewer, deleted=True)
+            control.delete(tx, row, grace=self._policy.keep.erase, erase=True)
+
     @write_unit("delete")
     def delete(self, tx: Transaction, viewer: Viewer, session: SessionId, *, erase: bool = False) -> None:
-        """Hide a session now and erase it after the grace period; with `erase`, erase it at once."""
-        row = sessions.get(tx, session, viewer=viewer)
+        """Hide a session now and erase it after the grace period; with `erase`, erase it at once, in the trash too."""
+        row = sessions.get(tx, session, viewer=viewer, deleted=erase)
         control.delete(tx, row, grace=self._policy.keep.erase, erase=erase)
 
     @read_unit("prunable")
@@ -325,8 +381,7 @@ class Hub(HubPart):
         self, tx: Transaction, viewer: Viewer, rule: PruneRule, *, limit: int = 100
     ) -> list[Session]:
         """Return the sessions that a rule would archive or delete, oldest first."""
-        own = msgspec.structs.replace(rule, owner=viewer.owner) if viewer.owner else rule
-        return sessions.list_prunable(tx, own, profile=viewer.profile, limit=limit)
+        return sessions.list_prunable(tx, rule, viewer=viewer, limit=limit)
 
     @write_unit("prune")
     def prune(self, tx: Transaction, viewer: Viewer, session: SessionId, rule: PruneRule) -> bool:
@@ -397,6 +452,13 @@ class Hub(HubPart):
     def export(self, tx: Transaction, viewer: Viewer, session: SessionId, exporter: SessionExporter) -> None:
         """Run an exporter over one session. It is a parameter because only few processes need to import one."""
         exporter(tx, viewer, [sessions.get(tx, session, viewer=viewer).id])
+
+    @read_unit("export.many")
+    def export_many(
+        self, tx: Transaction, viewer: Viewer, chosen: Sequence[SessionId], exporter: SessionExporter
+    ) -> None:
+        """Run an exporter over several sessions, in their order."""
+        exporter(tx, viewer, [sessions.get(tx, id_, viewer=viewer).id for id_ in dict.fromkeys(chosen)])
 
     @write_unit("retry")
     def retry(self, tx: Transaction, viewer: Viewer, session: SessionId, *, surface: str) -> Receipt:

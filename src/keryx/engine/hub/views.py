@@ -10,11 +10,11 @@ from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.compaction import Epoch
 from keryx.core.deliveries import Delivery, DeliveryState
 from keryx.core.errors import CursorExpired
-from keryx.core.ids import Cursor, SessionId, TurnId
+from keryx.core.ids import Cursor, PrincipalId, SessionId, TagId, TurnId
 from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.messages import Message, Text, ToolCall
 from keryx.core.questions import AskedQuestion
-from keryx.core.sessions import Activity, Project, Session, SessionFilter, SessionListItem, Viewer
+from keryx.core.sessions import Activity, Project, Session, SessionFilter, SessionListItem, Tag, Viewer
 from keryx.core.turns import Turn, TurnState
 from keryx.engine.hub import lineage
 from keryx.engine.hub.lineage import LineageEntry
@@ -67,6 +67,7 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Session
     activity: Activity
+    tags: tuple[TagId, ...]
     messages: list[Message]
     # Whether there are more messages before and after these.
     earlier: bool
@@ -98,11 +99,13 @@ def load_snapshot(
     """Load a session with a range of its messages."""
     row = sessions.get(tx, session, viewer=viewer)
     part = _slice_messages(tx, row, window)
+    listed = sessions.get_listed(tx, row)
     running = turns_store.find_running(tx, session)
     queue = turns_store.list_queued(tx, session)
     return SessionSnapshot(
         session=row,
-        activity=sessions.get_activity(tx, session),
+        activity=listed.activity,
+        tags=listed.tags,
         messages=part.messages,
         earlier=part.earlier,
         later=part.later,
@@ -152,6 +155,7 @@ class ChangeDetails(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: dict[str, Delivery]
     lanes: dict[str, Lane]
     projects: dict[str, Project]
+    tags: dict[str, Tag]
     questions: dict[str, AskedQuestion]
 
 
@@ -170,6 +174,7 @@ def load_details(tx: Transaction, batch: Sequence[Change]) -> ChangeDetails:
         deliveries={d.id: d for d in load(deliveries.get_many, ChangeKind.DELIVERY)},
         lanes={lane.key: lane for lane in load(lanes.get_many, ChangeKind.LANE)},
         projects={p.id: p for p in load(projects.get_many, ChangeKind.PROJECT)},
+        tags={t.id: t for t in load(projects.get_tags, ChangeKind.TAG)},
         questions={q.id: q for q in load(questions.get_many, ChangeKind.QUESTION)},
     )
 
@@ -192,6 +197,7 @@ class HomeView(msgspec.Struct, frozen=True, kw_only=True):
 
     page: SessionListPage
     projects: list[Project]
+    tags: list[Tag]
     turns: list[Turn]
     questions: list[AskedQuestion]
     # The number of deliveries that need a decision.
@@ -226,6 +232,7 @@ class HubViews(HubPart):
         return HomeView(
             page=_load_page(tx, viewer, SessionFilter(limit=limit)),
             projects=projects.list_for_viewer(tx, viewer),
+            tags=projects.list_tags(tx, viewer),
             turns=turns_store.list_active(tx, profile=viewer.profile, owner=viewer.owner),
             questions=questions.list_open_for_viewer(tx, viewer),
             unsent=len(deliveries.list_recent(tx, viewer, states=_UNSENT_STATES, limit=_MAX_UNSENT)),
@@ -243,8 +250,25 @@ class HubViews(HubPart):
     def get_listed(self, tx: Transaction, viewer: Viewer, session: SessionId) -> tuple[SessionListItem, int]:
         """Return one session as a list shows it, and the last message that the viewer has read."""
         row = sessions.get(tx, session, viewer=viewer, deleted=True)
-        listed = SessionListItem(session=row, activity=sessions.get_activity(tx, session))
+        listed = sessions.get_listed(tx, row)
         return listed, viewer_state.get_read_marks(tx, viewer, [row])[session]
+
+    @read_unit("view.listed_many")
+    def get_many_listed(
+        self, tx: Transaction, viewer: Viewer, chosen: Sequence[SessionId]
+    ) -> list[tuple[SessionListItem, int]]:
+        """Return those of some sessions that the viewer may see, deleted ones too, each with the viewer's read mark."""
+        found = sessions.get_many_with_activity(tx, chosen)
+        own = [item for item in found if viewer.sees(item.session.profile, item.session.owner)]
+        read = viewer_state.get_read_marks(tx, viewer, [item.session for item in own])
+        return [(item, read[item.session.id]) for item in own]
+
+    @read_unit("view.people")
+    def find_people(
+        self, tx: Transaction, viewer: Viewer, prefix: str, *, limit: int = 20
+    ) -> list[tuple[PrincipalId, str]]:
+        """Return the ids and names of people to filter a list by; only the operator sees sessions of others."""
+        return [] if viewer.owner else sessions.find_people(tx, viewer, prefix, limit=limit)
 
     @read_unit("view.message")
     def message(self, tx: Transaction, viewer: Viewer, session: SessionId, seq: int) -> Message:

@@ -61,6 +61,18 @@ def change(
         sessions.set_archived(tx, session, change.archived)
     if change.ended is not UNSET:
         set_ended(tx, session, change.ended)
+    _change_tags(tx, session, viewer, change)
+
+
+def _change_tags(tx: Transaction, session: Session, viewer: Viewer, change: SessionChange) -> None:
+    added, removed = change.add_tags, change.remove_tags
+    if change.tags is not UNSET:
+        kept = {tag.name for tag in projects.list_session_tags(tx, viewer, session.id)}
+        added, removed = (*added, *change.tags), (*removed, *sorted(kept - set(change.tags)))
+    put = projects.put_tags(tx, viewer, session.id, added)
+    taken = projects.take_tags(tx, viewer, session.id, removed)
+    if put or taken:
+        sessions.note_change(tx, session)
 
 
 def list_models(

@@ -8,10 +8,18 @@ from keryx.core import records
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId, is_temporary
 from keryx.core.messages import Message
-from keryx.core.records import EpochRecord, MediaRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.records import (
+    EpochRecord,
+    MediaRecord,
+    ProjectRecord,
+    SessionRecord,
+    TagRecord,
+    TurnRecord,
+    UsageRecord,
+)
 from keryx.core.sessions import Session, SessionFilter, Viewer
 from keryx.core.texts import Phrase
-from keryx.store import epochs, media, messages, sessions
+from keryx.store import epochs, media, messages, projects, sessions
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
@@ -24,7 +32,7 @@ _SHARED_FIELDS = (set(SessionRecord.__struct_fields__) & set(Session.__struct_fi
 
 
 def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
-    """A session with its aliases, epochs, lineage and project. Raises `NotFound` for one that is not there, and `Invalid`
+    """A session with its aliases, epochs, lineage, project and tags. Raises `NotFound` for one that is not there, and `Invalid`
     for a temporary one, which is not exported."""
     if is_temporary(id_):
         raise Invalid(f"session {id_} is temporary: it is not exported", Phrase("temporary.not_exported"))
@@ -38,6 +46,10 @@ def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
         **{name: value for name, value in msgspec.structs.asdict(found).items() if name in _SHARED_FIELDS},
         undo=undo[0] if undo else 0,
         project=_PROJECT_ROWS.decode_optional(project),
+        tags=tuple(
+            TagRecord(name=tag.name, colour=tag.colour)
+            for tag in projects.list_session_tags(tx, Viewer(found.profile, found.owner), id_)
+        ),
         aliases=tuple(row[0] for row in aliases),
         epochs=tuple(
             EpochRecord(number=e.number, first_seq=e.first_seq, summary=e.summary, created_at=e.created_at)

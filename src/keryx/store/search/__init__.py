@@ -6,14 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from keryx.core.clock import to_micros
 from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.search import Filters, Not, Query, StateFilter, parse
+from keryx.core.search import SESSION_STATES, Filters, Not, Query, StateFilter, parse, subtract_age
 from keryx.core.search.snippets import SCAN_LIMIT, Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import change_feed, sessions
@@ -36,7 +36,6 @@ _MIN_SCANNED_CHARS = 1_000
 _MAX_PAGE = 5_000
 _MAX_TITLES = 50
 _UNBOUNDED = 1 << 62
-_EARLIEST_TIME = datetime(1, 1, 1, tzinfo=UTC)
 _MAX_REPAIRS = 3
 _HELD_BACK_SECONDS = 0.005
 _MAX_HELD_BACK_WAITS = 40
@@ -45,7 +44,6 @@ _RECENCY_WEIGHT = 0.4
 _TITLE_BONUS = 0.5
 _MAX_SESSION_TAGS = 200
 _NO_SESSION_TAG = "session:"
-_SESSION_CONDITIONS = {StateFilter.PINNED: "s.pinned = 1", StateFilter.ARCHIVED: "s.archived = 1"}
 _MESSAGE_CONDITIONS = {
     StateFilter.COMPACTED: "m.seq < (select e.first_seq from epochs e where e.session = s.id and e.number = s.epoch)",
 }
@@ -205,9 +203,9 @@ class _QueryRun:
         self._now = to_micros(tx.now)
         self._query = query
         before = min(
-            (t for t in (filters.before, _subtract_age(tx.now, filters.before_age)) if t), default=None
+            (t for t in (filters.before, subtract_age(tx.now, filters.before_age)) if t), default=None
         )
-        after = max((t for t in (filters.after, _subtract_age(tx.now, filters.after_age)) if t), default=None)
+        after = max((t for t in (filters.after, subtract_age(tx.now, filters.after_age)) if t), default=None)
         self._before = _UNBOUNDED if before is None else to_micros(before)
         self._after = -_UNBOUNDED if after is None else to_micros(after)
         self._where, self._params = _build_conditions(tx, viewer, filters)
@@ -259,9 +257,7 @@ class _QueryRun:
     def _find_titles(self) -> list[_Candidate]:
         """Return matching titles; none if the query has a filter that only messages can match."""
         filters = self._query.filters
-        of_messages = (
-            filters.sender or filters.tool or filters.has or set(filters.is_) - set(_SESSION_CONDITIONS)
-        )
+        of_messages = filters.sender or filters.tool or filters.has or set(filters.is_) - SESSION_STATES
         if of_messages or self._query.expr is None or isinstance(self._query.expr, Not):
             return []
         found = self._backend.find_titles(self._tx, self._title_query, limit=_MAX_TITLES)
@@ -279,7 +275,8 @@ class _QueryRun:
 
     def _build_session_tags(self) -> list[list[str]]:
         """With a filter on sessions, return the tags of those that pass it, if they are few: the index skips all others."""
-        if not self._query.filters.project and not set(self._query.filters.is_) & set(_SESSION_CONDITIONS):
+        filters = self._query.filters
+        if not (filters.project or filters.tag or filters.person or set(filters.is_) & SESSION_STATES):
             return []
         rows = self._tx.rows(
             f"select s.id from sessions s where {' and '.join(self._where)} limit :limit",
@@ -305,17 +302,7 @@ def _build_conditions(tx: Transaction, viewer: Viewer, filters: Filters) -> tupl
     if viewer.owner is not None:
         where.append("s.owner = :owner")
         params["owner"] = viewer.owner
-    where += [_SESSION_CONDITIONS[fact] for fact in filters.is_ if fact in _SESSION_CONDITIONS]
-    if filters.project:
-        wanted = {name.casefold() for name in filters.project}
-        rows = tx.rows("select id, name from projects where profile = :profile", {"profile": viewer.profile})
-        where.append(f"s.project {tx.in_names.replace(':names', ':projects')}")
-        params["projects"] = json.dumps([id_ for id_, name in rows if name.casefold() in wanted])
-    return where, params
-
-
-def _subtract_age(now: datetime, age: timedelta | None) -> datetime | None:
-    return None if age is None else now - min(age, now - _EARLIEST_TIME)
+    return [*where, *sessions.build_conditions(tx, viewer, filters, params)], params
 
 
 def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list[SearchHit]:

@@ -18,7 +18,7 @@ from keryx.core.ids import is_temporary
 from keryx.core.media import Media
 from keryx.core.messages import Message, Part
 from keryx.core.questions import AskedQuestion
-from keryx.core.sessions import SessionListItem
+from keryx.core.sessions import SessionListItem, Tag
 from keryx.core.source import Source
 from keryx.core.texts import ENGLISH
 from keryx.core.turns import Turn
@@ -74,10 +74,12 @@ def session(listed: SessionListItem, *, read: int | None = None) -> schema.Sessi
         activity=listed.activity,
         read=read,
         project=value.project,
+        tags=list(listed.tags),
         pinned=value.pinned,
         archived=value.archived,
         temporary=is_temporary(value.id),
         deleted_at=value.deleted_at,
+        erase_at=value.erase_at,
         ended_at=value.ended_at,
         end_reason=value.end_reason,
         parent=value.parent,
@@ -226,6 +228,12 @@ def project(project: Project) -> schema.ProjectSchema:
         created_at=project.created_at,
         colour=project.colour,
         sessions=project.sessions,
+    )
+
+
+def tag(tag: Tag) -> schema.TagSchema:
+    return schema.TagSchema(
+        id=tag.id, name=tag.name, created_at=tag.created_at, colour=tag.colour, sessions=tag.sessions
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from keryx.core.deliveries import DeliveryState
-from keryx.core.sessions import Activity, ProgramState, SettingsChange
+from keryx.core.sessions import Activity, ProgramState, SettingsChange, TagColour
 from keryx.core.turns import BusyMode
 
 MAX_TEXT_CHARS = 1_000_000
@@ -24,6 +24,9 @@ MessageText = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
 Timestamp = Annotated[datetime, Meta(tz=True)]
 Title = Annotated[str, Meta(max_length=1000)]
 Colour = Annotated[str, Meta(max_length=32, pattern=r"^[#a-zA-Z0-9(),.% -]*$")]
+TagName = Annotated[str, Meta(min_length=1, max_length=40)]
+TagNames = Annotated[list[TagName], Meta(max_length=50)]
+SessionIds = Annotated[list[Name], Meta(min_length=1, max_length=500)]
 MediaIds = Annotated[list[Name], Meta(max_length=20)]
 WorkingDirectory = Annotated[str, Meta(max_length=4096)]
 
@@ -83,8 +86,10 @@ class AddKeyForm(RequestForm, frozen=True, kw_only=True):
 
 
 class SessionQuery(RequestForm, frozen=True, kw_only=True):
-    """Filters of the list. `archived=any` shows both; `after` is `next` of the page before."""
+    """Filters of the list. `q` has them as they are typed into a search, such as `is:failed tag:"to do" after:7d`;
+    `is:deleted` is the trash. `archived=any` shows both; `after` is `next` of the page before."""
 
+    q: Annotated[str, Meta(max_length=2000)] = ""
     surface: Name | None = None
     owner: Name | None = None
     project: Name | None = None
@@ -197,6 +202,29 @@ class SessionChangeForm(RequestForm, frozen=True, kw_only=True):
     project: Name | UnsetType | None = UNSET
     settings: SettingsChange | UnsetType = UNSET
     cwd: WorkingDirectory | UnsetType = UNSET
+    # All that it has from now on, by name; unknown ones are made.
+    tags: TagNames | UnsetType = UNSET
+
+
+class SessionsChangeForm(RequestForm, frozen=True, kw_only=True):
+    """The same change of several conversations, all or nothing. `deleted` true hides them, to be erased after the grace
+    period, and false brings them back; `erase` erases them at once; `stop` stops what runs there. Tags go by name."""
+
+    sessions: SessionIds
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+    project: Name | UnsetType | None = UNSET
+    add_tags: TagNames = []
+    remove_tags: TagNames = []
+    deleted: bool | UnsetType = UNSET
+    erase: bool = False
+    stop: bool = False
+
+
+class SessionsExportForm(RequestForm, frozen=True, kw_only=True):
+    sessions: SessionIds
+    format: Format = Format.JSONL
+    redact: bool = False
 
 
 class RewriteForm(RequestForm, frozen=True, kw_only=True):
@@ -217,13 +245,14 @@ class UndoForm(RequestForm, frozen=True, kw_only=True):
 
 
 class PruneQuery(RequestForm, frozen=True, kw_only=True):
-    """Conversations without a message since `before`; only of one surface or owner, if named. With `delete`, archived ones
-    count too."""
+    """Conversations without a message since `before`; only of one surface or owner, or that the filters of the list in `q`
+    match, if given. One of `before` and `q` is needed. With `delete`, archived ones count too."""
 
-    before: Timestamp
+    before: Timestamp | None = None
     delete: bool = False
     surface: Name | None = None
     owner: Name | None = None
+    q: Annotated[str, Meta(max_length=2000)] = ""
     limit: Limit = 50
 
 
@@ -234,6 +263,7 @@ class PruneForm(RequestForm, frozen=True, kw_only=True):
     delete: bool = False
     surface: Name | None = None
     owner: Name | None = None
+    q: Annotated[str, Meta(max_length=2000)] = ""
 
 
 class ForkForm(RequestForm, frozen=True, kw_only=True):
@@ -265,6 +295,23 @@ class AddProjectForm(RequestForm, frozen=True, kw_only=True):
 class ProjectChangeForm(RequestForm, frozen=True, kw_only=True):
     name: Name | UnsetType = UNSET
     colour: Colour | UnsetType = UNSET
+
+
+class AddTagForm(RequestForm, frozen=True, kw_only=True):
+    name: TagName
+    colour: TagColour | None = None
+
+
+class TagChangeForm(RequestForm, frozen=True, kw_only=True):
+    name: TagName | UnsetType = UNSET
+    colour: TagColour | UnsetType = UNSET
+
+
+class PersonNameQuery(RequestForm, frozen=True, kw_only=True):
+    """`prefix`: how the name begins."""
+
+    prefix: Annotated[str, Meta(max_length=200)] = ""
+    limit: Limit = 20
 
 
 class LaneChangeForm(RequestForm, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from keryx.core.deliveries import DeliveryState
 from keryx.core.jobs import JobState
 from keryx.core.messages import Mark, Role
 from keryx.core.questions import Consent
-from keryx.core.sessions import Activity, EndReason, ProgramState, SessionSettings, TitleBy
+from keryx.core.sessions import Activity, EndReason, ProgramState, SessionSettings, TagColour, TitleBy
 from keryx.core.turns import BusyMode, TurnState
 from keryx.core.usage import Tokens
 
@@ -24,8 +24,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class SessionSchema(Schema, frozen=True, kw_only=True):
     """A conversation, in lists and alone. `platform` and `place` say where it began; `read` is the last message that
-    the viewer has seen, known in lists and snapshots only: there is something unread if `last_seq` is above it. `cost`
-    is in millionths."""
+    the viewer has seen, known in lists and snapshots only: there is something unread if `last_seq` is above it. `tags`
+    are ids, those of other people too. `erase_at`: when a deleted one is erased. `cost` is in millionths."""
 
     id: str
     surface: str
@@ -38,11 +38,13 @@ class SessionSchema(Schema, frozen=True, kw_only=True):
     activity: Activity = Activity.IDLE
     read: int | None = None
     project: str | None = None
+    tags: list[str] = []
     pinned: bool = False
     archived: bool = False
     # Not searched, exported or kept.
     temporary: bool = False
     deleted_at: datetime | None = None
+    erase_at: datetime | None = None
     ended_at: datetime | None = None
     end_reason: EndReason | None = None
     parent: str | None = None
@@ -250,9 +252,17 @@ class Pruned(Schema, frozen=True, kw_only=True):
 
 
 class PrunePreview(Schema, frozen=True, kw_only=True):
-    """What would go, oldest first. `count` is how many there are, up to a thousand."""
+    """What would go, oldest first. `count` is how many there are, up to a thousand. Given `before` of the preview, what is
+    used after it stays."""
 
     count: int
+    sessions: list[SessionSchema]
+    before: datetime
+
+
+class ChangedSessions(Schema, frozen=True, kw_only=True):
+    """The conversations as they are now; those that were erased are left out."""
+
     sessions: list[SessionSchema]
 
 
@@ -459,6 +469,27 @@ class ProjectSchema(Schema, frozen=True, kw_only=True):
 
 class Projects(Schema, frozen=True, kw_only=True):
     projects: list[ProjectSchema]
+
+
+class TagSchema(Schema, frozen=True, kw_only=True):
+    id: str
+    name: str
+    created_at: datetime
+    colour: TagColour
+    sessions: int = 0
+
+
+class Tags(Schema, frozen=True, kw_only=True):
+    tags: list[TagSchema]
+
+
+class PersonName(Schema, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
+class PersonNames(Schema, frozen=True, kw_only=True):
+    people: list[PersonName]
 
 
 class Hit(Schema, frozen=True, kw_only=True):
@@ -696,6 +727,7 @@ class Start(Schema, frozen=True, kw_only=True):
     cursor: str
     sessions: SessionPage
     projects: list[ProjectSchema]
+    tags: list[TagSchema]
     turns: list[TurnSchema]
     questions: list[QuestionSchema]
     deliveries: int

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from keryx.core.ids import SessionId, is_temporary
+from keryx.core.ids import SessionId
 from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
 from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
@@ -64,10 +65,28 @@ async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Resp
     exporter = partial(write_sessions, format=format_, write=text.write, redact=query.redact)
     async with request.services.exports:
         await request.hub.export(request.viewer, request.session_id, exporter)
+    return _build_export(text.getvalue(), f"{request.session_id}.{extension}", mime)
+
+
+@router.post(
+    "/api/export",
+    summary="Several conversations as one file.",
+    media_types=("text/markdown", "text/html", "application/x-ndjson"),
+)
+async def export_many(request: ApiRequest, body: request_schema.SessionsExportForm) -> Response:
+    format_, extension, mime = _EXPORTS[body.format]
+    text = StringIO()
+    exporter = partial(write_sessions, format=format_, write=text.write, redact=body.redact)
+    async with request.services.exports:
+        await request.hub.export_many(request.viewer, [SessionId(id_) for id_ in body.sessions], exporter)
+    return _build_export(text.getvalue(), f"conversations.{extension}", mime)
+
+
+def _build_export(text: str, name: str, mime: str) -> Response:
     return Response(
-        text.getvalue().encode("utf-8", "replace"),
+        text.encode("utf-8", "replace"),
         headers={
-            "Content-Disposition": build_disposition(f"{request.session_id}.{extension}"),
+            "Content-Disposition": build_disposition(name),
             "Content-Security-Policy": SANDBOX_POLICY,
             "Cache-Control": "no-store",
         },

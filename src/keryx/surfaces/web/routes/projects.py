@@ -1,4 +1,4 @@
-"""Routes of projects."""
+"""Routes of projects and tags."""
 
 from msgspec import UNSET
 
@@ -35,3 +35,33 @@ async def change_project(request: ApiRequest, body: request_schema.ProjectChange
 @router.delete("/api/projects/{project}", summary="Remove a project; its conversations stay.")
 async def remove_project(request: ApiRequest) -> None:
     await request.hub.projects.remove(request.viewer, request.path_param("project"))
+
+
+@router.get("/api/tags", summary="The viewer's tags.")
+async def tags(request: ApiRequest) -> schema.Tags:
+    return schema.Tags(tags=[presenters.tag(t) for t in await request.hub.tags.list_all(request.viewer)])
+
+
+@router.post("/api/tags", summary="Make a tag. Without a colour, its name leads to one.", status=201)
+async def add_tag(request: ApiRequest, body: request_schema.AddTagForm) -> schema.TagSchema:
+    return presenters.tag(await request.hub.tags.add(request.viewer, body.name, colour=body.colour))
+
+
+@router.patch("/api/tags/{tag}", summary="Change the name or colour of a tag.")
+async def change_tag(request: ApiRequest, body: request_schema.TagChangeForm) -> schema.TagSchema:
+    name = None if body.name is UNSET else body.name
+    colour = None if body.colour is UNSET else body.colour
+    return presenters.tag(
+        await request.hub.tags.change(request.viewer, request.path_param("tag"), new_name=name, colour=colour)
+    )
+
+
+@router.delete("/api/tags/{tag}", summary="Remove a tag; the conversations stay.")
+async def remove_tag(request: ApiRequest) -> None:
+    await request.hub.tags.remove(request.viewer, request.path_param("tag"))
+
+
+@router.get("/api/people-names", summary="People to filter the list by, in the order of their names.")
+async def people_names(request: ApiRequest, query: request_schema.PersonNameQuery) -> schema.PersonNames:
+    found = await request.hub.views.find_people(request.viewer, query.prefix, limit=query.limit)
+    return schema.PersonNames(people=[schema.PersonName(id=id_, name=name) for id_, name in found])

@@ -1,6 +1,7 @@
 """Routes of sessions: list, search, open, begin, change, delete, undo and fork them, and keep unsent text."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 from msgspec import UNSET
@@ -18,6 +19,7 @@ from keryx.core.sessions import (
     SessionSettings,
     SettingsChange,
 )
+from keryx.core.texts import Phrase
 from keryx.core.turns import BusyMode
 from keryx.engine.hub.views import NEW_SESSION, UnsentMessage
 from keryx.markdown import html
@@ -43,6 +45,7 @@ _ARCHIVED_FILTER = {
 )
 async def sessions(request: ApiRequest, query: request_schema.SessionQuery) -> schema.SessionPage:
     listing = SessionFilter(
+        query=query.q,
         owner=PrincipalId(query.owner) if query.owner else None,
         surface=query.surface,
         project=ProjectId(query.project) if query.project else None,
@@ -105,7 +108,8 @@ async def read_snapshot(
         running = snapshot.running
         return schema.Snapshot(
             session=presenters.session(
-                SessionListItem(session=snapshot.session, activity=snapshot.activity), read=snapshot.read
+                SessionListItem(session=snapshot.session, activity=snapshot.activity, tags=snapshot.tags),
+                read=snapshot.read,
             ),
             draft=presenters.draft(running, snapshot.draft) if running else None,
             messages=messages.present_messages(snapshot.messages, render),
@@ -162,9 +166,33 @@ async def change(request: ApiRequest, body: request_schema.SessionChangeForm) ->
         pinned=body.pinned,
         archived=body.archived,
         ended=(EndReason.PERSON if body.ended else None) if body.ended is not UNSET else UNSET,
+        tags=UNSET if body.tags is UNSET else tuple(body.tags),
     )
     await request.hub.change(request.viewer, request.session_id, change)
     return await _read_session(request, request.session_id)
+
+
+@router.patch(
+    "/api/sessions",
+    summary="Pin, archive, move, tag, stop, delete or bring back several conversations at once.",
+)
+async def change_many(request: ApiRequest, body: request_schema.SessionsChangeForm) -> schema.ChangedSessions:
+    hub, viewer = request.hub, request.viewer
+    chosen = [SessionId(id_) for id_ in body.sessions]
+    if body.erase:
+        await hub.erase_many(viewer, chosen)
+    else:
+        change = SessionChange(
+            project=body.project,
+            pinned=body.pinned,
+            archived=body.archived,
+            add_tags=tuple(body.add_tags),
+            remove_tags=tuple(body.remove_tags),
+        )
+        deleted = None if body.deleted is UNSET else body.deleted
+        await hub.change_many(viewer, chosen, change, deleted=deleted, stop=body.stop)
+    listed = await hub.views.get_many_listed(viewer, chosen)
+    return schema.ChangedSessions(sessions=[presenters.session(item, read=seq) for item, seq in listed])
 
 
 @router.delete("/api/sessions/{session}", summary="Hide a conversation, to be erased after the grace period.")
@@ -180,9 +208,13 @@ async def undelete(request: ApiRequest) -> schema.SessionSchema:
 
 @router.get("/api/prunable", summary="Which old conversations would be archived or deleted, as a preview.")
 async def prunable(request: ApiRequest, query: request_schema.PruneQuery) -> schema.PrunePreview:
-    old = await request.hub.list_prunable(request.viewer, _build_rule(query), limit=_MAX_PRUNED)
+    if query.before is None and not query.q.strip():
+        raise Invalid(Phrase("session.prune_unnamed"))
+    before = query.before or request.services.clock.now()
+    old = await request.hub.list_prunable(request.viewer, _build_rule(query, before), limit=_MAX_PRUNED)
     return schema.PrunePreview(
         count=len(old),
+        before=before,
         sessions=[
             presenters.session(SessionListItem(session=s, activity=Activity.IDLE)) for s in old[: query.limit]
         ],
@@ -191,7 +223,7 @@ async def prunable(request: ApiRequest, query: request_schema.PruneQuery) -> sch
 
 @router.post("/api/prune", summary="Archive or delete old conversations. Pinned ones and those at work stay.")
 async def prune(request: ApiRequest, body: request_schema.PruneForm) -> schema.Pruned:
-    rule = _build_rule(body)
+    rule = _build_rule(body, body.before)
     old = await request.hub.list_prunable(request.viewer, rule, limit=_MAX_PRUNED)
     count = 0
     for session in old:
@@ -284,9 +316,9 @@ async def _read_session(request: ApiRequest, id_: SessionId) -> schema.SessionSc
     return presenters.session(listed, read=read_seq)
 
 
-def _build_rule(given: request_schema.PruneQuery | request_schema.PruneForm) -> PruneRule:
+def _build_rule(given: request_schema.PruneQuery | request_schema.PruneForm, before: datetime) -> PruneRule:
     owner = PrincipalId(given.owner) if given.owner else None
-    return PruneRule(before=given.before, delete=given.delete, surface=given.surface, owner=owner)
+    return PruneRule(before=before, delete=given.delete, surface=given.surface, owner=owner, query=given.q)
 
 
 def _check_settings(settings: SettingsChange) -> SettingsChange:

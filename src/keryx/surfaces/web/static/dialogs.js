@@ -13,6 +13,10 @@ const KEYS = [
   ["Shift Enter", t("New line")],
   ["e", t("Archive")],
   ["p", t("Pin")],
+  ["F2", t("Rename")],
+  ["x", t("Select in the list")],
+  ["Shift F10", t("Actions of a conversation")],
+  ["Delete", t("Delete")],
   ["u", t("Undo the last turn")],
   ["r", t("Ask again")],
   ["i", t("Details")],
@@ -104,8 +108,8 @@ export function tone(name) {
   return `hsl(${sum} 55% 50%)`;
 }
 
-// A menu below a button. Entries are [icon, label, what to do]; null is a line between groups.
-export function menu(anchor, entries) {
+// A menu below a button, or at a point of the window. Entries are [icon, label, what to do]; null is a line between groups.
+export function menu(anchor, entries, point = null) {
   const box = document.createElement("div");
   const close = () => {
     box.remove();
@@ -129,8 +133,10 @@ export function menu(anchor, entries) {
   });
   document.body.append(box);
   const place = anchor.getBoundingClientRect();
-  box.style.top = `${place.bottom + 4}px`;
-  box.style.left = `${Math.max(8, Math.min(place.right - box.offsetWidth, innerWidth - box.offsetWidth - 8))}px`;
+  const below = point?.y ?? place.bottom + 4;
+  const room = innerHeight - box.offsetHeight - 8;
+  box.style.top = `${Math.max(8, below > room ? Math.min(room, (point?.y ?? place.top - 4) - box.offsetHeight) : below)}px`;
+  box.style.left = `${Math.max(8, Math.min(point?.x ?? place.right - box.offsetWidth, innerWidth - box.offsetWidth - 8))}px`;
   addEventListener("pointerdown", outside, true);
   box.querySelector("button").focus();
 }

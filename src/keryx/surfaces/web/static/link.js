@@ -71,6 +71,18 @@ function unfinished(q) {
   return word && !quoted && !["AND", "OR", "NOT"].includes(word) ? `${q}*` : q;
 }
 
+// A file that takes a body to ask for.
+async function file(path, body) {
+  let answer;
+  try {
+    answer = await fetch(BASE + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: AbortSignal.timeout(PATIENCE), credentials: "same-origin" });
+    if (answer.ok) return await answer.blob();
+  } catch {
+    throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back."));
+  }
+  throw new Problem(answer.status, (await answer.json().catch(() => null))?.detail ?? t("The server answered {status}.", { status: answer.status }));
+}
+
 const at = (id) => `/api/sessions/${encodeURIComponent(id)}`;
 const one = (kind, id) => `/api/${kind}/${encodeURIComponent(id)}`;
 
@@ -89,6 +101,14 @@ export const api = {
   begin: (body, key) => call("POST", "/api/sessions", { body, key }),
   open: (id, query) => call("GET", at(id), { query }),
   change: (id, body) => call("PATCH", at(id), { body }),
+  changeMany: (sessions, body) => call("PATCH", "/api/sessions", { body: { sessions, ...body } }),
+  exportMany: (sessions, format) => file("/api/export", { sessions, format }),
+  people: (prefix) => call("GET", "/api/people-names", { query: { prefix, limit: 20 } }),
+  tags: () => call("GET", "/api/tags"),
+  addTag: (body) => call("POST", "/api/tags", { body }),
+  changeTag: (id, body) => call("PATCH", one("tags", id), { body }),
+  removeTag: (id) => call("DELETE", one("tags", id)),
+  projects: () => call("GET", "/api/projects"),
   remove: (id) => call("DELETE", at(id)),
   undelete: (id) => call("POST", `${at(id)}/undelete`),
   messages: (id, query) => call("GET", `${at(id)}/messages`, { query }),
@@ -410,7 +430,7 @@ export const OPENING = 60;
 
 const ACTIVE = new Set(["queued", "running"]);
 
-export const EMPTY = { sessions: [], next: null, filter: {}, projects: [], turns: {}, questions: {}, troubled: 0, open: null };
+export const EMPTY = { sessions: [], next: null, filter: {}, projects: [], tags: [], sections: {}, turns: {}, questions: {}, troubled: 0, open: null };
 
 export function reduce(state, event) {
   const rule = RULES[event.type];
@@ -424,6 +444,8 @@ const RULES = {
     sessions: sorted(start.sessions.sessions.filter((s) => shown(s, state.filter))),
     next: start.sessions.next ?? null,
     projects: start.projects,
+    tags: start.tags ?? [],
+    sections: {},
     turns: byId(start.turns),
     questions: byId(start.questions.filter((q) => q.state === "open")),
     troubled: start.deliveries,
@@ -434,10 +456,12 @@ const RULES = {
     return {
       ...state,
       filter: filter ?? state.filter,
-      sessions: joined(kept, sorted(page.sessions.filter((s) => !known.has(s.id)))),
+      sessions: joined(kept, sorted(page.sessions.filter((s) => !known.has(s.id)), filter ?? state.filter), filter ?? state.filter),
       next: page.next ?? null,
     };
   },
+  // The first conversations of a project, for its section of the list.
+  section: (state, { project, page }) => ({ ...state, sections: { ...state.sections, [project]: { sessions: sorted(page.sessions), more: Boolean(page.next) } } }),
   open: (state, { snapshot }) => ({
     ...state,
     open: {
@@ -475,11 +499,12 @@ const RULES = {
   session: (state, { session }) => {
     const before = state.sessions.find((s) => s.id === session.id) ?? (state.open?.id === session.id ? state.open.session : undefined);
     const now = before?.read !== undefined && session.read === undefined ? { ...session, read: before.read } : session;
-    return within({ ...state, sessions: placed(state, now) }, session.id, (open) => ({ ...open, session: now }));
+    return within({ ...state, sessions: placed(state, now), sections: filed(state.sections, now) }, session.id, (open) => ({ ...open, session: now }));
   },
   gone: (state, { session }) => ({
     ...state,
     sessions: state.sessions.filter((s) => s.id !== session),
+    sections: filed(state.sections, { id: session }),
     open: state.open?.id === session ? null : state.open,
   }),
   revised: (state, { session }) => within(state, session, (open) => ({ ...open, stale: true })),
@@ -505,6 +530,8 @@ const RULES = {
   },
   project: (state, { project }) => ({ ...state, projects: [...state.projects.filter((p) => p.id !== project.id), project].sort((a, b) => compare(a.name, b.name)) }),
   project_gone: (state, { project }) => ({ ...state, projects: state.projects.filter((p) => p.id !== project) }),
+  tag: (state, { tag }) => ({ ...state, tags: [...state.tags.filter((other) => other.id !== tag.id), tag].sort((a, b) => compare(a.name, b.name)) }),
+  tag_gone: (state, { tag }) => ({ ...state, tags: state.tags.filter((other) => other.id !== tag) }),
   question: (state, { question }) => {
     const questions = { ...state.questions };
     if (question.state === "open") questions[question.id] = question;
@@ -523,8 +550,14 @@ const RULES = {
 // Whether a session belongs into the list under a filter. Scheduled runs are shown only when they or their project are
 // asked for.
 export function shown(session, filter) {
+  if (Boolean(session.deleted_at) !== Boolean(filter.deleted)) return false;
+  if (filter.deleted) return true;
   if ((session.archived ?? false) !== (filter.archived ?? false)) return false;
+  if (filter.pinned && !session.pinned) return false;
   if (filter.project && session.project !== filter.project) return false;
+  if (!(filter.tags ?? []).every((tag) => (session.tags ?? []).includes(tag))) return false;
+  if (filter.since && Date.parse(session.active_at) < filter.since) return false;
+  if (filter.until && Date.parse(session.active_at) >= filter.until) return false;
   if (filter.activity && (session.activity ?? "idle") !== filter.activity) return false;
   if (filter.surface) return session.surface === filter.surface;
   return session.surface !== "job" || Boolean(filter.project);
@@ -552,7 +585,8 @@ function byId(list) {
 }
 
 const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-const sorted = (sessions) => sessions.sort(before);
+// The trash comes in the order of the server.
+const sorted = (sessions, filter = {}) => (filter.deleted ? sessions : sessions.sort(before));
 
 // Pinned first, then by last message; equal ones by id, so that the order is the same everywhere.
 function before(a, b) {
@@ -560,15 +594,19 @@ function before(a, b) {
 }
 
 // One page below another, as they nearly always are.
-function joined(above, below) {
+function joined(above, below, filter) {
   const all = [...above, ...below];
-  return above.length && below.length && before(above[above.length - 1], below[0]) > 0 ? sorted(all) : all;
+  return !filter.deleted && above.length && below.length && before(above[above.length - 1], below[0]) > 0 ? sorted(all) : all;
 }
 
 // A session at its place. One that would stand below the last loaded page comes with that page.
 function placed(state, session) {
-  const others = state.sessions.filter((s) => s.id !== session.id);
-  if (!shown(session, state.filter) || session.deleted_at) return others;
+  const { filter } = state;
+  const at = state.sessions.findIndex((s) => s.id === session.id);
+  // Only the server knows whether another one belongs here.
+  if (filter.deleted || filter.fixed) return at < 0 ? state.sessions : shown(session, filter) ? state.sessions.with(at, session) : state.sessions.toSpliced(at, 1);
+  const others = at < 0 ? [...state.sessions] : state.sessions.toSpliced(at, 1);
+  if (!shown(session, filter)) return others;
   let low = 0;
   let high = others.length;
   while (low < high) {
@@ -579,6 +617,20 @@ function placed(state, session) {
   if (low === others.length && state.next && others.length) return others;
   others.splice(low, 0, session);
   return others;
+}
+
+// A session in the section of its project, and in no other.
+function filed(sections, session) {
+  const out = {};
+  for (const project in sections) {
+    const { sessions, more } = sections[project];
+    const others = sessions.filter((s) => s.id !== session.id);
+    const here = session.project === project && !session.archived && !session.deleted_at;
+    const last = others[others.length - 1];
+    const below = more && last && before(last, session) < 0;
+    out[project] = { sessions: here && !below ? sorted([...others, session]) : others, more };
+  }
+  return out;
 }
 
 // One more stretch of messages at either end, or in place of all. Far ones are let go, so that memory stays bounded.

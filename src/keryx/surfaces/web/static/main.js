@@ -239,6 +239,7 @@ function tell(event) {
   for (const heard of held) heard.push(event);
   app.dispatch(event);
   view?.heard?.(event);
+  side?.heard(event);
   if (event.type === "gone" && route.id === event.session) app.go("/");
   if (event.type === "delivery") later(countTroubled);
   const kind = KINDS[event.type === "question" ? `asked ${event.question.state}` : event.turn?.state];

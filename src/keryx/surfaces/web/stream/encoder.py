@@ -153,7 +153,7 @@ def encode_change(change: Change, index: int, event: Event, *, mark: bool = True
         index=index,
         profile=change.profile,
         owner=change.owner,
-        owner_only=change.kind in (ChangeKind.READ, ChangeKind.PROJECT),
+        owner_only=change.kind in (ChangeKind.READ, ChangeKind.PROJECT, ChangeKind.TAG),
         body=encode_event(event, change.cursor if mark else None),
     )
 
@@ -212,6 +212,11 @@ def _build_event(
             if project is None:
                 return events.ProjectGoneEvent(project=change.subject)
             return events.ProjectEvent(project=presenters.project(project))
+        case ChangeKind.TAG:
+            tag = details.tags.get(change.subject)
+            if tag is None:
+                return events.TagGoneEvent(tag=change.subject)
+            return events.TagEvent(tag=presenters.tag(tag))
         case ChangeKind.QUESTION:
             question = details.questions.get(change.subject)
             return events.QuestionEvent(question=presenters.question(question)) if question else None

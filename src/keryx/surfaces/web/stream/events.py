@@ -70,6 +70,14 @@ class ProjectEvent(Schema, frozen=True, kw_only=True, tag="project", tag_field="
     project: schema.ProjectSchema
 
 
+class TagEvent(Schema, frozen=True, kw_only=True, tag="tag", tag_field="type"):
+    tag: schema.TagSchema
+
+
+class TagGoneEvent(Schema, frozen=True, kw_only=True, tag="tag_gone", tag_field="type"):
+    tag: str
+
+
 class ProjectGoneEvent(Schema, frozen=True, kw_only=True, tag="project_gone", tag_field="type"):
     project: str
 
@@ -118,6 +126,8 @@ Event: TypeAlias = (
     | LaneEvent
     | ProjectEvent
     | ProjectGoneEvent
+    | TagEvent
+    | TagGoneEvent
     | QuestionEvent
     | AccessEvent
     | JobEvent
