@@ -26,6 +26,8 @@ from keryx.store import (
     questions,
     sessions,
     turns,
+    usage,
+    viewer_state,
 )
 from keryx.store.db import NO_PARAMS, Database, Engine, Params, Row, Transaction
 from keryx.testing import START_TIME
@@ -108,6 +110,12 @@ _FILL = (
     insert into api_keys (id, profile, principal, name, digest, created_at)
     select 'k' || i, 'default', 'p' || i, '""', 'd' || i, :now + i from n
     """,
+    "insert into versions (session, turn, first, seq) select 's' || i, 't' || i, 't' || i, i from n",
+    "insert into shares (id, session, digest, through, created_at) select 'h' || i, 's' || i, 'd' || i, 1, :now from n",
+    """
+    insert into usage (turn, session, profile, owner, surface, model, at)
+    select 't' || i, 's' || (i % 20 + 1), 'default', 'ann', 'web', 'm', :now from n
+    """,
     "insert into buttons (question, receipt, delivery) select 'q' || i, '\"1\"', 'e' || i from n",
     "update sessions set erase_at = :now where id = 's3'",
 )
@@ -130,11 +138,13 @@ _SQLITE_NAMES = {
     "questions_pkey": "sqlite_autoindex_questions_1",
     "api_turns_turn_key": "sqlite_autoindex_api_turns_1",
     "api_keys_digest_key": "sqlite_autoindex_api_keys_2",
+    "versions_pkey": "sqlite_autoindex_versions_1",
+    "shares_digest_key": "sqlite_autoindex_shares_2",
 }
 _TABLES = (
     "api_keys|api_turns|buttons|changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
     "questions|"
-    "sessions|turns"
+    "sessions|shares|turns|usage|versions"
 )
 
 
@@ -187,7 +197,7 @@ class Recorder:
 
 def _uses_index(step: str) -> bool:
     return " USING " in step or step.startswith(
-        ("SCAN CONSTANT ROW", "SCAN recent", "SCAN oldest", "SCAN counted")
+        ("SCAN CONSTANT ROW", "SCAN json_each", "SCAN recent", "SCAN oldest", "SCAN counted")
     )
 
 
@@ -332,6 +342,28 @@ CASES: list[Case] = [
         ["api_turns_temporary"],
     ),
     ("a key of a program", lambda tx: api_turns.find_key(tx, "d5"), ["api_keys_digest_key"]),
+    (
+        "the versions of questions",
+        lambda tx: messages.list_versions(tx, SESSION),
+        ["versions_pkey", "messages_seq"],
+    ),
+    (
+        "the questions of a session",
+        lambda tx: messages.list_questions(tx, SESSION, limit=50),
+        ["messages_seq"],
+    ),
+    (
+        "the first message of a day",
+        lambda tx: messages.find_first_since(tx, SESSION, START_TIME),
+        ["messages_seq"],
+    ),
+    (
+        "what answers took",
+        lambda tx: usage.list_answers(tx, sessions.get(tx, SESSION), [TurnId("t5"), TurnId("t6")]),
+        ["usage_turn"],
+    ),
+    ("a shared link", lambda tx: viewer_state.find_share(tx, digest="d5"), ["shares_digest_key"]),
+    ("the links to a session", lambda tx: viewer_state.list_shares(tx, SESSION), ["shares_session"]),
     ("expired lanes", lambda tx: lanes.list_expired(at_time(tx, after(0.0001))), ["lanes_expiry"]),
     ("the job that is due first", lambda tx: jobs.find_due(at_time(tx, after(1))), ["jobs_due"]),
     ("when a job is due next", jobs.get_next_due_at, ["jobs_due"]),

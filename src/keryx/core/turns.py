@@ -111,6 +111,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_at: datetime | None = None
     # How many crashes of a worker this turn is blamed for.
     blame: int = 0
+    # The model that answers it, if not that of the session.
+    model: str | None = None
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]

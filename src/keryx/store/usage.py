@@ -1,13 +1,23 @@
 """Tokens and cost of each model call, and their totals by day, model, surface, person, session or task."""
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
 
 from keryx.core.clock import from_micros, to_micros
-from keryx.core.ids import PrincipalId, SessionId
-from keryx.core.sessions import Viewer
+from keryx.core.ids import PrincipalId, SessionId, TurnId
+from keryx.core.sessions import Session, Viewer
 from keryx.core.turns import Turn
-from keryx.core.usage import DailyUsage, ModelCall, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
+from keryx.core.usage import (
+    AnswerUsage,
+    DailyUsage,
+    ModelCall,
+    SpentAmount,
+    Tokens,
+    Usage,
+    UsageGrouping,
+    UsageTotal,
+)
 from keryx.store import people
 from keryx.store.db import Transaction
 
@@ -103,6 +113,29 @@ def list_for_turn(tx: Transaction, turn: Turn) -> list[ModelCall]:
         ModelCall(model=model, task=task, input=input_, output=output, at=from_micros(at))
         for model, task, input_, output, at in rows
     ]
+
+
+def list_answers(tx: Transaction, session: Session, turns: Iterable[TurnId]) -> dict[TurnId, AnswerUsage]:
+    """Return what turns used, by turn. Messages of a fork name the turns of its parent, which has the same owner."""
+    rows = tx.rows(
+        f"""
+        select turn, max(case when task = 'answer' then model else '' end), sum(input), sum(output), sum(reasoning),
+          sum(cache_read), sum(cache_write), sum(cost), max(estimated)
+        from usage
+        where turn {tx.in_names} and profile = :profile and owner = :owner
+        group by turn
+        """,
+        {"names": json.dumps(sorted(turns)), "profile": session.profile, "owner": session.owner},
+    )
+    return {
+        TurnId(turn): AnswerUsage(
+            model=model,
+            tokens=_decode_tokens(tokens),
+            cost=None if cost is None else int(cost),
+            estimated=bool(estimated),
+        )
+        for turn, model, *tokens, cost, estimated in rows
+    }
 
 
 def list_totals(

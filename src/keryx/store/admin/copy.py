@@ -50,6 +50,8 @@ TABLES = (
     TableSpec("imports", ("session",)),
     TableSpec("import_records", ("session", "n")),
     TableSpec("messages", ("id",), "id"),
+    TableSpec("versions", ("session", "turn")),
+    TableSpec("shares", ("id",)),
     TableSpec("media", ("id",)),
     TableSpec("media_chunks", ("media", "n"), page_size=8),
     TableSpec("media_holders", ("media", "profile", "owner")),

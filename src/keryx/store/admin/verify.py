@@ -282,7 +282,7 @@ _CHECKS: list[tuple[str, StoreCheck]] = [
         "message {0} belongs to undo {1}, and the session counts {2}",
         """
         select m.session, m.seq, m.undone, s.undo from messages m join sessions s on s.id = m.session
-        where m.undone > s.undo or m.undone < 0
+        where m.undone > s.undo or m.undone < -1
         """,
     ),
     _make_sql_check(

@@ -74,16 +74,24 @@ class SearchIndex:
         self._update_lock = asyncio.Lock()
         self._searches = asyncio.Semaphore(_MAX_SEARCHES)
 
-    async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
+    async def search(
+        self,
+        viewer: Viewer,
+        text: str,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        session: SessionId | None = None,
+    ) -> list[SearchHit]:
         """Return what matches the query and the viewer may see, as of now. Any text is a query; one without words and
         filters matches nothing. The newest `RANK_WINDOW` hits come first, ranked by relevance and age; then the next
-        ones."""
+        ones. With `session`, only messages of that session."""
         query = parse(text)
         if query == Query():
             return []
 
         def run(tx: Transaction) -> list[SearchHit]:
-            ranked = _QueryRun(self._backend, viewer, query, tx).rank(offset + limit)
+            ranked = _QueryRun(self._backend, viewer, query, tx, session).rank(offset + limit)
             return _build_hits(tx, query, ranked[offset : offset + limit])
 
         async def update_and_run() -> list[SearchHit]:
@@ -198,8 +206,16 @@ class _Candidate(NamedTuple):
 class _QueryRun:
     """One search within one read of the store."""
 
-    def __init__(self, backend: SearchBackend, viewer: Viewer, query: Query, tx: Transaction) -> None:
+    def __init__(
+        self,
+        backend: SearchBackend,
+        viewer: Viewer,
+        query: Query,
+        tx: Transaction,
+        session: SessionId | None = None,
+    ) -> None:
         filters = query.filters
+        self._session = session
         self._backend = backend
         self._tx = tx
         self._now = to_micros(tx.now)
@@ -262,7 +278,7 @@ class _QueryRun:
         of_messages = (
             filters.sender or filters.tool or filters.has or set(filters.is_) - set(_SESSION_CONDITIONS)
         )
-        if of_messages or self._query.expr is None or isinstance(self._query.expr, Not):
+        if of_messages or self._session or self._query.expr is None or isinstance(self._query.expr, Not):
             return []
         found = self._backend.find_titles(self._tx, self._title_query, limit=_MAX_TITLES)
         if not found:
@@ -279,6 +295,8 @@ class _QueryRun:
 
     def _build_session_tags(self) -> list[list[str]]:
         """With a filter on sessions, return the tags of those that pass it, if they are few: the index skips all others."""
+        if self._session is not None:
+            return [[documents.build_session_tag(self._session)]]
         if not self._query.filters.project and not set(self._query.filters.is_) & set(_SESSION_CONDITIONS):
             return []
         rows = self._tx.rows(

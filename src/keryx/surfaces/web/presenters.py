@@ -3,8 +3,8 @@
 import base64
 import binascii
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -15,16 +15,17 @@ from keryx.core.changes import DraftChunk
 from keryx.core.deliveries import Delivery
 from keryx.core.errors import NotFound
 from keryx.core.media import Media
-from keryx.core.messages import Message, Part
+from keryx.core.messages import Message, Part, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import SessionListItem
 from keryx.core.source import Source
 from keryx.core.texts import ENGLISH
 from keryx.core.turns import Turn
-from keryx.core.usage import UsageTotal
+from keryx.core.usage import Tokens, UsageTotal
 from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.views import (
     ActiveTurn,
+    AnswerFacts,
     Epoch,
     Lane,
     LineageEntry,
@@ -37,6 +38,7 @@ from keryx.markdown import MAX_CHARS, html
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
+Render: TypeAlias = Callable[[str], str]
 _MAX_TOOL_CHARS = 4_000
 _MAX_TEXT_CHARS = 300_000
 # Markup of this length takes a few milliseconds at most, so the event loop may render it.
@@ -125,6 +127,27 @@ def message(
         mark=message.mark,
         observed=message.observed,
         undone=message.undone,
+    )
+
+
+def answer(facts: AnswerFacts) -> schema.Answer:
+    used, begin, end = facts.usage, facts.started_at, facts.finished_at
+    return schema.Answer(
+        turn=facts.turn,
+        model=used.model if used else "",
+        seconds=round((end - begin).total_seconds(), 1) if begin and end else None,
+        tokens=used.tokens if used else Tokens(),
+        cost=used.cost if used else None,
+        estimated=used is not None and used.cost is not None and used.estimated,
+    )
+
+
+def versions(known: Sequence[TurnVersion]) -> schema.Versions:
+    return schema.Versions(
+        questions=[
+            [schema.Version(turn=v.turn, seq=v.seq) for v in group] for group in core.group_versions(known)
+        ],
+        hidden=sorted(core.find_hidden_undos(known)),
     )
 
 

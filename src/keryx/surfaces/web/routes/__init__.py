@@ -24,7 +24,9 @@ from keryx.surfaces.web.routes import (
     messages,
     people,
     projects,
+    reading,
     sessions,
+    shares,
     sign_ins,
 )
 from keryx.surfaces.web.stream import endpoint
@@ -37,6 +39,8 @@ _ROUTERS = (
     people.router,
     sessions.router,
     messages.router,
+    reading.router,
+    shares.router,
     projects.router,
     lanes.router,
     files.router,
