@@ -409,8 +409,9 @@ def list_versions(tx: Transaction, session: SessionId) -> list[TurnVersion]:
     """Return the versions of all questions of a session that have several, oldest first."""
     rows = tx.rows(
         """
-        select v.turn, v.first, v.seq, m.undone
-        from versions v join messages m on m.session = v.session and m.seq = v.seq
+        select v.turn, v.first, v.seq,
+          (select m.undone from messages m where m.session = v.session and m.seq = v.seq)
+        from versions v
         where v.session = :session
         order by v.seq
         """,

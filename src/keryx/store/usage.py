@@ -120,12 +120,12 @@ def list_answers(tx: Transaction, session: Session, turns: Iterable[TurnId]) -> 
     rows = tx.rows(
         f"""
         select turn, max(case when task = 'answer' then model else '' end), sum(input), sum(output), sum(reasoning),
-          sum(cache_read), sum(cache_write), sum(cost), max(estimated)
+          sum(cache_read), sum(cache_write), sum(cost), max(estimated), profile, owner
         from usage
-        where turn {tx.in_names} and profile = :profile and owner = :owner
-        group by turn
+        where turn {tx.in_names}
+        group by turn, profile, owner
         """,
-        {"names": json.dumps(sorted(turns)), "profile": session.profile, "owner": session.owner},
+        {"names": json.dumps(sorted(turns))},
     )
     return {
         TurnId(turn): AnswerUsage(
@@ -134,7 +134,8 @@ def list_answers(tx: Transaction, session: Session, turns: Iterable[TurnId]) -> 
             cost=None if cost is None else int(cost),
             estimated=bool(estimated),
         )
-        for turn, model, *tokens, cost, estimated in rows
+        for turn, model, *tokens, cost, estimated, profile, owner in rows
+        if (profile, owner) == (session.profile, session.owner)
     }
 
 

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import pairwise
 from typing import NamedTuple
 
 LINE_HEIGHT = 18.0
@@ -113,7 +114,7 @@ def write_line(begin: Point, end: Point, *, kind: str) -> str:
 def write_curve(points: Sequence[Point], *, kind: str, upright: bool) -> str:
     """Return a smooth line through points. Between two of them it leaves and arrives upright, or level."""
     parts = [f"M{format_point(points[0])}"]
-    for a, b in zip(points, points[1:], strict=False):
+    for a, b in pairwise(points):
         middle = Point((a.x + b.x) / 2, (a.y + b.y) / 2)
         first, second = (
             (Point(a.x, middle.y), Point(b.x, middle.y))

@@ -62,7 +62,7 @@ def _draw_slices(title: str, slices: list[tuple[str, float]], total: float, *, v
         label = build_label(f"{name} ({value:g}, {share} %)" if values else f"{name} ({share} %)")
         shapes.append(write_rect(Point(left, top + 3), 12, 12, kind=kind, radius=2))
         shapes.append(
-            write_text(label, Point(left + 20, top + label.height / 2), kind="legend", anchor="start")
+            write_text(label, Point(left + 20, top + label.height / 2), kind="caption", anchor="start")
         )
         top += label.height + 4
         points.append(Point(left + 20 + label.width, top))

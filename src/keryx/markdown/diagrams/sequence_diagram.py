@@ -270,12 +270,12 @@ def _draw_frame(frame: _Frame, left: float, right: float, bottom: float) -> str:
     name = "" if frame.kind == "rect" else frame.kind
     words = build_label(f"{name} [{frame.text}]" if frame.text else name)
     drawn += write_text(
-        words, Point(corner.x + 8, frame.top + 4 + words.height / 2), kind="legend", anchor="start"
+        words, Point(corner.x + 8, frame.top + 4 + words.height / 2), kind="caption", anchor="start"
     )
     for y, text in frame.parts:
         drawn += write_line(Point(corner.x, y), Point(right + _PAD - inset, y), kind="edge dotted")
         label = build_label(f"[{text}]" if text else "")
         drawn += write_text(
-            label, Point(corner.x + 8, y + 4 + label.height / 2), kind="legend", anchor="start"
+            label, Point(corner.x + 8, y + 4 + label.height / 2), kind="caption", anchor="start"
         )
     return drawn

@@ -230,12 +230,13 @@ export function conversation(root, app, id, seq) {
   function selecting() {
     const now = document.getSelection();
     if (!now || now.isCollapsed || !root.querySelector(".talk")?.contains(now.focusNode)) {
-      if (now?.isCollapsed && !selected?.all) selected = null;
+      if (now?.isCollapsed) selected = null;
       return;
     }
     const to = seqOf(now.focusNode);
     const from = seqOf(now.anchorNode);
-    if (!selected || selected.all) selected = from || to ? { from: from || to, to: to || from } : null;
+    if (!from && !to) return;
+    if (!selected || selected.all) selected = { from: from || to, to: to || from };
     else if (to) selected = { ...selected, to };
   }
 
