@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import OPEN, World
+from tests.importers.samples import SAMPLES
 from tests.web.site import HOST, INSTALLATION, Listener, Site, open_site
 
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId, TurnId
@@ -14,6 +15,7 @@ from keryx.core.ports.agent import TextDelta, TurnContext, UsageEvent
 from keryx.core.sessions import Viewer
 from keryx.core.usage import Usage
 from keryx.engine.policy import Policy
+from keryx.importers import PROGRAMS
 from keryx.store import epochs
 from keryx.store.db import Engine
 
@@ -286,6 +288,33 @@ async def test_the_files_of_a_folder_are_found_and_nothing_outside_of_it(
     assert (await site.get(files))["files"] == ["notes.md", "src/main.py"]
     assert (await site.get(files, params={"q": "smn"}))["files"] == ["src/main.py"]
     assert (await site.get(files, params={"q": "../"}))["files"] == []
+
+
+@pytest.mark.engines(Engine.SQLITE)
+async def test_files_of_exports_are_imported_and_only_by_the_operator(
+    site: Site, world: World, tmp_path: Path
+) -> None:
+    session = (await say(site, world, "one"))["session"]
+    own = await site.request("GET", f"/api/sessions/{session}/export?format=jsonl")
+    await site.delete(f"/api/sessions/{session}?erase=true")
+    path = "/api/import?name=keryx.jsonl"
+    added = (await site.request("POST", path, content=own.content)).json()
+    assert (added["program"], added["created"], added["messages"]) == ("Keryx", 1, 2)
+    assert await shown(site, session) == ["one", "one"]
+    assert (await site.request("POST", path, content=own.content)).json()["unchanged"] == 1
+    for name in ("chatgpt", "claude-ai", "open-webui", "librechat", "claude-code", "codex"):
+        file = SAMPLES[name].write(tmp_path / name)
+        if file.is_dir():
+            file = next(f for f in sorted(file.rglob("*")) if f.suffix in (".json", ".jsonl"))
+        answer = await site.request("POST", f"/api/import?name={file.name}", content=file.read_bytes())
+        assert answer.status_code == 200, (name, answer.text)
+        assert answer.json()["program"] == PROGRAMS[name].title
+        assert answer.json()["messages"] > 0
+    await site.problem(400, "POST", "/api/import?name=x.json", content=b"not an export")
+    await site.problem(400, "POST", "/api/import?name=..%2Fx", content=b"{}")
+    guest = Viewer(DEFAULT_PROFILE, PrincipalId("bob"))
+    async with open_site(world.hub, world.clock, operator=guest) as other:
+        await other.problem(403, "POST", path, content=own.content)
 
 
 async def test_nobody_else_reaches_these_verbs(world: World) -> None:

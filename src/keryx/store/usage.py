@@ -117,14 +117,20 @@ def list_for_turn(tx: Transaction, turn: Turn) -> list[ModelCall]:
 
 def list_answers(tx: Transaction, session: Session, turns: Iterable[TurnId]) -> dict[TurnId, AnswerUsage]:
     """Return what turns used, by turn. Messages of a fork name the turns of its parent, which has the same owner."""
+    # Sums of single turns, because a join would read all usage where the engine expects many turns.
+    sums = ", ".join(
+        f"(select {what} from usage u where u.turn = t.id)"
+        for what in (
+            "max(case when u.task = 'answer' then u.model else '' end)",
+            *(
+                f"sum(u.{name})"
+                for name in ("input", "output", "reasoning", "cache_read", "cache_write", "cost")
+            ),
+            "max(u.estimated)",
+        )
+    )
     rows = tx.rows(
-        f"""
-        select turn, max(case when task = 'answer' then model else '' end), sum(input), sum(output), sum(reasoning),
-          sum(cache_read), sum(cache_write), sum(cost), max(estimated), profile, owner
-        from usage
-        where turn {tx.in_names}
-        group by turn, profile, owner
-        """,
+        f"select t.id, t.profile, t.owner, {sums} from turns t where t.id {tx.in_names}",
         {"names": json.dumps(sorted(turns))},
     )
     return {
@@ -134,8 +140,8 @@ def list_answers(tx: Transaction, session: Session, turns: Iterable[TurnId]) -> 
             cost=None if cost is None else int(cost),
             estimated=bool(estimated),
         )
-        for turn, model, *tokens, cost, estimated, profile, owner in rows
-        if (profile, owner) == (session.profile, session.owner)
+        for turn, profile, owner, model, *tokens, cost, estimated in rows
+        if model is not None and (profile, owner) == (session.profile, session.owner)
     }
 
 

@@ -611,6 +611,7 @@ TEXTS = {
     "web.wrong_host": "this place is not known as {host}: add the name to `hosts` under [web] in keryx.toml",
     "web.foreign_profile": "this profile is not yours: leave /p/ and its name out of the address",
     "web.no_profile": "there is no profile {name}: there are {choices}",
+    "web.no_import": "this is no export that Keryx knows: give the file of one of the programs that `keryx import` lists, or an export of Keryx as JSON lines",
     "web.no_share": "this link does not lead anywhere: it may have been revoked. Ask for a new one",
     "web.shares_off": "links can be shared only where this Keryx has a public address: set web.public_address",
     "web.too_much": "too much is being sent at once: try again",

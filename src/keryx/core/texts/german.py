@@ -611,6 +611,7 @@ TEXTS = {
     "web.wrong_host": "dieser Ort ist nicht als {host} bekannt: trage den Namen bei `hosts` unter [web] in keryx.toml ein",
     "web.foreign_profile": "dieses Profil gehört dir nicht: lass /p/ und seinen Namen in der Adresse weg",
     "web.no_profile": "es gibt kein Profil {name}: es gibt {choices}",
+    "web.no_import": "das ist kein Export, den Keryx kennt: gib die Datei eines der Programme, die `keryx import` nennt, oder einen Export von Keryx als JSON-Zeilen",
     "web.no_share": "dieser Link führt nirgendwohin: er wurde vielleicht widerrufen. Bitte um einen neuen",
     "web.shares_off": "Links lassen sich nur teilen, wenn dieses Keryx eine öffentliche Adresse hat: setze web.public_address",
     "web.too_much": "es wird zu viel auf einmal gesendet: versuch es noch einmal",

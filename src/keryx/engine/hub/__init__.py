@@ -32,6 +32,7 @@ from keryx.engine import commands
 from keryx.engine.hub import trace, views
 from keryx.engine.hub.api_turns import HubApiKeys, HubApiTurns
 from keryx.engine.hub.chats import HubDeliveries, HubLanes
+from keryx.engine.hub.file_imports import HubFileImports
 from keryx.engine.hub.jobs import HubJobs
 from keryx.engine.hub.people import HubPeople, HubSignIns
 from keryx.engine.hub.relay import HubRelay
@@ -170,6 +171,7 @@ class Hub(HubPart):
         self.api_turns = HubApiTurns(database, policy=policy, feed=feed)
         self.api_keys = HubApiKeys(database)
         self.shares = HubShares(database)
+        self.file_imports = HubFileImports(database)
 
     open = bind_read("open", views.load_snapshot)
     page = bind_read("messages", views.load_messages)

@@ -232,6 +232,17 @@ class NewShare(Schema, frozen=True, kw_only=True):
     address: str
 
 
+class Imported(Schema, frozen=True, kw_only=True):
+    """What was added from a file of `program`. `losses`: what it has that could not be kept."""
+
+    program: str
+    created: int = 0
+    extended: int = 0
+    unchanged: int = 0
+    messages: int = 0
+    losses: list[str] = []
+
+
 class FolderFiles(Schema, frozen=True, kw_only=True):
     """Paths below the folder of a conversation."""
 

@@ -330,15 +330,46 @@ let homes = 0;
 // The home screen: begins a conversation, and on the first day says what to do next.
 export function home(root, app) {
   const mine = ++homes;
+  let bringing = false;
+  let over = false;
+
+  // Brings in the conversations of files that were exported here or by another program.
+  async function bring(files) {
+    bringing = true;
+    frame();
+    for (const file of Array.from(files)) {
+      const done = await app.act(() => app.api.importFile(file));
+      if (!done) continue;
+      const added = (done.created ?? 0) + (done.extended ?? 0);
+      app.toast([
+        added ? `${plural(added, t("{n} conversation of {program}|{n} conversations of {program}")).replace("{program}", done.program)}, ${plural(done.messages ?? 0, t("{n} message|{n} messages"))}.` : t("Everything in {name} is here already.", { name: file.name }),
+        done.losses?.length ? t("Not kept: {what}.", { what: done.losses.join("; ") }) : "",
+      ].filter(Boolean).join(" "));
+    }
+    bringing = false;
+    frame();
+  }
+
+  const drag = (now) => (event) => {
+    if (!app.info.who.operator || !event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    if (over !== now) {
+      over = now;
+      frame();
+    }
+  };
+
   function frame() {
     const fresh = !app.state.sessions.length;
     const echo = app.info.agent === "echo";
     patch(root, [
       h("div", { class: "bar only-narrow", key: "bar" }, iconButton("back", t("Back to the list"), () => app.go("/")), h("span", {}, t("New conversation"))),
-      h("div", { class: "screen", key: "home" }, h("div", { class: "welcome" },
+      h("div", { class: over ? "screen dropping" : "screen", key: "home", ondragover: drag(true), ondragleave: drag(false), ondrop: (e) => { if (e.dataTransfer.files.length && app.info.who.operator) { e.preventDefault(); over = false; bring(e.dataTransfer.files); } } }, h("div", { class: "welcome" },
         h("h1", {}, fresh ? t("Keryx is running") : t("What is on your mind?")),
         h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: echo ? t("echo, the offline agent") : app.info.agent })),
-        h("div", { class: "cards" }, fresh ? first(app) : next(app)))),
+        h("div", { class: "cards" }, fresh ? first(app) : next(app),
+          app.info.who.operator && card("file", t("Bring conversations along"), t("Drop an export of ChatGPT, Claude, Open WebUI, LibreChat or a coding agent here, or one of Keryx."),
+            h("div", {}, h("label", { class: "button" }, bringing ? t("Importing…") : t("Choose a file"), h("input", { type: "file", class: "unseen", multiple: true, disabled: bringing, "aria-label": t("Files to import"), onchange: (e) => (bring(e.target.files), (e.target.value = "")) }))))))),
       h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),
     ]);
   }

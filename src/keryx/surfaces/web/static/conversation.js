@@ -275,6 +275,9 @@ export function conversation(root, app, id, seq) {
       if (search?.focused() || document.querySelector("dialog[open]")) return;
       event.preventDefault();
       find();
+    } else if (key === "o" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest("input, textarea, select, dialog") && !isNew(id) && open()) {
+      event.preventDefault();
+      goTo("outline");
     } else selectAll(event);
   }
 

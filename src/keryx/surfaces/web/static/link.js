@@ -27,7 +27,7 @@ export class Problem extends Error {
   }
 }
 
-export async function call(method, path, { query, body, raw, key, base = BASE } = {}) {
+export async function call(method, path, { query, body, raw, key, base = BASE, patience = PATIENCE } = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (raw) headers["Content-Type"] = "application/octet-stream";
@@ -39,7 +39,7 @@ export async function call(method, path, { query, body, raw, key, base = BASE } 
       method,
       headers,
       body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(patience),
       credentials: "same-origin",
     });
     if ((answer.headers.get("Content-Type") ?? "").includes("json")) given = await answer.json();
@@ -111,6 +111,7 @@ export const api = {
   outline: (id, query) => call("GET", `${at(id)}/outline`, { query }),
   words: (id, first, last) => `${here(at(id))}/words?first=${first}&last=${last}`,
   files: (id, q) => call("GET", `${at(id)}/files`, { query: { q } }),
+  importFile: (file) => call("POST", "/api/import", { query: { name: file.name }, raw: file, patience: 10 * PATIENCE }),
   shares: (id) => call("GET", `${at(id)}/shares`),
   share: (id) => call("POST", `${at(id)}/shares`),
   revokeShare: (id, share) => call("DELETE", `${at(id)}/shares/${encodeURIComponent(share)}`),
