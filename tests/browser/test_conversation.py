@@ -198,6 +198,7 @@ def test_a_conversation_is_shared_read_by_a_stranger_and_revoked(page: Tab, brow
     shown = outside.goto(address)
     assert shown is not None and shown.status == 200
     expect(outside.locator(".message.user strong")).to_have_text("here")
+    expect(outside.locator(".message.user .body")).not_to_have_css("background-color", "rgba(0, 0, 0, 0)")
     assert session not in outside.content()
     dialog.get_by_role("button", name="Revoke").click()
     expect(dialog.get_by_role("button", name="Make a link")).to_be_visible()
@@ -210,7 +211,7 @@ def test_a_print_has_all_messages_and_nothing_else(page: Tab) -> None:
     page.open()
     page.rows().filter(has_text="Long one").click()
     expect(page.answers.last).to_be_visible()
-    page.page.evaluate("window.print = () => (window.printed = true)")
+    page.page.evaluate("() => { window.print = () => { window.printed = true; }; }")
     page.choose("Print, or save as PDF")
     page.page.wait_for_function("window.printed")
     expect(page.page.locator("#paper .message")).to_have_count(320)

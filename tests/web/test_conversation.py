@@ -305,7 +305,7 @@ async def test_files_of_exports_are_imported_and_only_by_the_operator(
     for name in ("chatgpt", "claude-ai", "open-webui", "librechat", "claude-code", "codex"):
         file = SAMPLES[name].write(tmp_path / name)
         if file.is_dir():
-            file = next(f for f in sorted(file.rglob("*")) if f.suffix in (".json", ".jsonl"))
+            file = next(f for f in sorted(file.rglob("*")) if f.suffix in (".json", ".jsonl", ".zip", ".db"))
         answer = await site.request("POST", f"/api/import?name={file.name}", content=file.read_bytes())
         assert answer.status_code == 200, (name, answer.text)
         assert answer.json()["program"] == PROGRAMS[name].title

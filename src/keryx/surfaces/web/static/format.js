@@ -177,7 +177,7 @@ function answerView({ model, seconds, tokens = {}, cost, estimated }) {
   const used = (tokens.input ?? 0) + (tokens.output ?? 0) + (tokens.reasoning ?? 0) + (tokens.cache_read ?? 0) + (tokens.cache_write ?? 0);
   const facts = [
     model && h("span", {}, model),
-    seconds !== undefined && h("span", {}, elapsed(seconds * 1000)),
+    seconds > 0 && h("span", {}, elapsed(seconds * 1000)),
     used > 0 && h("span", { title: t("{input} in, {output} out", { input: (tokens.input ?? 0).toLocaleString(LOCALE), output: ((tokens.output ?? 0) + (tokens.reasoning ?? 0)).toLocaleString(LOCALE) }) }, t("{n} tokens", { n: count(used) })),
     cost > 0 && h("span", {}, estimated ? t("about {amount}", { amount: money(cost) }) : money(cost)),
   ].filter(Boolean);
