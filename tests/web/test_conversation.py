@@ -294,12 +294,17 @@ async def test_the_files_of_a_folder_are_found_and_nothing_outside_of_it(
 async def test_files_of_exports_are_imported_and_only_by_the_operator(
     site: Site, world: World, tmp_path: Path
 ) -> None:
-    session = (await say(site, world, "one"))["session"]
+    first = await say(site, world, "one")
+    session = first["session"]
+    await settled(world, await site.post(f"/api/messages/{session}.1/edit", {"text": "uno"}))
+    await site.delete(f"/api/messages/{session}.4")
     own = await site.request("GET", f"/api/sessions/{session}/export?format=jsonl")
     await site.delete(f"/api/sessions/{session}?erase=true")
     path = "/api/import?name=keryx.jsonl"
     added = (await site.request("POST", path, content=own.content)).json()
-    assert (added["program"], added["created"], added["messages"]) == ("Keryx", 1, 2)
+    assert (added["program"], added["created"], added["messages"]) == ("Keryx", 1, 4)
+    assert await shown(site, session) == ["uno"]
+    await site.post(f"/api/sessions/{session}/version", {"turn": first["turn"]})
     assert await shown(site, session) == ["one", "one"]
     assert (await site.request("POST", path, content=own.content)).json()["unchanged"] == 1
     for name in ("chatgpt", "claude-ai", "open-webui", "librechat", "claude-code", "codex"):

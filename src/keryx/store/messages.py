@@ -422,6 +422,7 @@ def list_versions(tx: Transaction, session: SessionId) -> list[TurnVersion]:
             TurnId(turn), TurnId(first), seq, max(undone, 0) or _find_undo(tx, session, turn, seq, undone)
         )
         for turn, first, seq, undone in rows
+        if undone is not None
     ]
 
 

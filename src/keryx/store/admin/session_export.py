@@ -7,7 +7,15 @@ import msgspec
 from keryx.core import records
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.records import EpochRecord, MediaRecord, ProjectRecord, SessionRecord, TurnRecord, UsageRecord
+from keryx.core.records import (
+    EpochRecord,
+    MediaRecord,
+    ProjectRecord,
+    SessionRecord,
+    TurnRecord,
+    UsageRecord,
+    VersionRecord,
+)
 from keryx.core.sessions import Session, SessionFilter, Viewer
 from keryx.store import epochs, media, messages, sessions
 from keryx.store.db import Transaction
@@ -37,6 +45,9 @@ def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
         epochs=tuple(
             EpochRecord(number=e.number, first_seq=e.first_seq, summary=e.summary, created_at=e.created_at)
             for e in reversed(epochs.list_all(tx, id_, limit=1 << 60))
+        ),
+        versions=tuple(
+            VersionRecord(turn=v.turn, first=v.first, seq=v.seq) for v in messages.list_versions(tx, id_)
         ),
     )
 

@@ -79,8 +79,9 @@ async def revoke_share(request: ApiRequest) -> None:
 )
 async def shared_page(request: ApiRequest) -> Response:
     token = request.path_param("token")
-    found = await _open(request, token)
-    page = await request.render(lambda render: _write_page(found, token, request.texts, render))
+    async with request.services.exports:
+        found = await _open(request, token)
+        page = await request.render(lambda render: _write_page(found, token, request.texts, render))
     return Response(page.encode("utf-8", "replace"), headers=_HEADERS, media_type="text/html; charset=utf-8")
 
 
