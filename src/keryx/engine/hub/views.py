@@ -13,6 +13,7 @@ from keryx.core.deliveries import Delivery, DeliveryState
 from keryx.core.errors import CursorExpired
 from keryx.core.ids import Cursor, SessionId, TurnId
 from keryx.core.lanes import Lane, LaneSharing
+from keryx.core.media import filter_media
 from keryx.core.messages import Message, Role, Text, ToolCall, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import Activity, Project, Session, SessionFilter, SessionListItem, Viewer
@@ -27,6 +28,7 @@ from keryx.store import (
     deliveries,
     epochs,
     lanes,
+    media,
     messages,
     projects,
     questions,
@@ -77,6 +79,8 @@ class MessageSlice(msgspec.Struct, frozen=True, kw_only=True):
     answers: list[AnswerFacts]
     # Of the whole session.
     versions: list[TurnVersion]
+    # Of the files of these messages, in bytes.
+    sizes: dict[str, int]
 
 
 class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +111,8 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Cursor
     answers: list[AnswerFacts]
     versions: list[TurnVersion]
+    # Of the files of these messages, in bytes.
+    sizes: dict[str, int]
 
 
 _LAST_MESSAGES = MessageRange()
@@ -139,6 +145,7 @@ def load_snapshot(
         cursor=changes.get_head(tx),
         answers=part.answers,
         versions=part.versions,
+        sizes=part.sizes,
     )
 
 
@@ -171,7 +178,13 @@ def _slice_messages(tx: Transaction, session: Session, window: MessageRange) -> 
         later=end < session.last_seq,
         answers=_load_answers(tx, session, {m.turn for m in entries if m.turn and m.role is Role.ASSISTANT}),
         versions=messages.list_versions(tx, id_),
+        sizes=_load_sizes(tx, entries),
     )
+
+
+def _load_sizes(tx: Transaction, entries: Sequence[Message]) -> dict[str, int]:
+    files = [part.media for message in entries for part in filter_media(message.parts)]
+    return media.get_sizes(tx, files) if files else {}
 
 
 def _load_answers(tx: Transaction, session: Session, turns: set[TurnId]) -> list[AnswerFacts]:

@@ -4,6 +4,7 @@ import base64
 import binascii
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, assert_never
 
 import msgspec
@@ -109,7 +110,11 @@ def is_quick(message: Message) -> bool:
 
 
 def message(
-    message: Message, *, full: bool = False, render: Callable[[str], str] = html.render
+    message: Message,
+    *,
+    full: bool = False,
+    render: Render = html.render,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> schema.MessageSchema:
     """Present a message with its HTML. Long text, tool input and output are truncated unless `full`."""
     return schema.MessageSchema(
@@ -118,7 +123,7 @@ def message(
         seq=message.seq,
         role=message.role,
         at=message.at,
-        parts=[_part(p, None if full else _MAX_TOOL_CHARS, render) for p in message.parts],
+        parts=[_part(p, None if full else _MAX_TOOL_CHARS, render, sizes) for p in message.parts],
         turn=message.turn,
         epoch=message.epoch,
         author=message.author,
@@ -388,7 +393,7 @@ def decode_person_id(id_: str) -> tuple[str, str]:
     return platform, person
 
 
-def media(part: Media) -> schema.Media:
+def media(part: Media, *, size: int = 0) -> schema.Media:
     match part:
         case core.Image():
             kind = "image"
@@ -404,6 +409,7 @@ def media(part: Media) -> schema.Media:
         mime=part.mime,
         name=part.name,
         transcript=transcript,
+        size=size,
     )
 
 
@@ -414,7 +420,7 @@ def _decode_id(id_: str) -> str:
         raise NotFound(f"there is nothing called {id_[:80]!r}: ask for the list, which has the ids") from exc
 
 
-def _part(part: Part, cut: int | None, render: Callable[[str], str]) -> schema.PartSchema:
+def _part(part: Part, cut: int | None, render: Render, sizes: Mapping[str, int]) -> schema.PartSchema:
     match part:
         case core.Text(text):
             visible = text if cut is None else text[:_MAX_TEXT_CHARS]
@@ -436,7 +442,7 @@ def _part(part: Part, cut: int | None, render: Callable[[str], str]) -> schema.P
             long = cut is not None and len(output) > cut
             return schema.ToolResultSchema(id=id_, name=name, output=output[:cut], failed=failed, cut=long)
         case core.Image() | core.File() | core.Audio():
-            return media(part)
+            return media(part, size=sizes.get(part.media, 0))
         case _:
             assert_never(part)
 

@@ -107,7 +107,7 @@ class ToolResultSchema(Schema, frozen=True, kw_only=True, tag="tool_result", tag
 
 
 class Media(Schema, frozen=True, kw_only=True, tag="media", tag_field="type"):
-    """A picture, sound or file. `kind` is image, audio or file."""
+    """A picture, sound or file. `kind` is image, audio or file. `size` is in bytes; windows of messages have it."""
 
     media: str
     url: str
@@ -115,6 +115,7 @@ class Media(Schema, frozen=True, kw_only=True, tag="media", tag_field="type"):
     mime: str = ""
     name: str = ""
     transcript: str = ""
+    size: int = 0
 
 
 PartSchema: TypeAlias = (

@@ -1,7 +1,7 @@
 """Routes of messages, of the turns that answer them, and of the questions that turns ask."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,7 +26,7 @@ SURFACE = "web"
 async def messages(request: ApiRequest, query: request_schema.WindowQuery) -> schema.MessageWindow:
     window = await request.hub.page(request.viewer, request.session_id, parse_window(query))
     return schema.MessageWindow(
-        messages=await request.render(lambda render: present_messages(window.messages, render)),
+        messages=await request.render(lambda render: present_messages(window.messages, render, window.sizes)),
         earlier=window.earlier,
         later=window.later,
         answers=[presenters.answer(a) for a in window.answers],
@@ -136,9 +136,12 @@ async def answer(request: ApiRequest, body: request_schema.AnswerForm) -> schema
     )
 
 
-def present_messages(messages: Sequence[Message], render: Callable[[str], str]) -> list[schema.MessageSchema]:
-    """Return messages with their HTML. The last ones are rendered first, because they are seen first."""
-    return [presenters.message(m, render=render) for m in reversed(messages)][::-1]
+def present_messages(
+    messages: Sequence[Message], render: presenters.Render, sizes: Mapping[str, int]
+) -> list[schema.MessageSchema]:
+    """Return messages with their HTML. The last ones are rendered first, because they are seen first. `sizes` are those of
+    their files."""
+    return [presenters.message(m, render=render, sizes=sizes) for m in reversed(messages)][::-1]
 
 
 async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:

@@ -107,7 +107,7 @@ async def read_snapshot(
                 SessionListItem(session=snapshot.session, activity=snapshot.activity), read=snapshot.read
             ),
             draft=presenters.draft(running, snapshot.draft) if running else None,
-            messages=messages.present_messages(snapshot.messages, render),
+            messages=messages.present_messages(snapshot.messages, render, snapshot.sizes),
             cursor=snapshot.cursor,
             earlier=snapshot.earlier,
             later=snapshot.later,

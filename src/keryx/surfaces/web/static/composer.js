@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, count, cut, plural } from "./format.js";
+import { bytes, count, cut, plural, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -270,7 +270,9 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       update();
       const kept = await app.act(() => app.api.upload(file));
       uploading -= 1;
-      if (kept) media = [...media, { ...kept, size: file.size }];
+      if (!kept) continue;
+      SIZES.set(kept.media, file.size);
+      media = [...media, { ...kept, size: file.size }];
     }
     keep();
     update();

@@ -347,12 +347,16 @@ function compareLines(old, now) {
   return [...out, ...now.slice(j).map(added)];
 }
 
+// Sizes of files that were attached here: the stream does not tell them.
+export const SIZES = new Map();
+
 // A picture opens in front of the page; other files are chips that are saved.
 export function media(part, tools) {
+  const size = part.size || SIZES.get(part.media);
   const name = cut(part.name || part.kind, 80);
   if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener", onclick: (e) => tools && !e.ctrlKey && !e.metaKey && (e.preventDefault(), tools.enlarge(part)) }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
   if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: here(part.url), "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
-  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), part.size > 0 && h("span", { class: "size" }, bytes(part.size)));
+  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
 }
 
 // An agent tells its whole plan each time it changes; the last one of a turn is shown.
