@@ -132,7 +132,7 @@ export function menu(anchor, entries) {
   });
   document.body.append(box);
   const place = anchor.getBoundingClientRect();
-  box.style.top = `${place.bottom + 4}px`;
+  box.style.top = `${Math.max(8, Math.min(place.bottom + 4, innerHeight - box.offsetHeight - 8))}px`;
   box.style.left = `${Math.max(8, Math.min(place.right - box.offsetWidth, innerWidth - box.offsetWidth - 8))}px`;
   addEventListener("pointerdown", outside, true);
   box.querySelector("button").focus();
