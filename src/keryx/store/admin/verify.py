@@ -286,6 +286,16 @@ _CHECKS: list[tuple[str, StoreCheck]] = [
         """,
     ),
     _make_sql_check(
+        "versions",
+        "{1} versions of the question of turn {0} are in use",
+        """
+        select v.session, v.first, count(*) from versions v
+        join messages m on m.session = v.session and m.seq = v.seq
+        where m.undone = 0
+        group by v.session, v.first having count(*) > 1
+        """,
+    ),
+    _make_sql_check(
         "titles",
         "{0} sessions of {1} are called {2}",
         """

@@ -257,7 +257,7 @@ class _QueryRun:
         if not found:
             return []
         facts = [_MESSAGE_CONDITIONS[fact] for fact in self._query.filters.is_ if fact in _MESSAGE_CONDITIONS]
-        undone = "m.undone > 0" if StateFilter.UNDONE in self._query.filters.is_ else "m.undone = 0"
+        undone = "m.undone <> 0" if StateFilter.UNDONE in self._query.filters.is_ else "m.undone = 0"
         rows = self._tx.rows(
             f"""
             select m.id, m.session, m.at
