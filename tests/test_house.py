@@ -36,6 +36,7 @@ NOUNS = {
     "search",
     "sessions",
     "setup",
+    "shares",
     "sign_ins",
     "tools",
     "turns",

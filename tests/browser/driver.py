@@ -164,6 +164,12 @@ class Tab:
         """Filter the list by what is typed into the search."""
         self.page.get_by_role("searchbox").fill(f"{query} ")
 
+    def do(self, name: str, message: Locator) -> None:
+        """Take an entry of the menu of a message."""
+        message.hover()
+        message.get_by_role("button", name="More for this message").click()
+        self.page.get_by_role("menuitem", name=name, exact=True).click()
+
     def rows(self) -> Locator:
         return self.page.get_by_role("navigation", name="Conversations").locator("a.session")
 

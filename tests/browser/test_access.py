@@ -80,6 +80,38 @@ def test_details_dialogs_and_menus_have_no_serious_fault(
     assert not {name: bad for name, bad in found.items() if bad}
 
 
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_versions_search_outline_and_edits_have_no_serious_fault(
+    browser: Browser, furnished: tuple[House, SessionId], scheme: Scheme, size: tuple[int, int]
+) -> None:
+    house, _ = furnished
+    found: dict[str, list[str]] = {}
+    with tab(browser, house, scheme=scheme, size=size) as page:
+        page.page.emulate_media(reduced_motion="reduce")
+        page.begin("one", "one")
+        page.choose("Ask the last question again")
+        expect(page.page.get_by_role("group", name="Versions")).to_have_text("2/2")
+        found["versions"] = faults(page)
+        page.composer.press("ArrowUp")
+        field = page.page.get_by_role("textbox", name="The question in other words")
+        expect(field).to_be_focused()
+        found["edit"] = faults(page)
+        field.press("Escape")
+        page.page.locator(".message.assistant").hover()
+        page.page.get_by_role("button", name="More for this message").last.click()
+        found["menu of a message"] = faults(page)
+        page.page.keyboard.press("Escape")
+        page.choose("Search in this conversation")
+        page.page.get_by_role("searchbox", name="Search in this conversation").fill("one")
+        expect(page.page.get_by_role("button", name="The next one (Enter)")).to_be_enabled()
+        found["search"] = faults(page)
+        page.choose("Questions and dates")
+        expect(page.page.get_by_role("dialog").get_by_role("button", name="Go", exact=True)).to_be_visible()
+        found["outline"] = faults(page)
+    assert not {name: bad for name, bad in found.items() if bad}
+
+
 _RENDERED = """So $x^2$ and more[^1]:
 
 - [x] done
@@ -91,6 +123,11 @@ _RENDERED = """So $x^2$ and more[^1]:
 
 ```python
 x = 1
+```
+
+```mermaid
+flowchart LR
+  A[one] -->|text| B{two}
 ```
 
 [^1]: a note"""

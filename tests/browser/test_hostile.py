@@ -103,6 +103,14 @@ _CODE = (
     "# {}",
     "\\{}",
 )
+_DIAGRAMS = (
+    'flowchart TD\nA["{0}"] -->|{0}| B',
+    "graph LR\nA[{0}] --> B",
+    'graph TD\nA --> B\nclick A href "javascript:trap(1)"\nclick B call trap(1)\nstyle A fill:url(javascript:trap(1))',
+    "flowchart TD\nsubgraph g [{0}]\na --> b\nend",
+    "sequenceDiagram\ntitle {0}\nparticipant A as {0}\nA->>B: {0}\nNote over A,B: {0}",
+    'pie title {0}\n"{0}" : 1',
+)
 
 
 def payloads() -> list[str]:
@@ -119,7 +127,11 @@ def payloads() -> list[str]:
     ]
     frames = [form.format(call) for form, call in itertools.product(_FRAMES, _CALLS)]
     code = [form.replace("{}", tags[n * 7 % len(tags)]) for n, form in enumerate(_CODE * 4)]
-    return [*tags, *quoted, *links, *frames, *code]
+    diagrams = [
+        "```mermaid\n" + form.format(bad.replace('"', "")) + "\n```"
+        for form, bad in itertools.product(_DIAGRAMS, (*tags[:3], *frames[:3], *quoted[:2]))
+    ]
+    return [*tags, *quoted, *links, *frames, *code, *diagrams]
 
 
 async def poison(path: Path) -> SessionId:

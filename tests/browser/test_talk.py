@@ -82,15 +82,15 @@ def test_a_question_is_asked_again_and_taken_back(page: Tab) -> None:
     expect(page.page.get_by_text("messages undone")).to_have_count(0)
     expect(page.answers).to_have_text(["first", "second"])
     page.choose("Ask the last question again")
-    expect(page.answers.last).to_have_text("second")
-    expect(page.page.locator(".folded")).to_be_visible()
+    expect(page.page.get_by_role("group", name="Versions")).to_have_text("2/2")
+    expect(page.answers).to_have_text(["first", "second"])
+    expect(page.page.locator(".folded")).to_have_count(0)
 
 
 def test_edit_and_fork_leave_the_original_as_it_is(page: Tab) -> None:
     original = page.begin("one", "one")
     page.ask("two", "two")
-    page.questions.last.hover()
-    page.page.get_by_role("button", name="Edit and ask again in a copy").last.click()
+    page.do("Edit and ask in a copy", page.page.locator(".message.user").last)
     dialog = page.page.get_by_role("dialog")
     dialog.get_by_role("textbox").fill("two, but better")
     dialog.get_by_role("button", name="Ask in a copy").click()
@@ -99,8 +99,7 @@ def test_edit_and_fork_leave_the_original_as_it_is(page: Tab) -> None:
     expect(page.page.get_by_text("Forked here from")).to_be_visible()
     page.open(f"/s/{original}")
     expect(page.answers).to_have_text(["one", "two"])
-    page.answers.first.hover()
-    page.page.get_by_role("button", name="Fork from here").nth(1).click()
+    page.do("Fork from here", page.page.locator(".message.assistant").first)
     expect(page.answers).to_have_text(["one"])
     assert page.session != original
     page.press("Details")
@@ -151,7 +150,7 @@ def test_a_failed_answer_says_why_and_offers_to_try_again(page: Tab) -> None:
     page.page.reload()
     expect(page.page.locator(".notice")).to_have_text("The model is out of tea.")
     page.press("Try again")
-    expect(page.page.locator(".folded")).to_be_visible()
+    expect(page.page.get_by_role("group", name="Versions")).to_have_text("2/2")
     expect(page.page.locator(".notice")).to_have_text("The model is out of tea.")
 
 
@@ -227,8 +226,7 @@ def test_a_question_is_answered_in_the_conversation_and_on_the_board(page: Tab) 
 
 def test_the_story_of_a_message(page: Tab) -> None:
     page.begin("hello", "hello")
-    page.questions.first.hover()
-    page.page.get_by_role("button", name="Why: the story of this message").first.click()
+    page.do("Why: the story of this message", page.page.locator(".message.user").first)
     told = page.page.get_by_role("dialog")
     expect(told).to_contain_text("answered in turn")
     expect(told.locator("li").first).to_contain_text("received via web")
@@ -268,9 +266,7 @@ def test_everything_from_a_message_on_is_taken_back_and_restored(page: Tab) -> N
     page.begin("first", "first")
     for text in ("second", "third"):
         page.ask(text, text)
-    message = page.page.locator(".message.user").nth(1)
-    message.hover()
-    message.get_by_role("button", name="Take back from here on").click()
+    page.do("Take back from here on", page.page.locator(".message.user").nth(1))
     expect(page.page.get_by_text("Took back 2 turns.")).to_be_visible()
     expect(page.composer).to_have_value("second")
     expect(page.answers).to_have_text(["first"])

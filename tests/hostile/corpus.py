@@ -236,3 +236,30 @@ def build_fence(language: str, size: int) -> str:
 def build_messages(size: int) -> list[str]:
     """Return every text and every piece of code, each at this size."""
     return [make(size) for make in TEXTS.values()] + [build_fence(language, size) for language in CODE]
+
+
+def _number_lines(form: str) -> Callable[[int], str]:
+    """A maker of lines that have their number in them, each time another node."""
+
+    def make(size: int) -> str:
+        lines: list[str] = []
+        while sum(map(len, lines)) < size:
+            lines.append(form.replace("#", str(len(lines))))
+        return "".join(lines)[:size]
+
+    return make
+
+
+# Aimed at the layout of diagrams: many nodes, long edges, circles and crossings.
+DIAGRAMS: Mapping[str, Callable[[int], str]] = {
+    "a long chain": _number_lines("n# --> n#x\nn#x --> n#\n"),
+    "all to one": _number_lines("n# --> a\n"),
+    "one to all": _number_lines("a -->|text| n#\n"),
+    "long edges": _number_lines("n# --> n#a --> n#b --> z\n"),
+    "open texts of links": _number_lines("a -- text # "),
+    "links without ends": _number_lines("a --"),
+    "many in a row": _number_lines("n# & "),
+    "frames": _number_lines("loop #\na->>b: x\n"),
+    "notes": _number_lines("Note over a,b: # \n"),
+    "slices": _number_lines('"#" : 1\n'),
+}

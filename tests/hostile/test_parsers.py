@@ -16,6 +16,7 @@ from keryx.engine.commands import command_table
 from keryx.engine.export import html_document
 from keryx.engine.export.redact import Redactor
 from keryx.markdown import (
+    diagrams,
     feishu_markdown,
     html,
     matrix_html,
@@ -63,6 +64,14 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "Signal": signal_styles.render_parts,
     "WhatsApp": whatsapp_markup.render_parts,
     "iMessage": message_sender.render_parts,
+}
+DIAGRAMS = {
+    "a flowchart": "flowchart TD\n{}",
+    "a chain of a flowchart": "flowchart LR\na {}",
+    "a label of a flowchart": "flowchart LR\na[{}] --> b",
+    "a sequence": "sequenceDiagram\n{}",
+    "a message of a sequence": "sequenceDiagram\na{}->>b: {}",
+    "a pie": "pie\n{}",
 }
 OTHERS: dict[str, Callable[[str], object]] = {
     "search tokens": tokens.tokenize,
@@ -117,6 +126,16 @@ def test_longer_markup_takes_a_time_that_grows_with_its_length(renderer: str) ->
     sizes = (2 * budget.SMALL, 2 * budget.LARGE)
     slow = budget.find_slow(MARKUP[renderer], corpus.TEXTS.items(), milliseconds_per_kilobyte=60, sizes=sizes)
     assert slow == []
+
+
+@pytest.mark.parametrize("kind", DIAGRAMS)
+def test_a_diagram_takes_a_time_that_grows_with_its_length(kind: str) -> None:
+    def draw(given: str) -> object:
+        return diagrams.draw(DIAGRAMS[kind].replace("{}", given))
+
+    sizes = (500, diagrams.MAX_DIAGRAM_CHARS // 2 - 50)
+    makers = [*corpus.TEXTS.items(), *corpus.DIAGRAMS.items()]
+    assert budget.find_slow(draw, makers, milliseconds_per_kilobyte=40, sizes=sizes) == []
 
 
 @pytest.mark.parametrize("parser", OTHERS)

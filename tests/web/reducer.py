@@ -93,13 +93,17 @@ def _open(state: State, event: Event) -> State:
         "epochs": given.get("epochs", []),
         "questions": [q for q in given.get("questions", []) if q["state"] == "open"],
         "lanes": given.get("lanes", []),
+        "answers": {a["turn"]: a for a in given.get("answers", [])},
+        "versions": given.get("versions", {}),
         "pending": _unsettled(before["pending"], given["messages"]) if before else [],
         "replies": before["replies"] if before else [],
     }
     return state | {"open": opened}
 
 
-def _window(opened: State, event: Event) -> State:
+def _window(before: State, event: Event) -> State:
+    answers = before["answers"] | {a["turn"]: a for a in event.get("answers", [])}
+    opened = before | {"answers": answers, "versions": event.get("versions", before["versions"])}
     messages, side = event["messages"], event["side"]
     earlier, later = event.get("earlier", False), event.get("later", False)
     pending = _unsettled(opened["pending"], messages)
@@ -231,7 +235,12 @@ def _turn(state: State, event: Event) -> State:
     turns = {k: v for k, v in state["turns"].items() if k != turn["id"]}
     if turn["state"] in ("queued", "running"):
         turns = state["turns"] | {turn["id"]: turn}
-    return _within(state | {"turns": turns}, turn["session"], lambda o: _moved(o, turn))
+    answers = {turn["id"]: event["answer"]} if event.get("answer") else {}
+    return _within(
+        state | {"turns": turns},
+        turn["session"],
+        lambda o: _moved(o, turn) | {"answers": o["answers"] | answers},
+    )
 
 
 def _moved(opened: State, turn: State) -> State:

@@ -16,6 +16,8 @@ from keryx.core.text import to_single_line
 
 INTERRUPTED_OUTPUT = "The tool was interrupted before it answered. Its effect is unknown."
 PLAN_KIND = "plan"
+# Instead of the number of an undo: a person deleted this one message. No redo brings it back.
+REMOVED = -1
 _PLAN_LINE = re.compile(r"\s*[-*] \[(.)\] (!{1,2} )?(.*)\Z")
 
 MessageId = NewType("MessageId", str)
@@ -119,7 +121,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     mark: Mark | None = None
     # Said in a group, but not to the agent.
     observed: bool = False
-    # The number of the undo that removed it, 0 for none.
+    # The number of the undo that removed it, 0 for none, `REMOVED` if it was deleted alone.
     undone: int = 0
     # The text for the model, where it differs from the parts.
     exact: str | None = None
@@ -282,6 +284,39 @@ def _close_calls(out: list[Message], open_calls: dict[str, ToolCall], deferred: 
     out.extend(deferred)
     open_calls.clear()
     deferred.clear()
+
+
+class TurnVersion(msgspec.Struct, frozen=True):
+    """One version of a question and of what followed it. Versions of the same question share `first`, the turn of the
+    first version."""
+
+    turn: TurnId
+    first: TurnId
+    # The number of the first question.
+    seq: int
+    # The undo that took this version back, 0 for the one in use.
+    undone: int = 0
+
+
+def group_versions(versions: Iterable[TurnVersion]) -> list[list[TurnVersion]]:
+    """Return the versions of each question, oldest first."""
+    groups: dict[TurnId, list[TurnVersion]] = {}
+    for version in sorted(versions, key=lambda v: v.seq):
+        groups.setdefault(version.first, []).append(version)
+    return list(groups.values())
+
+
+def find_hidden_undos(versions: Iterable[TurnVersion]) -> set[int]:
+    """Return the undos that hold versions which are not in use: people choose among these, and do not see them as undone.
+    Versions of a question within a version that is not in use are among them."""
+    groups = group_versions(versions)
+    hidden: set[int] = set()
+    while True:
+        known = [group for group in groups if any(v.undone == 0 or v.undone in hidden for v in group)]
+        found = {v.undone for group in known for v in group if v.undone}
+        if found <= hidden:
+            return hidden
+        hidden |= found
 
 
 class PlanStepState(StrEnum):

@@ -10,7 +10,7 @@ import msgspec
 from keryx.core import codec
 from keryx.core.deliveries import Target
 from keryx.core.ids import PrincipalId, ProfileId, ProjectId, SessionId, TurnId
-from keryx.core.messages import Mark, Message, Notice, Parts, Role
+from keryx.core.messages import REMOVED, Mark, Message, Notice, Parts, Role
 from keryx.core.sessions import EndReason, SessionSettings, TagColour, TitleBy
 from keryx.core.source import Source
 from keryx.core.turns import BusyMode, TurnState
@@ -53,6 +53,14 @@ class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
     colour: TagColour
 
 
+class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that is a version of a question; `first` is the turn of its first version."""
+
+    turn: _TurnId
+    first: _TurnId
+    seq: Ordinal
+
+
 class SessionRecord(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="session", omit_defaults=True
 ):
@@ -88,6 +96,7 @@ class SessionRecord(
     context_limit: Count | None = None
     aliases: tuple[str, ...] = ()
     epochs: tuple[EpochRecord, ...] = ()
+    versions: tuple[VersionRecord, ...] = ()
 
 
 class MessageRecord(
@@ -105,7 +114,7 @@ class MessageRecord(
     platform_id: str = ""
     mark: Mark | None = None
     observed: bool = False
-    undone: Count = 0
+    undone: Annotated[int, msgspec.Meta(ge=REMOVED, le=1 << 60)] = 0
     exact: str | None = None
 
     @property

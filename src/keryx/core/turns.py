@@ -123,6 +123,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     blame: int = 0
     # Set while the turn is queued and waits for the limit of a model to reset.
     hold: TurnHold | None = None
+    # The model that answers it, if not that of the session.
+    model: str | None = None
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]

@@ -86,6 +86,16 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class AnswerUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answer of one turn took: the model that wrote it, and the totals of all calls."""
+
+    model: str
+    tokens: Tokens
+    # In millionths of the currency, `None` if unknown.
+    cost: int | None
+    estimated: bool
+
+
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of one person, 0 for no limit. Days and months are UTC."""
 

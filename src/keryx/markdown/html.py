@@ -12,12 +12,14 @@ import nh3
 
 from keryx.core.cache import LruCache
 from keryx.core.text import replace_for_page
-from keryx.markdown import MAX_CHARS, highlight, mathml, parse_blocks, tree
+from keryx.markdown import MAX_CHARS, diagrams, highlight, mathml, parse_blocks, tree
 from keryx.markdown.highlight import CodeTokenKind
 from keryx.markdown.html_writer import HtmlWriter
 
 # In one text. The code after these is shown without colours.
 _MAX_COLOURED_CHARS = 50_000
+# In one text, the sources of diagrams. What comes after these is shown as it was written.
+_MAX_DRAWN_CHARS = 20_000
 # Bytes of HTML that are kept, and of one text among them.
 _CACHE_BYTES = 32 << 20
 _MAX_CACHED_BYTES = 4 << 20
@@ -29,6 +31,7 @@ _TAGS = {
     "table", "thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6",
     "math", "mrow", "mi", "mo", "mn", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup", "munder",
     "mover", "munderover", "mtable", "mtr", "mtd",
+    "figure", "svg", "rect", "circle", "polygon", "path", "text",
 }  # fmt: skip
 _ATTRIBUTES = {
     "a": {"href", "title", "target"},
@@ -39,9 +42,25 @@ _ATTRIBUTES = {
     "mo": {"stretchy"},
     "mspace": {"width"},
     "mfrac": {"linethickness"},
+    "svg": {"viewBox", "width", "height", "role", "aria-label"},
+    "rect": {"x", "y", "width", "height", "rx"},
+    "circle": {"cx", "cy", "r"},
+    "polygon": {"points"},
+    "path": {"d"},
+    "text": {"x", "y", "font-size"},
+}
+# Drawings take their colours from the style sheet alone.
+_PAINT = {"fill": {"none", "currentColor"}, "stroke": {"currentColor"}}
+_ATTRIBUTE_VALUES = {
+    **dict.fromkeys(("rect", "circle", "polygon", "path"), _PAINT),
+    "text": {"fill": {"currentColor"}, "text-anchor": {"start", "middle"}},
 }
 _TOKEN_CLASSES = {kind: f"code-{kind.value}" for kind in CodeTokenKind}
 _ALIGNMENT_CLASSES = {"to-left", "to-center", "to-right"}
+_SHAPE_CLASSES = (
+    "node", "edge", "dotted", "thick", "head", "back", "cluster", "frame", "note", "life", "slice",
+    *(f"tone-{n}" for n in range(8)),
+)  # fmt: skip
 _CLASSES = {
     "span": {*_TOKEN_CLASSES.values(), "task", "done"},
     "pre": {"code", "plain"},
@@ -49,6 +68,13 @@ _CLASSES = {
     "td": _ALIGNMENT_CLASSES,
     "mtable": {"lines", "cases", "matrix"},
     "sup": {"note"},
+    "figure": {"diagram"},
+    "svg": {"diagram", "flowchart", "sequence", "pie"},
+    "rect": {*_SHAPE_CLASSES},
+    "circle": {*_SHAPE_CLASSES},
+    "polygon": {*_SHAPE_CLASSES},
+    "path": {*_SHAPE_CLASSES},
+    "text": {"title", "label", "caption"},
 }
 # A footnote and its mark, and the part of a text that opens.
 _NOTE = re.compile(r"\[\^([\w-]{1,40})\](:(?=\s))?")
@@ -112,6 +138,7 @@ def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str
                 written,
                 tags=_TAGS,
                 attributes=_ATTRIBUTES,
+                tag_attribute_values=_ATTRIBUTE_VALUES,
                 allowed_classes=_CLASSES,
                 url_schemes=_URL_SCHEMES,
                 link_rel="noopener noreferrer nofollow",
@@ -162,14 +189,26 @@ def highlight_code(code: str, language: str) -> str:
 class _PageWriter(HtmlWriter):
     def __init__(self, coloured_chars: int, notes: frozenset[str]) -> None:
         self._coloured_chars = coloured_chars
+        self._diagram_chars = _MAX_DRAWN_CHARS
         # The footnotes that the text has.
         self._notes = notes
 
     def code_block(self, block: tree.CodeBlockNode) -> str:
+        if block.lang.lower() == diagrams.LANGUAGE and (drawn := self._draw(block.text)):
+            return drawn
         text = f"{block.text}\n" if block.text else ""
         self._coloured_chars -= len(text)
         code = highlight_code(text, block.lang if self._coloured_chars >= 0 else "")
         return f'<pre class="code" data-language="{escape(block.lang)}"><code>{code}</code></pre>'
+
+    def _draw(self, source: str) -> str | None:
+        """Write a diagram with its source below; `None` if it cannot be drawn, or if the text has too many."""
+        self._diagram_chars -= len(source)
+        drawn = diagrams.draw(source) if self._diagram_chars >= 0 else None
+        if drawn is None:
+            return None
+        code = f'<pre class="code" data-language="{diagrams.LANGUAGE}"><code>{escape(source)}\n</code></pre>'
+        return f'<figure class="diagram">{drawn}</figure><details><summary>Mermaid</summary>{code}</details>'
 
     def details(self, blocks: Sequence[tree.Block]) -> str:
         """Write a part that opens, of its first line, its blocks and its last line."""

@@ -1,6 +1,7 @@
 """Files by the hash of their bytes, in chunks, with their holders and the sessions that show them. A file without holder and session is removed."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -218,6 +219,12 @@ def remove_for_session(
             {"id": known.id, "profile": profile, "owner": owner, "doors": f"{PLATFORM_OWNER_PREFIX}%"},
         )
         remove_unused(tx, known.id)
+
+
+def get_sizes(tx: Transaction, ids: Sequence[str]) -> dict[str, int]:
+    """Return the sizes of files in bytes, by id, without those that are not there."""
+    rows = tx.rows(f"select id, size from media where id {tx.in_names}", {"names": json.dumps(list(ids))})
+    return {id_: int(size) for id_, size in rows}
 
 
 def unlink(tx: Transaction, session: SessionId, parts: Sequence[Part], *, seq: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId
-from keryx.core.messages import Mark, Message, Parts, Role, edit_exact
+from keryx.core.messages import REMOVED, Mark, Message, Parts, Role, TurnVersion, edit_exact
 from keryx.core.texts import Phrase
 from keryx.store import changes, media
 from keryx.store.db import Row, Transaction
@@ -336,6 +337,121 @@ def restore(tx: Transaction, session: SessionId, group: int) -> int:
     return tx.count(
         "update messages set undone = 0 where session = :session and undone = :group",
         {"session": session, "group": group},
+    )
+
+
+def set_removed(tx: Transaction, session: SessionId, seqs: Sequence[int]) -> None:
+    """Make single messages inactive. Undo and redo leave them alone."""
+    for seq in seqs:
+        tx.run(
+            "update messages set undone = :removed, plain = 0 where session = :session and seq = :seq",
+            {"session": session, "seq": seq, "removed": REMOVED},
+        )
+
+
+def restore_removed(tx: Transaction, session: SessionId, seqs: Sequence[int]) -> None:
+    """Bring back messages that were removed one by one: they stand as the rest of their turn does."""
+    for seq in seqs:
+        tx.run(
+            """
+            update messages
+            set undone = coalesce(
+              (select max(o.undone) from messages o where o.session = :session and o.turn = messages.turn and o.undone > 0), 0
+            )
+            where session = :session and seq = :seq and undone = :removed
+            """,
+            {"session": session, "seq": seq, "removed": REMOVED},
+        )
+
+
+def find_first_since(tx: Transaction, session: SessionId, at: datetime) -> int | None:
+    """Return the number of the first message that is not older than a time. Messages are stored in order of time, so only a
+    few are looked at."""
+    row = tx.row("select max(seq) from messages where session = :session", {"session": session})
+    newest = int(row[0] or 0) if row else 0
+    low, high, micros = 1, newest + 1, to_micros(at)
+    while low < high:
+        middle = (low + high) // 2
+        found = tx.row(
+            "select at from messages where session = :session and seq >= :seq order by seq limit 1",
+            {"session": session, "seq": middle},
+        )
+        if found is None or int(found[0]) >= micros:
+            high = middle
+        else:
+            low = middle + 1
+    return low if low <= newest else None
+
+
+def list_questions(
+    tx: Transaction, session: SessionId, *, limit: int, before: int | None = None
+) -> list[Message]:
+    """The last messages of people below `before` that are part of the conversation, oldest first."""
+    rows = tx.rows(
+        f"""
+        {_SELECT}
+        where session = :session and seq < :before and role = 'user' and undone = 0 and observed = 0
+        order by seq desc limit :limit
+        """,
+        {"session": session, "before": before if before is not None else 1 << 60, "limit": limit},
+    )
+    return from_rows(rows[::-1], session)
+
+
+def add_version(tx: Transaction, session: SessionId, version: TurnVersion) -> None:
+    """Record a turn as a version of a question, unless it is known as one."""
+    tx.run(
+        """
+        insert into versions (session, turn, first, seq) values (:session, :turn, :first, :seq)
+        on conflict (session, turn) do nothing
+        """,
+        {"session": session, "turn": version.turn, "first": version.first, "seq": version.seq},
+    )
+
+
+def list_versions(tx: Transaction, session: SessionId) -> list[TurnVersion]:
+    """Return the versions of all questions of a session that have several, oldest first."""
+    rows = tx.rows(
+        """
+        select v.turn, v.first, v.seq,
+          (select m.undone from messages m where m.session = v.session and m.seq = v.seq)
+        from versions v
+        where v.session = :session
+        order by v.seq
+        """,
+        {"session": session},
+    )
+    return [
+        TurnVersion(
+            TurnId(turn), TurnId(first), seq, max(undone, 0) or _find_undo(tx, session, turn, seq, undone)
+        )
+        for turn, first, seq, undone in rows
+        if undone is not None
+    ]
+
+
+def _find_undo(tx: Transaction, session: SessionId, turn: str, seq: int, undone: int) -> int:
+    """Return the undo of a turn. The first question of it may have been removed by itself."""
+    if undone == 0:
+        return 0
+    row = tx.row(
+        "select max(undone) from messages where session = :session and seq >= :seq and turn = :turn",
+        {"session": session, "seq": seq, "turn": turn},
+    )
+    return max(0, int(row[0])) if row else 0
+
+
+def copy_versions(tx: Transaction, *, source: SessionId, target: SessionId) -> None:
+    """Give a fork the versions of its parent that were copied."""
+    tx.run(
+        """
+        insert into versions (session, turn, first, seq)
+        select :target, v.turn, v.first, min(m.seq)
+        from versions v join messages m on m.session = :target and m.turn = v.turn and m.role = 'user'
+        where v.session = :source
+        group by v.turn, v.first
+        """,
+        {"source": source, "target": target},
     )
 
 

@@ -921,6 +921,11 @@ def save_binding(tx: Transaction, session: SessionId, binding: Binding) -> None:
     )
 
 
+def remove_bindings(tx: Transaction, session: SessionId) -> None:
+    """Forget which sessions of outside agents continue a session: they begin anew, with its history."""
+    tx.run("delete from bindings where session = :session", {"session": session})
+
+
 def list_bindings(tx: Transaction, session: SessionId) -> dict[str, Binding]:
     """The bindings of a session, by the name of the agent."""
     rows = tx.rows("select body from bindings where session = :session", {"session": session})

@@ -48,6 +48,7 @@ def enqueue(
     source: Source | None = None,
     gathers: str | None = None,
     not_before: datetime | None = None,
+    model: str | None = None,
 ) -> None:
     """Queue a turn for the message `input_seq`, behind everything queued in its session. `source` is its author,
     whose rights are looked at again before it runs. `gathers` is the group of the messages that it waits for."""
@@ -55,10 +56,10 @@ def enqueue(
         """
         insert into turns
           (id, session, profile, owner, asker, surface, state, mode, input_seq, reply, also, pin, source, gathers, not_before,
-           created_at, ready_at)
+           model, created_at, ready_at)
         values
           (:id, :session, :profile, :owner, :asker, :surface, 'queued', :mode, :input_seq, :reply, :also, :pin, :source, :gathers, :not_before,
-           :now, case
+           :model, :now, case
              when exists (select 1 from turns q where q.session = :session and q.state = 'queued') then null
              when exists (select 1 from turns r where r.session = :session and r.state = 'running') then null
              else cast(:now as bigint) end)
@@ -78,6 +79,7 @@ def enqueue(
             "source": source and sources.encode(source),
             "gathers": None if gathers is None else ids.escape(gathers),
             "not_before": 0 if not_before is None else to_micros(not_before),
+            "model": model,
             "now": to_micros(tx.now),
         },
     )

@@ -1,13 +1,23 @@
 """Tokens and cost of each model call, and their totals by day, model, surface, person, session or task."""
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
 
 from keryx.core.clock import from_micros, to_micros
-from keryx.core.ids import PrincipalId, SessionId
-from keryx.core.sessions import Viewer
+from keryx.core.ids import PrincipalId, SessionId, TurnId
+from keryx.core.sessions import Session, Viewer
 from keryx.core.turns import Turn
-from keryx.core.usage import DailyUsage, ModelCall, SpentAmount, Tokens, Usage, UsageGrouping, UsageTotal
+from keryx.core.usage import (
+    AnswerUsage,
+    DailyUsage,
+    ModelCall,
+    SpentAmount,
+    Tokens,
+    Usage,
+    UsageGrouping,
+    UsageTotal,
+)
 from keryx.store import people
 from keryx.store.db import Transaction
 
@@ -103,6 +113,36 @@ def list_for_turn(tx: Transaction, turn: Turn) -> list[ModelCall]:
         ModelCall(model=model, task=task, input=input_, output=output, at=from_micros(at))
         for model, task, input_, output, at in rows
     ]
+
+
+def list_answers(tx: Transaction, session: Session, turns: Iterable[TurnId]) -> dict[TurnId, AnswerUsage]:
+    """Return what turns used, by turn. Messages of a fork name the turns of its parent, which has the same owner."""
+    # Sums of single turns, because a join would read all usage where the engine expects many turns.
+    sums = ", ".join(
+        f"(select {what} from usage u where u.turn = t.id)"
+        for what in (
+            "max(case when u.task = 'answer' then u.model else '' end)",
+            *(
+                f"sum(u.{name})"
+                for name in ("input", "output", "reasoning", "cache_read", "cache_write", "cost")
+            ),
+            "max(u.estimated)",
+        )
+    )
+    rows = tx.rows(
+        f"select t.id, t.profile, t.owner, {sums} from turns t where t.id {tx.in_names}",
+        {"names": json.dumps(sorted(turns))},
+    )
+    return {
+        TurnId(turn): AnswerUsage(
+            model=model,
+            tokens=_decode_tokens(tokens),
+            cost=None if cost is None else int(cost),
+            estimated=bool(estimated),
+        )
+        for turn, profile, owner, model, *tokens, cost, estimated in rows
+        if model is not None and (profile, owner) == (session.profile, session.owner)
+    }
 
 
 def list_totals(

@@ -1,4 +1,4 @@
-"""State of each viewer: read marks, text that was typed and not sent, and preferences."""
+"""State of each viewer: read marks, text that was typed and not sent, preferences, and links to sessions that were shared."""
 
 import json
 from collections.abc import Sequence
@@ -9,10 +9,13 @@ import msgspec
 from keryx.core import codec
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import from_micros, to_micros
+from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
+from keryx.core.texts import Phrase
 from keryx.store import changes
 from keryx.store.db import Transaction
+from keryx.store.db.rows import RowMapper
 
 _ZONE = "zone"
 
@@ -137,3 +140,47 @@ def _get_first_visit(tx: Transaction, viewer: Viewer) -> datetime | None:
 
 def _viewer_key(viewer: Viewer) -> dict[str, str]:
     return {"profile": viewer.profile, "principal": viewer.principal}
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """A link to a session. It shows messages up to `through`."""
+
+    id: str
+    session: SessionId
+    through: int
+    created_at: datetime
+
+
+_SHARE_ROWS = RowMapper(Share)
+
+
+def add_share(tx: Transaction, share: Share, *, digest: str) -> None:
+    tx.run(
+        """
+        insert into shares (id, session, digest, through, created_at)
+        values (:id, :session, :digest, :through, :created_at)
+        """,
+        {**_SHARE_ROWS.encode(share), "digest": digest},
+    )
+
+
+def find_share(tx: Transaction, *, digest: str) -> Share | None:
+    row = tx.row(f"select {_SHARE_ROWS.columns} from shares where digest = :digest", {"digest": digest})
+    return _SHARE_ROWS.decode_optional(row)
+
+
+def list_shares(tx: Transaction, session: SessionId) -> list[Share]:
+    """Return the links to a session, oldest first."""
+    rows = tx.rows(
+        f"select {_SHARE_ROWS.columns} from shares where session = :session order by created_at, id",
+        {"session": session},
+    )
+    return _SHARE_ROWS.decode_all(rows)
+
+
+def remove_share(tx: Transaction, session: SessionId, id_: str) -> None:
+    gone = tx.count(
+        "delete from shares where session = :session and id = :id", {"session": session, "id": id_}
+    )
+    if not gone:
+        raise NotFound(Phrase("web.no_share"))

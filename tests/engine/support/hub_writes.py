@@ -131,6 +131,28 @@ async def redo(setup: HubSetup) -> Act:
     return lambda: setup.hub.redo(OPERATORS, session.id)
 
 
+async def version(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    first = (await setup.hub.open(OPERATORS, session.id)).messages[0].turn
+    assert first is not None
+    sent = await setup.hub.retry(OPERATORS, session.id, surface="web")
+    assert sent.turn is not None
+    await setup.hub.drop(OPERATORS, sent.turn)
+    return lambda: setup.hub.choose_version(OPERATORS, session.id, first)
+
+
+async def restore_message(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    await setup.hub.delete_message(OPERATORS, f"{session.id}.1")
+    return lambda: setup.hub.restore_message(OPERATORS, f"{session.id}.1")
+
+
+async def revoke_share(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    share, _ = await setup.hub.shares.add(OPERATORS, session.id)
+    return lambda: setup.hub.shares.revoke(OPERATORS, session.id, share.id)
+
+
 async def branch(setup: HubSetup) -> Act:
     session, said = await setup.talked(), inbound("and then?", chat=fresh())
     return lambda: setup.hub.branch(OPERATORS, session.id, said, surface="web")
@@ -354,6 +376,12 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "branch": branch,
     "undo": on_session(lambda hub, s: hub.undo(OPERATORS, s.id)),
     "redo": redo,
+    "edit": on_session(lambda hub, s: hub.edit(OPERATORS, f"{s.id}.1", text_parts("better"), surface="web")),
+    "version": version,
+    "message.delete": on_session(lambda hub, s: hub.delete_message(OPERATORS, f"{s.id}.1", erase=True)),
+    "message.restore": restore_message,
+    "share.add": on_session(lambda hub, s: hub.shares.add(OPERATORS, s.id)),
+    "share.revoke": revoke_share,
     "retry": on_session(lambda hub, s: hub.retry(OPERATORS, s.id, surface="web")),
     "stop": on_turns(lambda hub, running, _: hub.stop(OPERATORS, running.session, queue=True)),
     "cancel": on_turns(lambda hub, running, _: hub.cancel(OPERATORS, running.id)),
@@ -417,6 +445,6 @@ HUB_WRITES: Mapping[str, Preparation] = {
 }
 
 # Each call of these is another one: a second fork, a second sign-in. All others leave the store as the first left it.
-EACH = frozenset({"fork", "job.add", "post", "sign_in.begin"})
+EACH = frozenset({"fork", "share.add", "job.add", "post", "sign_in.begin"})
 # These writes are followed by others of the same verb.
 FIRST = frozenset({"media.begin", "media.chunk", "search.put"})

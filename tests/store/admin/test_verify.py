@@ -100,6 +100,11 @@ values ('j', 'default', 'ann', 'n', 'n', '"x"', '[]', 1,"""
         ("update epochs set first_seq = 99", "compactions", "begins at message 99"),
         ("update messages set epoch = 9 where seq = 1", "compactions", "message 1 is in epoch 9"),
         ("update messages set undone = 9, plain = 0 where seq = 1", "undo", "belongs to undo 9"),
+        (
+            "insert into versions (session, turn, first, seq) select session, 'v' || seq, 'v', seq from messages where seq < 3",
+            "versions",
+            "2 versions of the question of turn v",
+        ),
         ("update sessions set title = 'Other'", "titles", "cannot be found by its title"),
         ("update messages set mark = 'odd', plain = 0 where seq = 1", "known words", "mark odd"),
         ("update sessions set end_reason = 'bored'", "known words", "end bored"),

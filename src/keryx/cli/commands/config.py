@@ -108,6 +108,7 @@ MEANINGS = {
     "web.secret": "Where the token of the web is: env:NAME or file:PATH. The variable KERYX_WEB_TOKEN holds the token itself and goes before it. Without a token and a password only this machine is let in.",
     "web.password_from": "Where the password of the page is, or its hash as `keryx config password` prints it: env:NAME or file:PATH. The variable KERYX_WEB_PASSWORD holds it itself and goes before it.",
     "web.hosts": "Names by which browsers may reach the web beside localhost and plain addresses, such as keryx.example.org.",
+    "web.public_address": "The address under which others reach this Keryx, such as https://keryx.example.org. Without it, no conversation can be shared by a link.",
     "web.https": "Browsers reach the web by https, through a proxy: cookies are then sent by https only.",
     "web.trusted_proxies": "Addresses and networks of proxies, such as 127.0.0.1 or 10.0.0.0/8, whose header X-Forwarded-For tells the address of a client.",
     "web.connections": "How many connections there may be; fewer where the limit of open files does not allow as many.",

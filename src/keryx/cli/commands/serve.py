@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -74,6 +75,7 @@ def build_web_app(
         home=settings.folder,
         profiles=tuple(dict.fromkeys((settings.profile, DEFAULT_PROFILE, *sorted(settings.profiles)))),
         accounts=app.reachable_platforms,
+        public_address=settings.web.public_address,
         models=tuple(
             schema.ModelSchema(
                 name=m.name, host=m.host, context=m.context, images=bool(m.images), default=m.name == default
@@ -92,7 +94,7 @@ def build_web_app(
         key=read_cookie_key(settings.folder),
         token=read_token(settings.web),
         password=read_password_hash(settings.web),
-        hosts=settings.web.hosts,
+        hosts=(*settings.web.hosts, *filter(None, [urlsplit(settings.web.public_address).hostname])),
         secure=settings.web.https,
         streams=streams,
         proxies=TrustedProxies(settings.web.trusted_proxies),

@@ -72,6 +72,17 @@ a { color: var(--accent); }
 .code-comment { color: var(--soft); font-style: italic; }
 .code-deleted { color: var(--deleted); }
 .code-inserted { color: var(--inserted); }
+.m figure { margin: .5rem 0; overflow-x: auto; }
+.diagram .node { fill: var(--card); }
+.diagram .head { fill: currentColor; }
+.diagram .back { fill: var(--card); stroke: none; }
+.m.user .diagram .back { fill: var(--mine); }
+.diagram .dotted, .diagram .life { stroke-dasharray: 4 4; }
+.diagram .thick { stroke-width: 2.5; }
+.diagram .note { fill: var(--code); }
+.diagram .tone-0 { fill: #5b7fd6; } .diagram .tone-1 { fill: #4bb3a8; } .diagram .tone-2 { fill: #e2a95c; }
+.diagram .tone-3 { fill: #b36fc0; } .diagram .tone-4 { fill: #e07f63; } .diagram .tone-5 { fill: #6fb36f; }
+.diagram .tone-6 { fill: #4f93bd; } .diagram .tone-7 { fill: #8b8f98; }
 .m blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid var(--line); color: var(--soft); }
 .m table { border-collapse: collapse; display: block; overflow-x: auto; }
 .m th, .m td { border: 1px solid var(--line); padding: .3rem .6rem; }

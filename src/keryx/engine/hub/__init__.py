@@ -34,9 +34,11 @@ from keryx.engine import commands
 from keryx.engine.hub import trace, views
 from keryx.engine.hub.api_turns import HubApiKeys, HubApiTurns
 from keryx.engine.hub.chats import HubDeliveries, HubLanes
+from keryx.engine.hub.file_imports import HubFileImports
 from keryx.engine.hub.jobs import HubJobs
 from keryx.engine.hub.people import HubPeople, HubSignIns
 from keryx.engine.hub.relay import HubRelay
+from keryx.engine.hub.shares import HubShares
 from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
 from keryx.engine.hub.views import HubViewerState, HubViews
@@ -45,7 +47,7 @@ from keryx.engine.loops import reports
 from keryx.engine.loops.feed import Feed
 from keryx.engine.media import MediaStorage
 from keryx.engine.policy import Policy
-from keryx.engine.units import control, receive, revisions
+from keryx.engine.units import control, place, receive, revisions
 from keryx.engine.units import questions as question_units
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units import workers as worker_units
@@ -196,6 +198,8 @@ class Hub(HubPart):
         self.api_turns = HubApiTurns(database, policy=policy, feed=feed)
         self.api_keys = HubApiKeys(database)
         self.watched = HubWatchedSessions(database, policy=policy)
+        self.shares = HubShares(database)
+        self.file_imports = HubFileImports(database)
 
     open = bind_read("open", views.load_snapshot)
     page = bind_read("messages", views.load_messages)
@@ -207,6 +211,7 @@ class Hub(HubPart):
     # With `None` as the reason, reopens the session.
     end = bind_write("end", on_session(control.set_ended))
     configure = bind_write("configure", on_session(sessions.set_settings))
+    choose_version = bind_write("version", on_session(revisions.choose_version))
     undo = bind_write("undo", on_session(revisions.undo))
     redo = bind_write("redo", on_session(revisions.redo))
     head_cursor = bind_read("head", changes.get_head)
@@ -257,9 +262,20 @@ class Hub(HubPart):
         reports.report_received(inbound, receipt, time.monotonic() - began)
         return receipt
 
-    async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
-        """Return the messages and titles that match and that the viewer may see, best first. Any text is a query."""
-        return await self._index.search(viewer, text, limit=limit, offset=offset)
+    async def search(
+        self,
+        viewer: Viewer,
+        text: str,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        session: SessionId | None = None,
+    ) -> list[SearchHit]:
+        """Return the messages and titles that match and that the viewer may see, best first; with `session`, only messages of
+        that one. Any text is a query."""
+        if session is not None:
+            await self.session(viewer, session)
+        return await self._index.search(viewer, text, limit=limit, offset=offset, session=session)
 
     async def catch_up_index(self) -> None:
         """Update the search index ahead of the next search, and free its memory after a large update."""
@@ -461,9 +477,40 @@ class Hub(HubPart):
         exporter(tx, viewer, [sessions.get(tx, id_, viewer=viewer).id for id_ in dict.fromkeys(chosen)])
 
     @write_unit("retry")
-    def retry(self, tx: Transaction, viewer: Viewer, session: SessionId, *, surface: str) -> Receipt:
+    def retry(
+        self,
+        tx: Transaction,
+        viewer: Viewer,
+        session: SessionId,
+        *,
+        surface: str,
+        message: int | None = None,
+        model: str | None = None,
+    ) -> Receipt:
+        """Ask the last question again, or that of a message, if wanted with another model for this answer."""
         row = sessions.get(tx, session, viewer=viewer)
-        return revisions.retry(tx, row, asker=viewer.principal, surface=surface)
+        if model:
+            known = control.list_models(tx, self._policy, row, row.settings, place.find_source(row, None))
+            control.check_model(model, known)
+        return revisions.retry(tx, row, asker=viewer.principal, surface=surface, message=message, model=model)
+
+    @write_unit("edit")
+    def edit(self, tx: Transaction, viewer: Viewer, message: str, parts: Parts, *, surface: str) -> Receipt:
+        """Ask a question in other words, as another version of it."""
+        session, seq = parse_id(message)
+        row = sessions.get(tx, session, viewer=viewer)
+        return revisions.edit(tx, row, seq, parts, asker=viewer.principal, surface=surface)
+
+    @write_unit("message.delete")
+    def delete_message(self, tx: Transaction, viewer: Viewer, message: str, *, erase: bool = False) -> None:
+        """Take one message out of the conversation; with `erase`, its text for good."""
+        session, seq = parse_id(message)
+        revisions.delete_message(tx, sessions.get(tx, session, viewer=viewer), seq, erase=erase)
+
+    @write_unit("message.restore")
+    def restore_message(self, tx: Transaction, viewer: Viewer, message: str) -> None:
+        session, seq = parse_id(message)
+        revisions.restore_message(tx, sessions.get(tx, session, viewer=viewer), seq)
 
     @write_unit("stop")
     def stop(

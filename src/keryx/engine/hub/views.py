@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -12,10 +13,12 @@ from keryx.core.deliveries import Delivery, DeliveryState
 from keryx.core.errors import CursorExpired
 from keryx.core.ids import Cursor, PrincipalId, SessionId, TagId, TurnId
 from keryx.core.lanes import Lane, LaneSharing
-from keryx.core.messages import Message, Text, ToolCall
+from keryx.core.media import filter_media
+from keryx.core.messages import Message, Role, Text, ToolCall, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import Activity, Project, Session, SessionFilter, SessionListItem, Tag, Viewer
 from keryx.core.turns import Turn, TurnState
+from keryx.core.usage import AnswerUsage
 from keryx.engine.hub import lineage
 from keryx.engine.hub.lineage import LineageEntry
 from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
@@ -25,10 +28,12 @@ from keryx.store import (
     deliveries,
     epochs,
     lanes,
+    media,
     messages,
     projects,
     questions,
     sessions,
+    usage,
     viewer_state,
 )
 from keryx.store import turns as turns_store
@@ -50,7 +55,18 @@ class MessageRange(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None = None
     after: int | None = None
     around: int | None = None
+    # Around the first one that is not older.
+    at: datetime | None = None
     limit: int = 50
+
+
+class AnswerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How the answer of a turn came about."""
+
+    turn: TurnId
+    usage: AnswerUsage | None
+    started_at: datetime | None
+    finished_at: datetime | None
 
 
 class MessageSlice(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +75,12 @@ class MessageSlice(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message]
     earlier: bool
     later: bool
+    # Of the finished turns of these messages.
+    answers: list[AnswerFacts]
+    # Of the whole session.
+    versions: list[TurnVersion]
+    # Of the files of these messages, in bytes.
+    sizes: dict[str, int]
 
 
 class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +110,10 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     unsent: UnsentMessage
     lanes: list[Lane]
     cursor: Cursor
+    answers: list[AnswerFacts]
+    versions: list[TurnVersion]
+    # Of the files of these messages, in bytes.
+    sizes: dict[str, int]
 
 
 _LAST_MESSAGES = MessageRange()
@@ -120,6 +146,9 @@ def load_snapshot(
         unsent=viewer_state.get_unsent(tx, viewer, session),
         lanes=lanes.list_for_session(tx, session),
         cursor=changes.get_head(tx),
+        answers=part.answers,
+        versions=part.versions,
+        sizes=part.sizes,
     )
 
 
@@ -132,6 +161,8 @@ def load_messages(
 
 def _slice_messages(tx: Transaction, session: Session, window: MessageRange) -> MessageSlice:
     id_, limit, around = session.id, window.limit, window.around
+    if window.at is not None:
+        around = messages.find_first_since(tx, id_, window.at) or session.last_seq
     if around is not None:
         older = messages.list_latest(tx, id_, before=around, limit=limit // 2)
         newer = messages.list_after(tx, id_, after=around - 1, limit=limit - len(older))
@@ -144,7 +175,33 @@ def _slice_messages(tx: Transaction, session: Session, window: MessageRange) -> 
         entries = messages.list_latest(tx, id_, before=window.before, limit=limit)
     first = entries[0].seq if entries else 1
     end = entries[-1].seq if entries else session.last_seq
-    return MessageSlice(messages=entries, earlier=first > 1, later=end < session.last_seq)
+    return MessageSlice(
+        messages=entries,
+        earlier=first > 1,
+        later=end < session.last_seq,
+        answers=_load_answers(tx, session, {m.turn for m in entries if m.turn and m.role is Role.ASSISTANT}),
+        versions=messages.list_versions(tx, id_),
+        sizes=_load_sizes(tx, entries),
+    )
+
+
+def _load_sizes(tx: Transaction, entries: Sequence[Message]) -> dict[str, int]:
+    files = [part.media for message in entries for part in filter_media(message.parts)]
+    return media.get_sizes(tx, files) if files else {}
+
+
+def _load_answers(tx: Transaction, session: Session, turns: set[TurnId]) -> list[AnswerFacts]:
+    """Load how the answers of turns came about, without those that are not finished."""
+    if not turns:
+        return []
+    used = usage.list_answers(tx, session, turns)
+    return [
+        AnswerFacts(
+            turn=turn.id, usage=used.get(turn.id), started_at=turn.started_at, finished_at=turn.finished_at
+        )
+        for turn in turns_store.get_many(tx, turns)
+        if turn.state.finished
+    ]
 
 
 class ChangeDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +214,8 @@ class ChangeDetails(msgspec.Struct, frozen=True, kw_only=True):
     projects: dict[str, Project]
     tags: dict[str, Tag]
     questions: dict[str, AskedQuestion]
+    # Of the finished turns.
+    answers: dict[TurnId, AnswerFacts]
 
 
 def load_details(tx: Transaction, batch: Sequence[Change]) -> ChangeDetails:
@@ -168,9 +227,21 @@ def load_details(tx: Transaction, batch: Sequence[Change]) -> ChangeDetails:
         return read(tx, names) if names else []
 
     listed = sessions.get_many_with_activity(tx, session_ids) if session_ids else []
+    items = {item.session.id: item for item in listed}
+    turns = {t.id: t for t in turns_store.get_many(tx, turn_ids)} if turn_ids else {}
+    answers = [
+        facts
+        for item in listed
+        for facts in _load_answers(
+            tx,
+            item.session,
+            {t.id for t in turns.values() if t.state.finished and t.session == item.session.id},
+        )
+    ]
     return ChangeDetails(
-        sessions={item.session.id: item for item in listed},
-        turns={t.id: t for t in turns_store.get_many(tx, turn_ids)} if turn_ids else {},
+        sessions=items,
+        turns=turns,
+        answers={facts.turn: facts for facts in answers},
         deliveries={d.id: d for d in load(deliveries.get_many, ChangeKind.DELIVERY)},
         lanes={lane.key: lane for lane in load(lanes.get_many, ChangeKind.LANE)},
         projects={p.id: p for p in load(projects.get_many, ChangeKind.PROJECT)},
@@ -273,6 +344,23 @@ class HubViews(HubPart):
     @read_unit("view.message")
     def message(self, tx: Transaction, viewer: Viewer, session: SessionId, seq: int) -> Message:
         return messages.get(tx, sessions.get(tx, session, viewer=viewer).id, seq)
+
+    @read_unit("view.outline")
+    def list_questions(
+        self, tx: Transaction, viewer: Viewer, session: SessionId, *, limit: int, before: int | None = None
+    ) -> list[Message]:
+        """Return the last questions below a message, oldest first."""
+        row = sessions.get(tx, session, viewer=viewer)
+        return messages.list_questions(tx, row.id, limit=limit, before=before)
+
+    @read_unit("view.words")
+    def list_range(
+        self, tx: Transaction, viewer: Viewer, session: SessionId, *, first: int, last: int
+    ) -> list[Message]:
+        """Return what people and the agent said from one message to another, as the conversation stands now."""
+        row = sessions.get(tx, session, viewer=viewer)
+        found = messages.list_after(tx, row.id, after=first - 1, limit=max(0, last - first + 1))
+        return [m for m in found if m.seq <= last and m.role in (Role.USER, Role.ASSISTANT) and not m.undone]
 
     @read_unit("view.queue")
     def queue(self, tx: Transaction, viewer: Viewer, session: SessionId) -> list[tuple[Turn, Message]]:

@@ -586,7 +586,11 @@ class Driver:
             ),
             summary=turn_input.summary,
             shared=turn_input.shared,
-            settings=turn_input.session.settings,
+            settings=(
+                msgspec.structs.replace(turn_input.session.settings, model=turn.model)
+                if turn.model
+                else turn_input.session.settings
+            ),
             cwd=self._folder(turn_input.session),
             zone=turn_input.zone or self._zone,
             show_ids=self._shows_ids(turn.profile, turn_input.session.settings),

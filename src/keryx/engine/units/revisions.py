@@ -1,4 +1,4 @@
-"""Undo, redo, retry and fork. History is kept: messages become inactive or are copied."""
+"""Undo, redo, retry, versions of questions, deletion of single messages, and fork. History is kept: messages become inactive or are copied; only an erasure removes text."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,28 @@ import msgspec
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId, is_temporary
-from keryx.core.messages import Message, Parts, Role, edit_exact, is_active
+from keryx.core.messages import (
+    REMOVED,
+    Message,
+    Notice,
+    Parts,
+    Role,
+    ToolCall,
+    ToolResult,
+    TurnVersion,
+    edit_exact,
+    find_hidden_undos,
+    is_active,
+    text_parts,
+)
 from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import Session, SessionSettings, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
+from keryx.engine.units import downloads
+from keryx.engine.units.privacy import ERASED
 from keryx.engine.units.user_messages import UserMessage, append_input, submit
-from keryx.store import epochs, messages, sessions, turns
+from keryx.store import epochs, media, messages, sessions, turns
 from keryx.store.db import Transaction
 
 _PAGE = 200
@@ -55,7 +70,12 @@ def redo(tx: Transaction, session: Session) -> int:
     sessions.lock(tx, session.id)
     refuse_while_busy(tx, session.id, "redo")
     last = messages.find_last_undo(tx, session.id)
-    if last is None or messages.has_user_message_after(tx, session.id, last.first_seq):
+    hidden = find_hidden_undos(messages.list_versions(tx, session.id))
+    if (
+        last is None
+        or last.group in hidden
+        or messages.has_user_message_after(tx, session.id, last.first_seq)
+    ):
         raise NotFound(Phrase("turn.nothing_to_redo"))
     restored = messages.restore(tx, session.id, last.group)
     sessions.note_revision(tx, session)
@@ -70,16 +90,124 @@ def retry(
     surface: str,
     source: Source | None = None,
     pin: WorkerId | None = None,
+    message: int | None = None,
+    model: str | None = None,
 ) -> Receipt:
-    """Undo the last turn and submit its user messages again, with the same reply address. Only `pin` may run it, if set."""
+    """Submit the user messages of the last turn again, or with `message` those of the turn of that message: another version of
+    it, with the same reply address. What there was from there on is the version before. Only `pin` may run it, if set.
+    `model` answers this turn alone."""
     sessions.lock(tx, session.id)
     refuse_while_busy(tx, session.id, "retry")
-    inputs = _last_inputs(tx, session.id, 1)
-    if not inputs or inputs[0].turn is None:
+    since = 1 if message is None else _find_first_input(tx, session.id, message)
+    inputs = _last_inputs(tx, session.id, 1 if message is None else None, since=since)
+    if not inputs or inputs[0].turn is None or (message is not None and inputs[0].seq != since):
         raise NotFound(Phrase("turn.nothing_to_retry"))
     return _submit_again(
-        tx, session, _list_inputs(tx, inputs[0]), asker=asker, surface=surface, source=source, pin=pin
+        tx,
+        session,
+        _list_inputs(tx, inputs[0]),
+        asker=asker,
+        surface=surface,
+        source=source,
+        pin=pin,
+        model=model,
     )
+
+
+def edit(
+    tx: Transaction,
+    session: Session,
+    seq: int,
+    parts: Parts,
+    *,
+    asker: PrincipalId,
+    surface: str,
+    source: Source | None = None,
+) -> Receipt:
+    """Submit a user message with other parts: another version of its turn, with the same reply address. What there was from
+    there on is the version before."""
+    sessions.lock(tx, session.id)
+    _refuse_while_open(tx, session.id)
+    edited = messages.get(tx, session.id, seq)
+    if edited.role is not Role.USER or edited.turn is None or not is_active(edited):
+        raise Conflict(Phrase("turn.not_editable"))
+    inputs = [
+        msgspec.structs.replace(m, parts=parts, exact=edit_exact(m, parts)) if m.seq == seq else m
+        for m in messages.list_for_turn(tx, session.id, edited.turn, first=1)
+        if m.role is Role.USER and is_active(m)
+    ]
+    return _submit_again(tx, session, inputs, asker=asker, surface=surface, source=source)
+
+
+def choose_version(tx: Transaction, session: Session, turn: TurnId) -> None:
+    """Go on with another version of a question: what followed it comes back, and what follows the one in use is kept with that.
+    Raise `Conflict` if the conversation was compacted since, or is not at this question."""
+    sessions.lock(tx, session.id)
+    _refuse_while_open(tx, session.id)
+    versions = messages.list_versions(tx, session.id)
+    wanted = next((v for v in versions if v.turn == turn), None)
+    if wanted is None:
+        raise NotFound(Phrase("turn.no_version"))
+    used = next((v for v in versions if v.first == wanted.first and v.undone == 0), None)
+    if used is None:
+        raise Conflict(Phrase("turn.version_undone"))
+    if used == wanted:
+        return
+    epoch = epochs.find_current(tx, session.id)
+    if epoch and wanted.seq < epoch.first_seq:
+        raise Conflict(Phrase("turn.undo_compacted"))
+    undo(tx, session, message=used.seq)
+    messages.restore(tx, session.id, wanted.undone)
+    sessions.remove_bindings(tx, session.id)
+    sessions.note_revision(tx, session)
+
+
+def delete_message(tx: Transaction, session: Session, seq: int, *, erase: bool = False) -> None:
+    """Take one message out of the conversation, with the results of the tools that it called. With `erase`, put other words in
+    its place, for good. Raise `Conflict` while its turn is open."""
+    sessions.lock(tx, session.id)
+    message = messages.get(tx, session.id, seq)
+    turn = turns.find(tx, message.turn) if message.turn else None
+    if turn is not None and turn.session == session.id and not turn.state.finished:
+        raise Conflict(Phrase("turn.open"))
+    together = [message, *_list_results(tx, message)]
+    for entry in together if erase else ():
+        downloads.cancel(tx, entry)
+        messages.redact(tx, entry, _build_erased(entry))
+        media.unlink(tx, session.id, entry.parts, seq=entry.seq)
+    messages.set_removed(tx, session.id, [m.seq for m in together if not m.undone])
+    sessions.remove_bindings(tx, session.id)
+    sessions.note_revision(tx, session)
+
+
+def restore_message(tx: Transaction, session: Session, seq: int) -> None:
+    """Bring a message back that was deleted alone, with the results of its tools."""
+    sessions.lock(tx, session.id)
+    message = messages.get(tx, session.id, seq)
+    if message.undone != REMOVED:
+        raise NotFound(Phrase("turn.nothing_to_redo"))
+    together = [message, *_list_results(tx, message)]
+    messages.restore_removed(tx, session.id, [m.seq for m in together])
+    sessions.remove_bindings(tx, session.id)
+    sessions.note_revision(tx, session)
+
+
+def _list_results(tx: Transaction, message: Message) -> list[Message]:
+    """Return the messages with results of the tools that a message called."""
+    calls = {call.id for call in message.calls}
+    if not calls or message.turn is None:
+        return []
+    later = messages.list_for_turn(tx, message.session, message.turn, first=message.seq + 1)
+    return [m for m in later if any(isinstance(p, ToolResult) and p.id in calls for p in m.parts)]
+
+
+def _build_erased(message: Message) -> Parts:
+    """Return what stands in the place of an erased message. Calls of tools and their results stay pairs."""
+    results = [p for p in message.parts if isinstance(p, ToolResult)]
+    if results:
+        return tuple(ToolResult(p.id, p.name, ERASED, failed=p.failed) for p in results)
+    calls = [ToolCall(p.id, p.name, "{}") for p in message.calls]
+    return (Notice(ERASED),) if message.role is Role.NOTICE else (*text_parts(ERASED), *calls)
 
 
 def answer_edit(
@@ -123,10 +251,15 @@ def _submit_again(
     surface: str,
     source: Source | None,
     pin: WorkerId | None = None,
+    model: str | None = None,
 ) -> Receipt:
-    """Undo the last turn, whose user messages are `inputs`, and submit them as one turn with the same reply address."""
-    turn = turns.find(tx, inputs[0].turn) if inputs[0].turn else None
-    undo(tx, session, 1)
+    """Undo the turn whose user messages are `inputs` and all later ones, and submit these messages as one turn with the same
+    reply address: another version."""
+    before = inputs[0].turn
+    assert before is not None
+    turn = turns.find(tx, before)
+    undo(tx, session, message=inputs[0].seq)
+    sessions.remove_bindings(tx, session.id)
     first, *rest = [
         UserMessage(
             parts=original.parts,
@@ -138,12 +271,18 @@ def _submit_again(
             pin=pin,
             source=source,
             exact=original.exact,
+            model=model,
         )
         for original in inputs
     ]
     receipt = submit(tx, session, first)
     for message in rest:
         append_input(tx, session, message, receipt.turn)
+    assert receipt.turn is not None and receipt.seq is not None
+    known = {v.turn: v.first for v in messages.list_versions(tx, session.id)}
+    origin = known.get(before, before)
+    messages.add_version(tx, session.id, TurnVersion(before, origin, inputs[0].seq))
+    messages.add_version(tx, session.id, TurnVersion(receipt.turn, origin, receipt.seq))
     return receipt
 
 
@@ -178,6 +317,7 @@ def fork(
     )
     if not messages.copy(tx, source=session.id, target=child, through=end):
         raise NotFound(Phrase("turn.nothing_to_fork"))
+    messages.copy_versions(tx, source=session.id, target=child)
     epochs.copy(tx, source=session.id, target=child, through=end)
     sessions.copy_counters(tx, source=session.id, target=child)
     copy = sessions.get(tx, child)
@@ -239,6 +379,11 @@ def refuse_while_busy(tx: Transaction, session: SessionId, verb: str) -> None:
     """Raise `Conflict` if a turn of the session is running or queued."""
     if turns.find_running(tx, session) or turns.list_queued(tx, session):
         raise Conflict(Phrase("command.busy", verb=verb))
+
+
+def _refuse_while_open(tx: Transaction, session: SessionId) -> None:
+    if turns.has_open(tx, session):
+        raise Conflict(Phrase("turn.open"))
 
 
 def _last_inputs(

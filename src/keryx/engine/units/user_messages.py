@@ -41,6 +41,8 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
     # The group of the messages that the turn gathers, and until when it waits for more; `None` for an ordinary message.
     gathers: str | None = None
     not_before: datetime | None = None
+    # The model that answers it, if not that of the session.
+    model: str | None = None
 
 
 def build_user_message(
@@ -144,6 +146,7 @@ def queue_turn(tx: Transaction, session: Session, message: UserMessage, turn: Tu
         source=message.source,
         gathers=message.gathers,
         not_before=message.not_before,
+        model=message.model,
     )
     running = turns.find_running(tx, session.id) if message.mode is BusyMode.INTERRUPT else None
     if running:

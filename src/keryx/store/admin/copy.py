@@ -55,6 +55,8 @@ TABLES = (
     TableSpec("migration_items", ("profile", "program", "kind", "key")),
     TableSpec("watched_sessions", ("session",)),
     TableSpec("messages", ("id",), "id"),
+    TableSpec("versions", ("session", "turn")),
+    TableSpec("shares", ("id",)),
     TableSpec("media", ("id",)),
     TableSpec("media_chunks", ("media", "n"), page_size=8),
     TableSpec("media_holders", ("media", "profile", "owner")),

@@ -16,6 +16,7 @@ from keryx.core.records import (
     TagRecord,
     TurnRecord,
     UsageRecord,
+    VersionRecord,
 )
 from keryx.core.sessions import Session, SessionFilter, Viewer
 from keryx.core.texts import Phrase
@@ -54,6 +55,9 @@ def read_session(tx: Transaction, id_: SessionId) -> SessionRecord:
         epochs=tuple(
             EpochRecord(number=e.number, first_seq=e.first_seq, summary=e.summary, created_at=e.created_at)
             for e in reversed(epochs.list_all(tx, id_, limit=1 << 60))
+        ),
+        versions=tuple(
+            VersionRecord(turn=v.turn, first=v.first, seq=v.seq) for v in messages.list_versions(tx, id_)
         ),
     )
 

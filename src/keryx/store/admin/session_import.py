@@ -10,7 +10,7 @@ from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.errors import Conflict
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
-from keryx.core.messages import Message
+from keryx.core.messages import Message, TurnVersion
 from keryx.core.records import MessageRecord, SessionRecord, TurnRecord, UsageRecord
 from keryx.core.sessions import Viewer
 from keryx.core.turns import TurnState
@@ -181,6 +181,8 @@ def _update_session(tx: Transaction, id_: SessionId, record: SessionRecord) -> N
             "active_at": to_micros(record.active_at),
         },
     )
+    for version in record.versions:
+        messages.add_version(tx, id_, TurnVersion(version.turn, version.first, version.seq))
     for epoch in record.epochs:
         tx.run(
             """

@@ -284,7 +284,17 @@ _CHECKS: list[tuple[str, StoreCheck]] = [
         "message {0} belongs to undo {1}, and the session counts {2}",
         """
         select m.session, m.seq, m.undone, s.undo from messages m join sessions s on s.id = m.session
-        where m.undone > s.undo or m.undone < 0
+        where m.undone > s.undo or m.undone < -1
+        """,
+    ),
+    _make_sql_check(
+        "versions",
+        "{1} versions of the question of turn {0} are in use",
+        """
+        select v.session, v.first, count(*) from versions v
+        join messages m on m.session = v.session and m.seq = v.seq
+        where m.undone = 0
+        group by v.session, v.first having count(*) > 1
         """,
     ),
     _make_sql_check(

@@ -72,16 +72,24 @@ class SearchIndex:
         self._update_lock = asyncio.Lock()
         self._searches = asyncio.Semaphore(_MAX_SEARCHES)
 
-    async def search(self, viewer: Viewer, text: str, *, limit: int = 20, offset: int = 0) -> list[SearchHit]:
+    async def search(
+        self,
+        viewer: Viewer,
+        text: str,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        session: SessionId | None = None,
+    ) -> list[SearchHit]:
         """Return what matches the query and the viewer may see, as of now. Any text is a query; one without words and
         filters matches nothing. The newest `RANK_WINDOW` hits come first, ranked by relevance and age; then the next
-        ones."""
+        ones. With `session`, only messages of that session."""
         query = parse(text)
         if query == Query():
             return []
 
         def run(tx: Transaction) -> list[SearchHit]:
-            ranked = _QueryRun(self._backend, viewer, query, tx).rank(offset + limit)
+            ranked = _QueryRun(self._backend, viewer, query, tx, session).rank(offset + limit)
             return _build_hits(tx, query, ranked[offset : offset + limit])
 
         async def update_and_run() -> list[SearchHit]:
@@ -196,8 +204,16 @@ class _Candidate(NamedTuple):
 class _QueryRun:
     """One search within one read of the store."""
 
-    def __init__(self, backend: SearchBackend, viewer: Viewer, query: Query, tx: Transaction) -> None:
+    def __init__(
+        self,
+        backend: SearchBackend,
+        viewer: Viewer,
+        query: Query,
+        tx: Transaction,
+        session: SessionId | None = None,
+    ) -> None:
         filters = query.filters
+        self._session = session
         self._backend = backend
         self._tx = tx
         self._now = to_micros(tx.now)
@@ -239,7 +255,7 @@ class _QueryRun:
         if not found:
             return []
         facts = [_MESSAGE_CONDITIONS[fact] for fact in self._query.filters.is_ if fact in _MESSAGE_CONDITIONS]
-        undone = "m.undone > 0" if StateFilter.UNDONE in self._query.filters.is_ else "m.undone = 0"
+        undone = "m.undone <> 0" if StateFilter.UNDONE in self._query.filters.is_ else "m.undone = 0"
         rows = self._tx.rows(
             f"""
             select m.id, m.session, m.at
@@ -258,7 +274,7 @@ class _QueryRun:
         """Return matching titles; none if the query has a filter that only messages can match."""
         filters = self._query.filters
         of_messages = filters.sender or filters.tool or filters.has or set(filters.is_) - SESSION_STATES
-        if of_messages or self._query.expr is None or isinstance(self._query.expr, Not):
+        if of_messages or self._session or self._query.expr is None or isinstance(self._query.expr, Not):
             return []
         found = self._backend.find_titles(self._tx, self._title_query, limit=_MAX_TITLES)
         if not found:
@@ -275,6 +291,8 @@ class _QueryRun:
 
     def _build_session_tags(self) -> list[list[str]]:
         """With a filter on sessions, return the tags of those that pass it, if they are few: the index skips all others."""
+        if self._session is not None:
+            return [[documents.build_session_tag(self._session)]]
         filters = self._query.filters
         if not (filters.project or filters.tag or filters.person or set(filters.is_) & SESSION_STATES):
             return []

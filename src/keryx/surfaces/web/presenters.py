@@ -3,8 +3,9 @@
 import base64
 import binascii
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -16,16 +17,17 @@ from keryx.core.deliveries import Delivery
 from keryx.core.errors import NotFound
 from keryx.core.ids import is_temporary
 from keryx.core.media import Media
-from keryx.core.messages import Message, Part
+from keryx.core.messages import Message, Part, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import SessionListItem, Tag
 from keryx.core.source import Source
 from keryx.core.texts import ENGLISH
 from keryx.core.turns import Turn
-from keryx.core.usage import UsageTotal
+from keryx.core.usage import Tokens, UsageTotal
 from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.views import (
     ActiveTurn,
+    AnswerFacts,
     Epoch,
     Lane,
     LineageEntry,
@@ -38,6 +40,7 @@ from keryx.markdown import MAX_CHARS, html
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
+Render: TypeAlias = Callable[[str], str]
 _MAX_TOOL_CHARS = 4_000
 _MAX_TEXT_CHARS = 300_000
 # Markup of this length takes a few milliseconds at most, so the event loop may render it.
@@ -113,7 +116,11 @@ def is_quick(message: Message) -> bool:
 
 
 def message(
-    message: Message, *, full: bool = False, render: Callable[[str], str] = html.render
+    message: Message,
+    *,
+    full: bool = False,
+    render: Render = html.render,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> schema.MessageSchema:
     """Present a message with its HTML. Long text, tool input and output are truncated unless `full`."""
     return schema.MessageSchema(
@@ -122,7 +129,7 @@ def message(
         seq=message.seq,
         role=message.role,
         at=message.at,
-        parts=[_part(p, None if full else _MAX_TOOL_CHARS, render) for p in message.parts],
+        parts=[_part(p, None if full else _MAX_TOOL_CHARS, render, sizes) for p in message.parts],
         turn=message.turn,
         epoch=message.epoch,
         author=message.author,
@@ -131,6 +138,27 @@ def message(
         mark=message.mark,
         observed=message.observed,
         undone=message.undone,
+    )
+
+
+def answer(facts: AnswerFacts) -> schema.Answer:
+    used, begin, end = facts.usage, facts.started_at, facts.finished_at
+    return schema.Answer(
+        turn=facts.turn,
+        model=used.model if used else "",
+        seconds=round((end - begin).total_seconds(), 1) if begin and end else None,
+        tokens=used.tokens if used else Tokens(),
+        cost=used.cost if used else None,
+        estimated=used is not None and used.cost is not None and used.estimated,
+    )
+
+
+def versions(known: Sequence[TurnVersion]) -> schema.Versions:
+    return schema.Versions(
+        questions=[
+            [schema.Version(turn=v.turn, seq=v.seq) for v in group] for group in core.group_versions(known)
+        ],
+        hidden=sorted(core.find_hidden_undos(known)),
     )
 
 
@@ -379,7 +407,7 @@ def decode_person_id(id_: str) -> tuple[str, str]:
     return platform, person
 
 
-def media(part: Media) -> schema.Media:
+def media(part: Media, *, size: int = 0) -> schema.Media:
     match part:
         case core.Image():
             kind = "image"
@@ -395,6 +423,7 @@ def media(part: Media) -> schema.Media:
         mime=part.mime,
         name=part.name,
         transcript=transcript,
+        size=size,
     )
 
 
@@ -405,7 +434,7 @@ def _decode_id(id_: str) -> str:
         raise NotFound(f"there is nothing called {id_[:80]!r}: ask for the list, which has the ids") from exc
 
 
-def _part(part: Part, cut: int | None, render: Callable[[str], str]) -> schema.PartSchema:
+def _part(part: Part, cut: int | None, render: Render, sizes: Mapping[str, int]) -> schema.PartSchema:
     match part:
         case core.Text(text):
             visible = text if cut is None else text[:_MAX_TEXT_CHARS]
@@ -427,7 +456,7 @@ def _part(part: Part, cut: int | None, render: Callable[[str], str]) -> schema.P
             long = cut is not None and len(output) > cut
             return schema.ToolResultSchema(id=id_, name=name, output=output[:cut], failed=failed, cut=long)
         case core.Image() | core.File() | core.Audio():
-            return media(part)
+            return media(part, size=sizes.get(part.media, 0))
         case _:
             assert_never(part)
 

@@ -49,6 +49,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None = None
     # The connected platforms, each with the accounts that can send there.
     accounts: Mapping[str, PlatformReach] | None = None
+    # Where others reach this installation; empty if conversations cannot be shared.
+    public_address: str = ""
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):

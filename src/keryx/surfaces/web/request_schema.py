@@ -104,12 +104,13 @@ class SessionQuery(RequestForm, frozen=True, kw_only=True):
 
 
 class WindowQuery(RequestForm, frozen=True, kw_only=True):
-    """Which messages: the last ones below `before`, the first ones above `after`, or those `around` one. Without any
-    of them, the last ones."""
+    """Which messages: the last ones below `before`, the first ones above `after`, those `around` one, or around the first one
+    `at` a time or later. Without any of them, the last ones."""
 
     before: Seq | None = None
     after: Seq | None = None
     around: Seq | None = None
+    at: Timestamp | None = None
     limit: Limit = 50
 
 
@@ -133,6 +134,29 @@ class SearchQuery(RequestForm, frozen=True, kw_only=True):
     q: Annotated[str, Meta(max_length=1000)]
     limit: Limit = 20
     offset: Annotated[int, Meta(ge=0, le=10_000)] = 0
+
+
+class FindQuery(RequestForm, frozen=True, kw_only=True):
+    q: Annotated[str, Meta(max_length=1000)]
+
+
+class OutlineQuery(RequestForm, frozen=True, kw_only=True):
+    """`before`: the number of a message, for the questions above those that are known."""
+
+    before: Seq | None = None
+
+
+class RangeQuery(RequestForm, frozen=True, kw_only=True):
+    """From which message to which."""
+
+    first: Seq = 1
+    last: Seq = 1 << 53
+
+
+class FilesQuery(RequestForm, frozen=True, kw_only=True):
+    """`q`: letters that the path has in this order."""
+
+    q: Annotated[str, Meta(max_length=200)] = ""
 
 
 class LaneQuery(RequestForm, frozen=True, kw_only=True):
@@ -229,6 +253,26 @@ class SessionsExportForm(RequestForm, frozen=True, kw_only=True):
 
 class RewriteForm(RequestForm, frozen=True, kw_only=True):
     text: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
+
+
+class EditForm(RequestForm, frozen=True, kw_only=True):
+    """The question in other words. `media` are ids of files."""
+
+    text: MessageText = ""
+    media: MediaIds = []
+
+
+class RetryForm(RequestForm, frozen=True, kw_only=True):
+    """Without `message`, the last question. `model` answers this time only."""
+
+    message: Seq | None = None
+    model: Name | None = None
+
+
+class VersionForm(RequestForm, frozen=True, kw_only=True):
+    """The turn of a version."""
+
+    turn: Name
 
 
 class StopForm(RequestForm, frozen=True, kw_only=True):

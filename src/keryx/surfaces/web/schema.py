@@ -111,7 +111,7 @@ class ToolResultSchema(Schema, frozen=True, kw_only=True, tag="tool_result", tag
 
 
 class Media(Schema, frozen=True, kw_only=True, tag="media", tag_field="type"):
-    """A picture, sound or file. `kind` is image, audio or file."""
+    """A picture, sound or file. `kind` is image, audio or file. `size` is in bytes; windows of messages have it."""
 
     media: str
     url: str
@@ -119,6 +119,7 @@ class Media(Schema, frozen=True, kw_only=True, tag="media", tag_field="type"):
     mime: str = ""
     name: str = ""
     transcript: str = ""
+    size: int = 0
 
 
 PartSchema: TypeAlias = (
@@ -128,7 +129,7 @@ PartSchema: TypeAlias = (
 
 class MessageSchema(Schema, frozen=True, kw_only=True):
     """One entry of a conversation; `id` is `<session>.<seq>`. `client` is the idempotency key it was sent with.
-    `undone` is above zero for what an undo took back."""
+    `undone` is above zero for what an undo took back, and -1 for a message that was deleted alone."""
 
     id: str
     session: str
@@ -146,12 +147,111 @@ class MessageSchema(Schema, frozen=True, kw_only=True):
     undone: int = 0
 
 
+class Answer(Schema, frozen=True, kw_only=True):
+    """How the answer of a finished turn came about: `model` wrote it in `seconds`. `cost` is in millionths; it is left out
+    where no price is known."""
+
+    turn: str
+    model: str = ""
+    seconds: float | None = None
+    tokens: Tokens = Tokens()
+    cost: int | None = None
+    estimated: bool = False
+
+
+class Version(Schema, frozen=True, kw_only=True):
+    """A version of a question: its turn, and the number of its message."""
+
+    turn: str
+    seq: int
+
+
+class Versions(Schema, frozen=True, kw_only=True):
+    """`questions`: for each question that was edited or asked again, its versions, oldest first. One of them is in use.
+    `hidden`: the values of `undone` of messages that belong to the others."""
+
+    questions: list[list[Version]] = []
+    hidden: list[int] = []
+
+
 class MessageWindow(Schema, frozen=True, kw_only=True):
-    """Messages without a gap, oldest first. `earlier` and `later`: there are more in that direction."""
+    """Messages without a gap, oldest first. `earlier` and `later`: there are more in that direction. `answers` belong to these
+    messages, `versions` to the whole conversation."""
 
     messages: list[MessageSchema]
     earlier: bool = False
     later: bool = False
+    answers: list[Answer] = []
+    versions: Versions = Versions()
+
+
+class Passage(Schema, frozen=True, kw_only=True):
+    """A message that has what was searched for. `html` is the passage with `<mark>` around it."""
+
+    seq: int
+    role: Role
+    at: datetime
+    html: str
+
+
+class Passages(Schema, frozen=True, kw_only=True):
+    """What was found in one conversation, from its beginning on. `words` are the texts that are marked, as they are written
+    there, in lower case. With `more`, there are further ones: search for something rarer."""
+
+    passages: list[Passage]
+    words: list[str] = []
+    more: bool = False
+
+
+class QuestionLine(Schema, frozen=True, kw_only=True):
+    """The beginning of a question."""
+
+    seq: int
+    at: datetime
+    text: str
+
+
+class Outline(Schema, frozen=True, kw_only=True):
+    """The questions of a conversation, oldest first. `earlier`: there are more before these."""
+
+    questions: list[QuestionLine]
+    earlier: bool = False
+
+
+class ShareSchema(Schema, frozen=True, kw_only=True):
+    """A link to a conversation. It shows messages up to number `through`."""
+
+    id: str
+    through: int
+    created_at: datetime
+
+
+class Shares(Schema, frozen=True, kw_only=True):
+    shares: list[ShareSchema]
+
+
+class NewShare(Schema, frozen=True, kw_only=True):
+    """`address` is shown this once: only a hash of what is in it is stored."""
+
+    share: ShareSchema
+    address: str
+
+
+class Imported(Schema, frozen=True, kw_only=True):
+    """What was added from a file of `program`. `losses`: what it has that could not be kept."""
+
+    program: str
+    created: int = 0
+    extended: int = 0
+    unchanged: int = 0
+    messages: int = 0
+    losses: list[str] = []
+
+
+class FolderFiles(Schema, frozen=True, kw_only=True):
+    """Paths below the folder of a conversation."""
+
+    files: list[str]
 
 
 class TurnSchema(Schema, frozen=True, kw_only=True):
@@ -549,6 +649,8 @@ class Snapshot(Schema, frozen=True, kw_only=True):
     questions: list[QuestionSchema] = []
     composer: Composer = Composer()
     lanes: list[LaneSchema] = []
+    answers: list[Answer] = []
+    versions: Versions = Versions()
 
 
 class Move(Schema, frozen=True, kw_only=True):
@@ -738,6 +840,8 @@ class Start(Schema, frozen=True, kw_only=True):
     connections: list[Connection]
     profiles: list[str] = []
     open: Snapshot | None = None
+    # Where others reach this Keryx; empty if conversations cannot be shared.
+    public_address: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,6 +20,7 @@ _PASSWORD_HASH = re.compile(r"scrypt:([0-9a-f]{32}):([0-9a-f]{64})\Z")
 TOKEN_VARIABLE = "KERYX_WEB_TOKEN"
 PASSWORD_VARIABLE = "KERYX_WEB_PASSWORD"
 _MIN_TOKEN_CHARS = 16
+_PUBLIC_ADDRESS = re.compile(r"https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?\Z")
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 
 
@@ -55,6 +56,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     password_from: str = ""
     # Host names that browsers may use, besides localhost and IP addresses.
     hosts: tuple[str, ...] = ()
+    # The address under which others reach this Keryx, such as https://keryx.example. Without it, no conversation can be shared.
+    public_address: str = ""
     # Whether browsers use https, through a proxy.
     https: bool = False
     # Addresses and networks of proxies whose X-Forwarded-For is believed.
@@ -76,6 +79,10 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in ("head", "idle", "stall"):
             if getattr(self, name) < timedelta(seconds=1):
                 raise ValueError(f"{name}: give at least 1s")
+        if self.public_address and not _PUBLIC_ADDRESS.match(self.public_address):
+            raise ValueError(
+                f"public_address: {self.public_address[:80]!r} is not an address: write https://keryx.example, without a path"
+            )
         for proxy in self.trusted_proxies:
             try:
                 parse_network(proxy)

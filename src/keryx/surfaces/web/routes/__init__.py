@@ -26,7 +26,9 @@ from keryx.surfaces.web.routes import (
     messages,
     people,
     projects,
+    reading,
     sessions,
+    shares,
     sign_ins,
     watched_sessions,
 )
@@ -40,6 +42,8 @@ _ROUTERS = (
     people.router,
     sessions.router,
     messages.router,
+    reading.router,
+    shares.router,
     projects.router,
     lanes.router,
     files.router,

@@ -11,10 +11,13 @@ from keryx.core.ids import SessionId
 from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
 from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.operations import ApiRouter
+from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest, read_body
 
 router = ApiRouter()
+
+MAX_IMPORT_BYTES = 48 << 20
+"""The largest file that is imported from a browser; `keryx import` takes any."""
 
 _EXPORTS = {
     request_schema.Format.MARKDOWN: (ExportFormat.MD, "md", "text/markdown; charset=utf-8"),
@@ -36,6 +39,27 @@ async def upload(request: ApiRequest, query: request_schema.UploadQuery) -> sche
     file = Attachment(name=query.name, mime=mime, body=body)
     session = SessionId(query.session) if is_temporary(query.session) else None
     return presenters.media(await request.hub.media.save(request.viewer, file, session=session))
+
+
+@router.post(
+    "/api/import",
+    summary="Bring in the conversations of a file: an export of Keryx or of another program. The body is the file.",
+    body_media_type="application/octet-stream",
+    body_limit=MAX_IMPORT_BYTES,
+    role=RequiredRole.OPERATOR,
+)
+async def import_file(request: ApiRequest, query: request_schema.UploadQuery) -> schema.Imported:
+    body = await read_body(request.http, MAX_IMPORT_BYTES)
+    async with request.services.exports:
+        done = await request.hub.file_imports.run(request.viewer, query.name, body)
+    return schema.Imported(
+        program=done.program,
+        created=done.created,
+        extended=done.extended,
+        unchanged=done.unchanged,
+        messages=done.messages,
+        losses=done.losses,
+    )
 
 
 @router.get("/media/{media}", summary="A picture, sound or file.", media_types=("*/*",))

@@ -64,6 +64,7 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         composer=await present_composer(request, home.composed),
         connections=await _list_connections(request),
         open=opened,
+        public_address=installation.public_address,
     )
 
 

@@ -1,14 +1,14 @@
 """Routes of messages, of the turns that answer them, and of the questions that turns ask."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from keryx.core import codec, ids
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import QuestionId, SessionId, TurnId
-from keryx.core.messages import Message, Part, Text, parse_id, text_parts
+from keryx.core.messages import Message, Part, Parts, Text, parse_id, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
@@ -26,9 +26,11 @@ SURFACE = "web"
 async def messages(request: ApiRequest, query: request_schema.WindowQuery) -> schema.MessageWindow:
     window = await request.hub.page(request.viewer, request.session_id, parse_window(query))
     return schema.MessageWindow(
-        messages=await request.render(lambda render: present_messages(window.messages, render)),
+        messages=await request.render(lambda render: present_messages(window.messages, render, window.sizes)),
         earlier=window.earlier,
         later=window.later,
+        answers=[presenters.answer(a) for a in window.answers],
+        versions=presenters.versions(window.versions),
     )
 
 
@@ -59,6 +61,30 @@ async def send(request: ApiRequest, body: request_schema.SendForm) -> schema.Sen
 async def rewrite(request: ApiRequest, body: request_schema.RewriteForm) -> schema.MessageSchema:
     await request.hub.rewrite(request.viewer, request.path_param("message"), text_parts(body.text))
     return await message(request)
+
+
+@router.post(
+    "/api/messages/{message}/edit",
+    summary="Ask a question in other words: another version of it, in place.",
+    status=201,
+)
+async def edit(request: ApiRequest, body: request_schema.EditForm) -> schema.Sent:
+    parts = await _build_parts(request, body.text, body.media)
+    return present_receipt(
+        await request.hub.edit(request.viewer, request.path_param("message"), parts, surface=SURFACE)
+    )
+
+
+@router.delete(
+    "/api/messages/{message}", summary="Take one message out of the conversation, or erase its text for good."
+)
+async def delete_message(request: ApiRequest, query: request_schema.EraseQuery) -> None:
+    await request.hub.delete_message(request.viewer, request.path_param("message"), erase=query.erase)
+
+
+@router.post("/api/messages/{message}/restore", summary="Bring back a message that was deleted alone.")
+async def restore_message(request: ApiRequest) -> None:
+    await request.hub.restore_message(request.viewer, request.path_param("message"))
 
 
 @router.get("/api/messages/{message}/why", summary="The whole story of one message.")
@@ -110,23 +136,19 @@ async def answer(request: ApiRequest, body: request_schema.AnswerForm) -> schema
     )
 
 
-def present_messages(messages: Sequence[Message], render: Callable[[str], str]) -> list[schema.MessageSchema]:
-    """Return messages with their HTML. The last ones are rendered first, because they are seen first."""
-    return [presenters.message(m, render=render) for m in reversed(messages)][::-1]
+def present_messages(
+    messages: Sequence[Message], render: presenters.Render, sizes: Mapping[str, int]
+) -> list[schema.MessageSchema]:
+    """Return messages with their HTML. The last ones are rendered first, because they are seen first. `sizes` are those of
+    their files."""
+    return [presenters.message(m, render=render, sizes=sizes) for m in reversed(messages)][::-1]
 
 
 async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:
     """Build the inbound message of a request. Its source has a new chat id, so without a session it starts one. Its digest
     is of the path, the text and the files, so that a key is not used for two messages."""
     key, viewer = request.idempotency_key, request.viewer
-    known = await request.hub.media.load_parts(viewer, media)
-    missing = [id_ for id_ in media if id_ not in known]
-    if missing:
-        raise NotFound(Phrase("file.unknown", name=repr(missing[0][:80])))
-    parts: list[Part] = [Text(text)] if text.strip() else []
-    parts += [known[id_] for id_ in media]
-    if not parts:
-        raise Invalid(Phrase("web.nothing_to_send"))
+    parts = await _build_parts(request, text, media)
     return InboundMessage(
         event=f"{viewer.principal}:{key}",
         source=Source(
@@ -137,11 +159,24 @@ async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) ->
             profile=viewer.profile,
             language=request.language,
         ),
-        parts=tuple(parts),
+        parts=parts,
         surface=SURFACE,
         principal=viewer.principal,
         digest=hashlib.sha256(codec.dumps([request.http.url.path, text, media]).encode()).hexdigest(),
     )
+
+
+async def _build_parts(request: ApiRequest, text: str, media: Sequence[str]) -> Parts:
+    """Build the parts of a message. Raise `NotFound` for an unknown file, `Invalid` if there is nothing."""
+    known = await request.hub.media.load_parts(request.viewer, media)
+    missing = [id_ for id_ in media if id_ not in known]
+    if missing:
+        raise NotFound(Phrase("file.unknown", name=repr(missing[0][:80])))
+    parts: list[Part] = [Text(text)] if text.strip() else []
+    parts += [known[id_] for id_ in media]
+    if not parts:
+        raise Invalid(Phrase("web.nothing_to_send"))
+    return tuple(parts)
 
 
 def present_receipt(receipt: Receipt) -> schema.Sent:
@@ -162,6 +197,8 @@ async def mark_sent(request: ApiRequest, id_: SessionId, seq: int, composer: str
 
 
 def parse_window(query: request_schema.WindowQuery) -> MessageRange:
-    if sum(position is not None for position in (query.before, query.after, query.around)) > 1:
-        raise Invalid("give one of before, after and around, not several")
-    return MessageRange(before=query.before, after=query.after, around=query.around, limit=query.limit)
+    if sum(position is not None for position in (query.before, query.after, query.around, query.at)) > 1:
+        raise Invalid("give one of before, after, around and at, not several")
+    return MessageRange(
+        before=query.before, after=query.after, around=query.around, at=query.at, limit=query.limit
+    )

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from keryx.core import ids
 from keryx.core.errors import Invalid
-from keryx.core.ids import PrincipalId, ProjectId, SessionId
+from keryx.core.ids import PrincipalId, ProjectId, SessionId, TurnId
 from keryx.core.sessions import (
     Activity,
     EndReason,
@@ -112,7 +112,7 @@ async def read_snapshot(
                 read=snapshot.read,
             ),
             draft=presenters.draft(running, snapshot.draft) if running else None,
-            messages=messages.present_messages(snapshot.messages, render),
+            messages=messages.present_messages(snapshot.messages, render, snapshot.sizes),
             cursor=snapshot.cursor,
             earlier=snapshot.earlier,
             later=snapshot.later,
@@ -126,6 +126,8 @@ async def read_snapshot(
             questions=[presenters.question(q) for q in snapshot.questions],
             composer=composer,
             lanes=[presenters.lane(lane, title=snapshot.session.title) for lane in snapshot.lanes],
+            answers=[presenters.answer(a) for a in snapshot.answers],
+            versions=presenters.versions(snapshot.versions),
         )
 
     return await request.render(present)
@@ -244,11 +246,22 @@ async def redo(request: ApiRequest) -> schema.Redone:
     return schema.Redone(messages=await request.hub.redo(request.viewer, request.session_id))
 
 
-@router.post("/api/sessions/{session}/retry", summary="Ask the last question again.", status=201)
-async def retry(request: ApiRequest) -> schema.Sent:
+@router.post(
+    "/api/sessions/{session}/retry",
+    summary="Ask a question again, the last one or that of a message: another version of it, in place.",
+    status=201,
+)
+async def retry(request: ApiRequest, body: request_schema.RetryForm) -> schema.Sent:
     return messages.present_receipt(
-        await request.hub.retry(request.viewer, request.session_id, surface=SURFACE)
+        await request.hub.retry(
+            request.viewer, request.session_id, surface=SURFACE, message=body.message, model=body.model
+        )
     )
+
+
+@router.post("/api/sessions/{session}/version", summary="Go on with another version of a question.")
+async def choose_version(request: ApiRequest, body: request_schema.VersionForm) -> None:
+    await request.hub.choose_version(request.viewer, request.session_id, TurnId(body.turn))
 
 
 @router.post(

@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, cut, heldView, plural } from "./format.js";
+import { bytes, count, cut, heldView, plural, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -14,8 +14,13 @@ const MODES = [
   ["interrupt", t("stop the running answer")],
 ];
 
-// `id` is a session, or "new". `send` gets {client, text, media, busy, model, temporary}.
-export function composer(root, app, { id, first, send, stop, placeholder }) {
+// Commands whose usage lists all that may follow: "[on | off]".
+const LISTED = new Set(["busy", "mode", "effort", "mirror"]);
+const FILE = /(?:^|\s)@([^\s@]*)$/;
+const ROUND = 2 * Math.PI * 6;
+
+// `id` is a session, or "new". `send` gets {client, text, media, busy, model, temporary}. `last` begins to change the last question.
+export function composer(root, app, { id, first, send, stop, last = () => false, placeholder }) {
   const kept = app.unsent.draftOf(id);
   let text = (kept ?? first).text ?? "";
   let media = (kept ?? first).media ?? [];
@@ -35,12 +40,47 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
   let picker = null;
   let dragging = false;
   let left = false;
+  let files = { q: null, found: [] };
 
   const open = () => (id === "new" ? null : app.state.open);
-  const commands = () => {
-    const match = /^\/([a-z-]*)$/i.exec(text);
-    return match && !closed ? app.info.commands.filter((c) => [c.name, ...(c.aliases ?? [])].some((n) => n.startsWith(match[1].toLowerCase()))) : [];
-  };
+  // What completes what is being typed, each as {name, shown, usage, help, text}: `text` is what the field has then.
+  function completions() {
+    if (closed) return [];
+    const named = /^\/([a-z-]*)$/i.exec(text);
+    if (named) return app.info.commands.filter((c) => [c.name, ...(c.aliases ?? [])].some((n) => n.startsWith(named[1].toLowerCase()))).map((c) => ({ ...c, shown: `/${c.name}`, text: `/${c.name} ` }));
+    const valued = /^\/([a-z-]+) (\S*)$/i.exec(text);
+    const command = valued && app.info.commands.find((c) => [c.name, ...(c.aliases ?? [])].includes(valued[1].toLowerCase()));
+    if (command) return valuesOf(command).filter((v) => v.toLowerCase().startsWith(valued[2].toLowerCase()) && v !== valued[2]).map((v) => ({ name: v, shown: v, text: `/${valued[1]} ${v}` }));
+    const file = area && FILE.exec(text.slice(0, area.selectionStart));
+    return file && files.q === file[1] ? files.found.map((path) => ({ name: path, shown: path, text: `${text.slice(0, area.selectionStart - file[1].length)}${path} ${text.slice(area.selectionStart)}` })) : [];
+  }
+
+  function valuesOf({ name, usage = "" }) {
+    if (name === "model") return app.info.models.map((m) => m.name);
+    if (name === "project") return app.state.projects.map((p) => p.name);
+    return LISTED.has(name) ? usage.replace(/[[\]<>]/g, "").split("|").map((v) => v.trim()).filter(Boolean) : [];
+  }
+
+  // Files of the conversation's folder whose path has the letters after an @.
+  async function lookForFiles() {
+    const q = FILE.exec(text.slice(0, area.selectionStart))?.[1];
+    if (q === undefined || !open()?.session.cwd || !app.info.who.operator) return;
+    const found = await app.api.files(id, q).catch((problem) => {
+      if (!(problem instanceof Problem)) throw problem;
+      return { files: [] };
+    });
+    files = { q, found: found.files };
+    if (!left) update();
+  }
+
+  // How much of the model's context the conversation takes.
+  function ring(session) {
+    if (!session?.context_limit) return null;
+    const part = Math.min(1, (session.context_used ?? 0) / session.context_limit);
+    const label = t("{used} of {limit} tokens of context", { used: count(session.context_used ?? 0), limit: count(session.context_limit) });
+    return h("span", { class: part > 0.85 ? "ring full" : "ring", role: "img", "aria-label": label, title: label },
+      h("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, h("circle", { class: "all", cx: 8, cy: 8, r: 6 }), h("circle", { class: "part", cx: 8, cy: 8, r: 6, "stroke-dasharray": `${part * ROUND} ${ROUND}` })));
+  }
 
   function update() {
     if (behind && !timer && app.link === "live") {
@@ -49,7 +89,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     }
     const session = open()?.session;
     const running = open()?.running;
-    const found = commands();
+    const found = completions();
     choice = Math.min(choice, Math.max(0, found.length - 1));
     const ready = (text.trim() || media.length) && !uploading;
     patch(root, h("div", {
@@ -73,7 +113,8 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
           h("input", { type: "file", multiple: true, hidden: true, "aria-label": t("Files to attach"), ref: (e) => (picker = e), onchange: (e) => (attach(e.target.files), (e.target.value = "")) }),
           models(session),
           id === "new" ? h("button", { type: "button", class: "choice", key: "temporary", "aria-pressed": String(temporary), title: t("Not searched, exported or kept"), onclick: keepNothing }, t("Temporary")) : null,
-          running ? h("select", { class: "choice only-wide", "aria-label": t("What a message does while an answer is written"), onchange: (e) => (mode = e.target.value) },
+          ring(session),
+          running ? h("select", { class: "choice", "aria-label": t("What a message does while an answer is written"), onchange: (e) => (mode = e.target.value) },
             h("option", { value: "", selected: !mode }, t("while busy: as set")), MODES.map(([value, label]) => h("option", { value, selected: mode === value }, label))) : null,
           h("span", { class: "note grow cut", role: "status" }, saved),
           running ? h("button", { type: "button", class: "round halt", key: "stop", "aria-label": running.cancelling ? t("Stopping") : t("Stop the answer"), title: t("Stop the answer"), disabled: Boolean(running.cancelling), onclick: stop }, icon("stop")) : null,
@@ -115,11 +156,13 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
     return h("div", { class: "menu", id: "commands", key: "menu", role: "listbox", "aria-label": t("Commands") },
       found.map((c, i) => i >= from && i < from + SHOWN && h("div", { class: "option", id: `command-${i}`, role: "option", "aria-posinset": i + 1, "aria-setsize": found.length, "aria-selected": String(i === choice), key: c.name, onmousedown: (e) => (e.preventDefault(), complete(c)) },
-        h("code", {}, `/${c.name}`), c.usage ? h("span", { class: "muted" }, c.usage) : null, h("span", { class: "muted grow cut" }, c.help))));
+        h("code", {}, c.shown), c.usage ? h("span", { class: "muted" }, c.usage) : null, c.help ? h("span", { class: "muted grow cut" }, c.help) : null)));
   }
 
-  function complete(command) {
-    area.value = `/${command.name} `;
+  function complete(wanted) {
+    const rest = text.length - area.selectionEnd;
+    area.value = wanted.text;
+    area.setSelectionRange(wanted.text.length - rest, wanted.text.length - rest);
     typed();
   }
 
@@ -140,6 +183,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
     grow();
     keep();
     update();
+    lookForFiles();
   }
 
   function keepNothing() {
@@ -190,7 +234,7 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
 
   function keys(event) {
     if (event.isComposing || event.keyCode === 229) return;
-    const found = commands();
+    const found = completions();
     if (found.length && ["ArrowDown", "ArrowUp", "Tab", "Escape"].includes(event.key)) {
       event.preventDefault();
       if (event.key === "Tab") complete(found[choice]);
@@ -199,10 +243,11 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
       update();
     } else if (event.key === "Enter" && !event.shiftKey && (app.info.preferences.send_with === "enter" || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
-      const exact = found.some((c) => `/${c.name}` === text);
+      const exact = found.some((c) => c.shown === text);
       if (found.length && !exact) complete(found[choice]);
       else submit();
-    } else if (event.key === "Escape") area.blur();
+    } else if (event.key === "ArrowUp" && !text && !media.length && !event.shiftKey && last()) event.preventDefault();
+    else if (event.key === "Escape") area.blur();
   }
 
   function submit() {
@@ -239,7 +284,9 @@ export function composer(root, app, { id, first, send, stop, placeholder }) {
       update();
       const kept = await app.act(() => app.api.upload(file, open()?.session));
       uploading -= 1;
-      if (kept) media = [...media, { ...kept, size: file.size }];
+      if (!kept) continue;
+      SIZES.set(kept.media, file.size);
+      media = [...media, { ...kept, size: file.size }];
     }
     keep();
     update();
@@ -299,15 +346,46 @@ let homes = 0;
 // The home screen: begins a conversation, and on the first day says what to do next.
 export function home(root, app) {
   const mine = ++homes;
+  let bringing = false;
+  let over = false;
+
+  // Brings in the conversations of files that were exported here or by another program.
+  async function bring(files) {
+    bringing = true;
+    frame();
+    for (const file of Array.from(files)) {
+      const done = await app.act(() => app.api.importFile(file));
+      if (!done) continue;
+      const added = (done.created ?? 0) + (done.extended ?? 0);
+      app.toast([
+        added ? `${plural(added, t("{n} conversation of {program}|{n} conversations of {program}")).replace("{program}", done.program)}, ${plural(done.messages ?? 0, t("{n} message|{n} messages"))}.` : t("Everything in {name} is here already.", { name: file.name }),
+        done.losses?.length ? t("Not kept: {what}.", { what: done.losses.join("; ") }) : "",
+      ].filter(Boolean).join(" "));
+    }
+    bringing = false;
+    frame();
+  }
+
+  const drag = (now) => (event) => {
+    if (!app.info.who.operator || !event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    if (over !== now) {
+      over = now;
+      frame();
+    }
+  };
+
   function frame() {
     const fresh = !app.state.sessions.length;
     const echo = app.info.agent === "echo";
     patch(root, [
       h("div", { class: "bar only-narrow", key: "bar" }, iconButton("back", t("Back to the list"), () => app.go("/")), h("span", {}, t("New conversation"))),
-      h("div", { class: "screen", key: "home" }, h("div", { class: "welcome" },
+      h("div", { class: over ? "screen dropping" : "screen", key: "home", ondragover: drag(true), ondragleave: drag(false), ondrop: (e) => { if (e.dataTransfer.files.length && app.info.who.operator) { e.preventDefault(); over = false; bring(e.dataTransfer.files); } } }, h("div", { class: "welcome" },
         h("h1", {}, fresh ? t("Keryx is running") : t("What is on your mind?")),
         h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: echo ? t("echo, the offline agent") : app.info.agent })),
-        h("div", { class: "cards" }, fresh ? first(app) : next(app)))),
+        h("div", { class: "cards" }, fresh ? first(app) : next(app),
+          app.info.who.operator && card("file", t("Bring conversations along"), t("Drop an export of ChatGPT, Claude, Open WebUI, LibreChat or a coding agent here, or one of Keryx."),
+            h("div", {}, h("label", { class: "button" }, bringing ? t("Importing…") : t("Choose a file"), h("input", { type: "file", class: "unseen", multiple: true, disabled: bringing, "aria-label": t("Files to import"), onchange: (e) => (bring(e.target.files), (e.target.value = "")) }))))))),
       h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),
     ]);
   }

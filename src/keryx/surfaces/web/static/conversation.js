@@ -1,7 +1,7 @@
 // Conversation: one session as it happens. Shows the visible items of its transcript, and keeps the place of what is
 // being read.
 
-import { composer, said } from "./composer.js";
+import { composer, said, standardModel } from "./composer.js";
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
 import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, stepMessages, surfaceName } from "./format.js";
 import { createId, isNew, OPENING, Problem } from "./link.js";
@@ -36,10 +36,15 @@ export function conversation(root, app, id, seq) {
   // The program that keeps the conversation, and for which state of it that was asked.
   let kept = null;
   let keptAt = null;
+  // The question that is being changed, the search in this conversation, and the messages that are selected.
+  let editing = null;
+  let search = null;
+  let selected = null;
   const shown = new Set();
   const unfolded = new Set();
   const whole = new Map();
   const open = () => (app.state.open?.id === id ? app.state.open : null);
+  const versionsOf = ({ turn }) => (open().versions.questions ?? []).find((question) => question.some((v) => v.turn === turn)) ?? [];
 
   const tools = {
     unfolded,
@@ -62,12 +67,69 @@ export function conversation(root, app, id, seq) {
     },
     retry: () => app.retry(id),
     undo: (message) => app.undo(id, message),
+    edit(message) {
+      editing = { seq: message.seq, text: said(message) };
+      changed();
+    },
+    cancel() {
+      editing = null;
+      changed();
+      write.focus();
+    },
+    async save(message, text) {
+      const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
+      if (!text.trim() && !media.length) return;
+      if (text.trim() === said(message).trim()) return tools.cancel();
+      if ((await app.act(() => app.api.edit(message.id, { text, media }))) === undefined) return;
+      editing = null;
+      changed();
+      toEnd();
+      write.focus();
+    },
+    async again(message, model) {
+      const sent = await app.act(() => app.api.retry(id, { message: message.seq, ...(model ? { model } : {}) }));
+      if (sent !== undefined) toEnd();
+    },
+    // Goes on with another version of a question, which stands where the other one stood.
+    async choose(version, name) {
+      if ((await app.act(() => app.api.version(id, version.turn))) === undefined) return;
+      await load({ around: version.seq, limit: OPENING });
+      seen = null;
+      list.atEnd = false;
+      update(`m${version.seq}`);
+      const buttons = Array.from(root.querySelectorAll(`[data-seq="${version.seq}"] .versions button`));
+      (buttons[name === "back" ? 0 : 1]?.disabled ? buttons.find((b) => !b.disabled) : buttons[name === "back" ? 0 : 1])?.focus();
+      app.announce(t("Version {n} of {all}", { n: versionsOf(version).findIndex((v) => v.turn === version.turn) + 1, all: versionsOf(version).length }));
+    },
+    async more(at, message) {
+      const now = open().session.settings?.model || (app.info.models.length ? standardModel(app.info.models) : "");
+      const others = message.role === "assistant" && message.turn && !message.undone ? app.info.models.filter((m) => m.name !== now) : [];
+      (await app.part("./dialogs.js"))?.menu(at, [
+        ...others.slice(0, 8).map((m) => ["retry", t("Again with {model}", { model: m.name }), () => tools.again(message, m.name)]),
+        others.length ? null : undefined,
+        ["fork", t("Fork from here"), () => tools.fork(message)],
+        message.role === "user" && message.turn && !message.undone && ["edit", t("Edit and ask in a copy"), () => tools.copyEdit(message)],
+        message.role === "user" && message.turn && !message.undone && ["undo", t("Take back from here on"), () => tools.undo(message)],
+        ["info", t("Why: the story of this message"), () => tools.why(message)],
+        null,
+        message.undone < 0 ? ["redo", t("Restore this message"), () => app.act(() => app.api.restoreMessage(message.id))] : !message.undone && ["trash", t("Delete this message"), () => tools.remove(message)],
+        ["trash", t("Erase the text for good"), () => tools.erase(message)],
+      ].filter((entry) => entry !== false && entry !== undefined));
+    },
+    async remove(message) {
+      if ((await app.act(() => app.api.deleteMessage(message.id))) === undefined) return;
+      app.toast(t("The message is deleted. The agent does not see it any more."), { action: t("Restore"), onclick: () => app.act(() => app.api.restoreMessage(message.id)) });
+    },
+    async erase(message) {
+      const sure = await app.ask({ title: t("Erase the text of this message?"), text: t("It is gone for good, also from searches and exports. What was sent to a chat stays there."), yes: t("Erase"), danger: true });
+      if (sure) await app.act(() => app.api.deleteMessage(message.id, true));
+    },
     async fork(message) {
       const forked = await app.act(() => app.api.fork(id, { through: message.seq }, createId()));
       if (forked) app.go(`/s/${forked.session.id}`);
     },
-    async edit(message) {
-      const text = await app.ask({ title: t("Edit and ask again"), text: t("The conversation goes on in a copy, from this message on. This one stays as it is."), input: said(message), long: true, yes: t("Ask in a copy") });
+    async copyEdit(message) {
+      const text = await app.ask({ title: t("Edit and ask in a copy"), text: t("The conversation goes on in a copy, from this message on. This one stays as it is."), input: said(message), long: true, yes: t("Ask in a copy") });
       if (!text) return;
       const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
       const forked = await app.act(() => app.api.fork(id, { through: message.seq - 1, text, media }, createId()));
@@ -78,7 +140,7 @@ export function conversation(root, app, id, seq) {
       if (story) (await app.part("./dialogs.js"))?.story(story);
     },
     answer: (question, answer) => app.act(() => app.api.answer(question.id, answer)),
-    again: (pending) => app.unsent.again(pending.client),
+    resend: (pending) => app.unsent.again(pending.client),
     drop: (pending) => app.unsent.remove(pending.client),
   };
 
@@ -131,9 +193,101 @@ export function conversation(root, app, id, seq) {
 
   function begin(first) {
     frame();
-    write = composer(root.querySelector(".write"), app, { id, first, send: (message) => { app.unsent.add({ ...message, session: id }); toEnd(); }, stop: () => app.act(() => app.api.stop(id)), placeholder: t("Message") });
+    write = composer(root.querySelector(".write"), app, { id, first, send: (message) => { app.unsent.add({ ...message, session: id }); toEnd(); }, stop: () => app.act(() => app.api.stop(id)), last: editLast, placeholder: t("Message") });
     list = new List(root.querySelector(".talk"), { row, height: guess, measured: true, follow: true, edge, moved });
     if (!app.narrow) write.focus();
+  }
+
+  // Changes the last question, if it is known here.
+  function editLast() {
+    const last = open()?.messages.findLast((m) => m.role === "user" && m.turn && !m.undone && !m.observed);
+    if (!last || open().running || open().later) return false;
+    tools.edit(last);
+    list.reveal(`m${last.seq}`);
+    return true;
+  }
+
+  // The search field of this conversation. Its code is loaded when it is first wanted.
+  async function find() {
+    if (isNew(id) || left) return;
+    if (!search) {
+      const part = await app.part("./find.js");
+      if (!part || left || search) return;
+      search = part.find(app, {
+        id, jump, shown: () => root.querySelector(".talk"),
+        close() {
+          search?.leave();
+          search = null;
+          frame();
+          write.focus();
+        },
+      });
+      frame();
+      search.draw(root.querySelector(".find"));
+    }
+    search.focus();
+  }
+
+  // The number of the message that an element stands in.
+  const seqOf = (node) => Number((node?.nodeType === 1 ? node : node?.parentElement)?.closest("[data-seq]")?.dataset.seq ?? 0);
+
+  // What is out of sight is not in the document: the messages that a selection began and ended in are remembered.
+  function selecting() {
+    const now = document.getSelection();
+    if (!now || now.isCollapsed || !root.querySelector(".talk")?.contains(now.focusNode)) {
+      if (now?.isCollapsed) selected = null;
+      return;
+    }
+    const to = seqOf(now.focusNode);
+    const from = seqOf(now.anchorNode);
+    if (!from && !to) return;
+    if (!selected || selected.all) selected = { from: from || to, to: to || from };
+    else if (to) selected = { ...selected, to };
+  }
+
+  function selectAll(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "a" || event.target.closest("input, textarea, select, dialog")) return;
+    const talk = root.querySelector(".talk");
+    if (!talk || !(talk.contains(event.target) || event.target === document.body)) return;
+    event.preventDefault();
+    document.getSelection().selectAllChildren(talk);
+    selected = { from: 1, to: open()?.session.last_seq ?? 1, all: true };
+  }
+
+  // Several messages are copied as they are in the store, in Markdown, also those that are out of sight.
+  function copying(event) {
+    if (!selected || selected.from === selected.to || event.target.closest?.("input, textarea, dialog") || document.getSelection().isCollapsed) return;
+    event.preventDefault();
+    copyRange(Math.min(selected.from, selected.to), Math.max(selected.from, selected.to));
+  }
+
+  async function copyRange(first, last) {
+    const words = fetch(app.api.words(id, first, last), { credentials: "same-origin" }).then((answer) => {
+      if (!answer.ok) throw new Problem(answer.status, t("The server answered {status}.", { status: answer.status }));
+      return answer.blob();
+    }, () => { throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back.")); }).then((blob) => new Blob([blob], { type: "text/plain" }));
+    const done = await app.act(async () => {
+      await Promise.all([words, navigator.clipboard.write([new ClipboardItem({ "text/plain": words })])]);
+      return true;
+    });
+    if (done) app.toast(t("Copied as Markdown."));
+  }
+
+  function pressed(event) {
+    const key = event.key.toLowerCase();
+    if ((event.ctrlKey || event.metaKey) && key === "f" && !event.shiftKey && !event.altKey) {
+      // A second time is meant for the browser.
+      if (search?.focused() || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      find();
+    } else if (key === "o" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest("input, textarea, select, dialog") && !isNew(id) && open()) {
+      event.preventDefault();
+      goTo("outline");
+    } else selectAll(event);
+  }
+
+  async function goTo(path, ...given) {
+    (await app.part("./reading.js"))?.[path](app, { id, jump, session: open().session }, ...given);
   }
 
   // The list may tell of a scroll after the view was left.
@@ -149,6 +303,7 @@ export function conversation(root, app, id, seq) {
     }
     patch(root, [
       header(now),
+      search && h("div", { class: "find", key: "find", role: "search", own: true }),
       h("div", { class: "talk", key: `talk-${place}`, role: "log", "aria-live": "off", "aria-label": t("Conversation"), tabindex: "0", own: true }),
       !now && h("p", { class: "loading", key: "loading", role: "status" }, t("Loading…")),
       h("div", { key: "foot", class: "foot" }, pill(now), keptView(), h("div", { class: "write", own: true, key: `write-${place}` })),
@@ -228,12 +383,21 @@ export function conversation(root, app, id, seq) {
       ...(session.temporary ? [] : [
         ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
         null,
-        ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
+        ["search", t("Search in this conversation"), find],
+      ["list", t("Questions and dates"), () => goTo("outline")],
+      ["up", t("To the first message"), () => jump(1)],
+      null,
+      ["copy", t("Copy all of it"), () => copyRange(1, open().session.last_seq ?? 1)],
+      ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
         ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
-        ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+        ["file", t("Export as JSON lines"), () => (location.href = app.api.exported(id, "jsonl"))],
+      ["print", t("Print, or save as PDF"), () => goTo("print")],
+      app.info.public_address && ["link", t("Share by a link"), () => goTo("share")],
+      null,
+      ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
       ]),
       ["trash", t("Delete"), () => app.remove(session)],
-    ]);
+    ].filter((entry) => entry !== "" && entry !== undefined));
   }
 
   // Of what happens here the person is told as set, of all of it, or of nothing.
@@ -310,7 +474,7 @@ export function conversation(root, app, id, seq) {
         : t("Compacted here")));
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, t("Forked here from "), h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, t("another conversation")))));
       case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || t("tools"), 90)), h("span", {}, plural(item.messages.length, t("{n} message undone|{n} messages undone"))), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? t("Fold") : t("Show"))));
-      case "message": return wrap([item.message, item.head, flash === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, last: item.message.seq === open()?.session.last_seq }));
+      case "message": return wrap([item.message, item.head, item.answer, item.versions?.length, flash === item.message.seq, editing?.seq === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, editing: editing?.seq === item.message.seq ? editing.text : null }));
       case "steps": return wrap([...item.messages, item.head, ...item.parts.map((p) => p.part)], () => stepMessages(item, tools));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
       case "question": return wrap([item.question], questionView(item.question, tools.answer));
@@ -330,7 +494,7 @@ export function conversation(root, app, id, seq) {
     const from = border();
     const found = await app.act(() => app.caught(() => app.api.messages(id, { [earlier ? "before" : "after"]: from, limit: STEP }), (window) => {
       // What was shown may have been replaced meanwhile: then this stretch would leave a gap.
-      if (border() === from) app.dispatch({ type: "window", session: id, side: earlier ? "earlier" : "later", messages: window.messages, earlier: window.earlier, later: window.later });
+      if (border() === from) app.dispatch({ type: "window", session: id, side: earlier ? "earlier" : "later", ...window });
     }));
     loading = "";
     if (found === undefined) return;
@@ -346,15 +510,19 @@ export function conversation(root, app, id, seq) {
     let from = (now.messages[0]?.seq ?? 1) - 1;
     const found = await app.caught(async () => {
       const all = [];
+      const answers = [];
       let later = true;
+      let versions;
       while (later && from < last) {
         const found = await app.api.messages(id, { after: from, limit: 200 });
         all.push(...found.messages);
+        answers.push(...(found.answers ?? []));
+        versions = found.versions ?? {};
         later = found.later ?? false;
         from = all[all.length - 1]?.seq ?? last;
       }
-      return { messages: all, later };
-    }, ({ messages, later }) => app.dispatch({ type: "window", session: id, side: "all", messages, earlier: now.earlier, later })).catch((problem) => {
+      return { messages: all, later, answers, versions };
+    }, (found) => app.dispatch({ type: "window", session: id, side: "all", ...found, earlier: now.earlier })).catch((problem) => {
       if (!(problem instanceof Problem)) throw problem;
       return null;
     });
@@ -367,6 +535,7 @@ export function conversation(root, app, id, seq) {
   function moved() {
     frame();
     markRead();
+    search?.mark();
   }
 
   function markRead() {
@@ -397,7 +566,7 @@ export function conversation(root, app, id, seq) {
     if (!to || !open()) return;
     if (!open().messages.some((m) => m.seq === to)) {
       const window = await app.act(() => app.caught(() => app.api.messages(id, { around: to, limit: OPENING }), (w) =>
-        app.dispatch({ type: "window", session: id, side: "all", messages: w.messages, earlier: w.earlier, later: w.later })));
+        app.dispatch({ type: "window", session: id, side: "all", ...w })));
       if (window === undefined) return;
     }
     const target = open().messages.find((m) => m.seq === to);
@@ -439,8 +608,11 @@ export function conversation(root, app, id, seq) {
       list.set(items(now, shown), aim);
     }
     if (now.stale && !outdated) refresh();
+    // All that is known belongs to versions that are not in use.
+    if (!list.items.length && now.earlier) edge("start");
     markRead();
     frame();
+    search?.mark();
   }
 
   function heard(event) {
@@ -452,6 +624,9 @@ export function conversation(root, app, id, seq) {
 
   const onVisible = () => open() && list && markRead();
   document.addEventListener("visibilitychange", onVisible);
+  document.addEventListener("selectionchange", selecting);
+  document.addEventListener("copy", copying);
+  document.addEventListener("keydown", pressed);
   frame();
   if (isNew(id) && app.unsent.sessionOf(id)) {
     id = app.unsent.sessionOf(id);
@@ -495,6 +670,10 @@ export function conversation(root, app, id, seq) {
     leave() {
       left = true;
       document.removeEventListener("visibilitychange", onVisible);
+      document.removeEventListener("selectionchange", selecting);
+      document.removeEventListener("copy", copying);
+      document.removeEventListener("keydown", pressed);
+      search?.leave();
       list?.watch.disconnect();
       write?.leave();
     },

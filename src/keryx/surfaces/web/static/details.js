@@ -37,6 +37,7 @@ export function details(root, app) {
       h("div", { class: "details-top", key: "top" }, h("h2", {}, t("Details")), iconButton("close", t("Close the details (Esc)"), () => app.toggleDetails())),
       section(t("Conversation"), pairs(facts(open.session))),
       section(t("Usage"), usage(open.session)),
+      versionsOf(open),
       (lineage || failed) && section(t("Lineage"), lineage ? picture(lineage, open.id) : h("p", { class: "muted" }, t("This cannot be shown now"))),
       chats.length ? section(t("Lanes"), h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow", title: l.key }, laneName(l)), l.place && l.person && h("span", { class: "muted cut" }, l.person))))) : null,
       open.deliveries.length ? section(t("Deliveries"), h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
@@ -78,6 +79,21 @@ function usage(session) {
       h("p", { class: "muted" }, t("{used} of {limit} tokens of context", { used: count(used ?? 0), limit: count(limit) })),
     ] : null,
   ];
+}
+
+// Questions that have several versions, as a tree: one that was asked within a version stands below that.
+function versionsOf(open) {
+  const questions = (open.versions.questions ?? []).map((versions) => ({ versions, used: versions.find((v) => open.messages.some((m) => m.seq === v.seq && !m.undone)) ?? versions.at(-1) })).sort((a, b) => a.versions[0].seq - b.versions[0].seq);
+  if (!questions.length) return null;
+  const inside = (a, b) => b.versions.some((v, i) => v.seq < a.versions[0].seq && (b.versions[i + 1]?.seq ?? Infinity) > a.versions[0].seq);
+  const rows = questions.map((question, n) => ({ ...question, depth: questions.slice(0, n).filter((before) => inside(question, before)).length }));
+  return section(t("Versions"), h("ul", { class: "items" }, rows.map(({ versions, used, depth }) => {
+    const message = open.messages.find((m) => m.seq === used.seq);
+    const words = message ? message.parts.map((p) => p.text ?? "").join(" ") : "";
+    return h("li", { key: versions[0].turn, css: { "padding-left": `${Math.min(depth, 8) * INDENT}px` } },
+      h("span", { class: "muted" }, `${versions.indexOf(used) + 1}/${versions.length}`),
+      h("a", { class: "cut", href: `#/s/${open.id}/${used.seq}` }, cut(words || t("Question"), 60)));
+  })));
 }
 
 function files(open) {

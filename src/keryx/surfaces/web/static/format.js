@@ -135,7 +135,8 @@ const SIGNS = {
 const via = (m) => (m.surface && m.surface !== "web" ? t("via {surface}", { surface: surfaceName(m.surface) }) : "");
 const who = (m) => (m.role === "user" ? m.author || t("You") : m.role === "assistant" ? m.author || t("Agent") : m.role === "tool" ? t("Tool") : "Keryx");
 
-export function messageView(item, tools, { flash, last }) {
+// `editing` is the text of a question while it is being changed.
+export function messageView(item, tools, { flash, editing = null }) {
   const m = tools.whole.get(item.message.id) ?? item.message;
   if (isPlan(m)) return plan(m);
   if (m.role === "notice") return notice(m);
@@ -146,9 +147,59 @@ export function messageView(item, tools, { flash, last }) {
       h("time", { datetime: m.at, title: full(m.at) }, time(m.at)),
       via(m) && h("span", { class: "cut" }, via(m)),
       m.observed && h("span", { class: "sign quietly" }, t("overheard")),
-      actions(m, tools, last)),
-    h("div", { class: "body" }, partsView(m, item.results, tools), sign(m)),
+      item.versions && versionsView(item.versions, m, tools),
+      editing === null && actions(m, tools)),
+    editing === null ? h("div", { class: "body" }, partsView(m, item.results, tools), sign(m)) : editView(m, editing, tools),
+    item.answer && answerView(item.answer),
     !item.head && h("div", { class: "unseen" }, time(m.at)));
+}
+
+// Which version of a question is in use, and the way to the others.
+function versionsView(versions, m, tools) {
+  const at = versions.findIndex((v) => v.turn === m.turn);
+  const step = (name, label, to) => h("button", { type: "button", class: "quiet", "aria-label": label, title: label, disabled: !versions[to], onclick: () => tools.choose(versions[to], name) }, icon(name));
+  return h("span", { class: "versions", role: "group", "aria-label": t("Versions") },
+    step("back", t("The version before"), at - 1),
+    h("span", {}, `${at + 1}/${versions.length}`),
+    step("forth", t("The next version"), at + 1));
+}
+
+// A question that is being changed, in its place.
+function editView(m, text, tools) {
+  const save = (area) => tools.save(m, area.value);
+  const areaOf = (event) => event.target.closest(".editing").querySelector("textarea");
+  const fit = (area) => {
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight + 2}px`;
+  };
+  return h("div", { class: "body editing" },
+    h("textarea", {
+      class: "field", rows: "2", dir: "auto", "aria-label": t("The question in other words"),
+      ref: (e) => { e.value = text; setTimeout(() => { fit(e); e.focus(); e.setSelectionRange(text.length, text.length); }); },
+      oninput: (e) => fit(e.target),
+      onkeydown: (e) => {
+        e.stopPropagation();
+        if (e.isComposing) return;
+        if (e.key === "Escape") tools.cancel();
+        else if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) save(e.target);
+      },
+    }),
+    h("div", { class: "ends" },
+      h("span", { class: "muted small grow" }, t("What was said from here on stays as the version before.")),
+      h("button", { type: "button", class: "button", onclick: () => tools.cancel() }, t("Cancel")),
+      h("button", { type: "button", class: "button main", onclick: (e) => save(areaOf(e)) }, t("Ask"))));
+}
+
+// Which model answered, how long it took, and what it cost.
+function answerView({ model, seconds, tokens = {}, cost, estimated }) {
+  const used = (tokens.input ?? 0) + (tokens.output ?? 0) + (tokens.reasoning ?? 0) + (tokens.cache_read ?? 0) + (tokens.cache_write ?? 0);
+  const facts = [
+    model && h("span", {}, model),
+    seconds > 0 && h("span", {}, elapsed(seconds * 1000)),
+    used > 0 && h("span", { title: t("{input} in, {output} out", { input: (tokens.input ?? 0).toLocaleString(LOCALE), output: ((tokens.output ?? 0) + (tokens.reasoning ?? 0)).toLocaleString(LOCALE) }) }, t("{n} tokens", { n: count(used) })),
+    cost > 0 && h("span", {}, estimated ? t("about {amount}", { amount: money(cost) }) : money(cost)),
+  ].filter(Boolean);
+  return facts.length > 0 && h("div", { class: "answer-facts" }, facts);
 }
 
 // Pictures and files that follow each other stand beside each other, and many calls of tools fold into one line.
@@ -196,14 +247,13 @@ function stepsView(id, calls, results, tools) {
     tools.unfolded.has(key) && h("div", { class: "inside" }, calls.map(({ part, message }) => tool(part, message, results.get(part.id), tools))));
 }
 
-function actions(m, tools, last) {
+function actions(m, tools) {
+  const active = m.turn && !m.undone;
   return h("div", { class: "acts", role: "group", "aria-label": t("What can be done with this message") },
-    m.role === "user" && iconButton("edit", t("Edit and ask again in a copy"), () => tools.edit(m)),
-    m.role === "user" && m.turn && !m.undone && iconButton("undo", t("Take back from here on"), () => tools.undo(m)),
-    last && m.role === "assistant" && iconButton("retry", t("Ask again (r)"), () => tools.retry()),
+    m.role === "user" && active && iconButton("edit", t("Edit and ask again"), () => tools.edit(m)),
+    m.role === "assistant" && active && iconButton("retry", t("Ask again"), () => tools.again(m)),
     iconButton("copy", t("Copy"), () => tools.copy(m)),
-    iconButton("fork", t("Fork from here"), () => tools.fork(m)),
-    iconButton("info", t("Why: the story of this message"), () => tools.why(m)));
+    iconButton("more", t("More for this message"), (e) => tools.more(e.currentTarget, m), { "aria-haspopup": "menu" }));
 }
 
 function sign(m) {
@@ -315,12 +365,16 @@ function compareLines(old, now) {
   return [...out, ...now.slice(j).map(added)];
 }
 
+// Sizes of files that were attached here: the stream does not tell them.
+export const SIZES = new Map();
+
 // A picture opens in front of the page; other files are chips that are saved.
 export function media(part, tools) {
+  const size = part.size || SIZES.get(part.media);
   const name = cut(part.name || part.kind, 80);
   if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener", onclick: (e) => tools && !e.ctrlKey && !e.metaKey && (e.preventDefault(), tools.enlarge(part)) }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
   if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: here(part.url), "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
-  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), part.size > 0 && h("span", { class: "size" }, bytes(part.size)));
+  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
 }
 
 // An agent tells its whole plan each time it changes; the last one of a turn is shown.
@@ -361,7 +415,7 @@ export function pendingView(pending, tools) {
     h("div", { class: "head" }, h("span", { class: "who" }, t("You")), error?.waits ? h("span", { class: "state unsent" }, t("not sent yet")) : h("span", {}, error ? t("not sent") : pending.sent ? t("stored") : t("sending"))),
     h("div", { class: "body" }, pending.text && h("div", { class: "plain", dir: "auto" }, pending.text), pending.media.length > 0 && h("div", { class: "files" }, pending.media.map((m) => media(m, tools)))),
     error?.waits && h("div", { class: "notice" }, icon("clock"), h("span", { class: "grow" }, error.status === 0 ? t("It is kept in this browser and sent as soon as the server is back.") : error.text), remove),
-    error && !error.waits && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, error.text), h("button", { type: "button", class: "button", onclick: () => tools.again(pending) }, t("Send again")), remove));
+    error && !error.waits && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, error.text), h("button", { type: "button", class: "button", onclick: () => tools.resend(pending) }, t("Send again")), remove));
 }
 
 // What an agent asks a person. Without options the answer is free text.
@@ -398,12 +452,18 @@ export function items(open, shown) {
   }
   const plans = new Map();
   for (const m of open.messages) if (isPlan(m)) plans.set(m.turn, m.seq);
+  const hidden = new Set(open.versions.hidden ?? []);
+  const versions = new Map((open.versions.questions ?? []).flatMap((question) => question.map((v) => [v.seq, question])));
+  // The facts of an answer stand below its last words.
+  const ends = new Map();
+  for (const m of open.messages) if (m.role === "assistant" && m.turn && !m.undone) ends.set(m.turn, m.seq);
   const out = [];
   let day = null;
   let before = null;
   let epoch = open.messages[0]?.epoch ?? 0;
   let fold = null;
   for (const m of ordered(open.messages)) {
+    if (hidden.has(m.undone)) continue;
     if (waiting.has(m.seq) || (isPlan(m) && plans.get(m.turn) !== m.seq)) continue;
     if (m.role === "tool" && m.parts.every((p) => p.type === "tool_result" && calls.has(p.id))) continue;
     if (dayOf(m.at) !== day) {
@@ -435,7 +495,8 @@ export function items(open, shown) {
     else fold = null;
     const parts = m.parts.filter((p) => p.type === "tool_call").map((p) => results.get(p.id)).filter(Boolean);
     const head = !before || before.role !== m.role || before.turn !== m.turn || m.role === "user";
-    out.push({ key: `m${m.seq}`, kind: "message", message: m, results, parts, head });
+    const answer = ends.get(m.turn) === m.seq && open.running?.id !== m.turn ? open.answers[m.turn] : undefined;
+    out.push({ key: `m${m.seq}`, kind: "message", message: m, results, parts, head, answer, versions: m.undone ? undefined : versions.get(m.seq) });
     before = m;
     if (open.session.parent && m.seq === open.session.parent_seq) {
       out.push({ key: "fork", kind: "fork", parent: open.session.parent });

@@ -27,7 +27,7 @@ export class Problem extends Error {
   }
 }
 
-export async function call(method, path, { query, body, raw, key, base = BASE } = {}) {
+export async function call(method, path, { query, body, raw, key, base = BASE, patience = PATIENCE } = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (raw) headers["Content-Type"] = "application/octet-stream";
@@ -39,7 +39,7 @@ export async function call(method, path, { query, body, raw, key, base = BASE } 
       method,
       headers,
       body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(patience),
       credentials: "same-origin",
     });
     if ((answer.headers.get("Content-Type") ?? "").includes("json")) given = await answer.json();
@@ -122,7 +122,19 @@ export const api = {
   prunable: (query) => call("GET", "/api/prunable", { query }),
   prune: (body) => call("POST", "/api/prune", { body }),
   redo: (id) => call("POST", `${at(id)}/redo`),
-  retry: (id) => call("POST", `${at(id)}/retry`),
+  retry: (id, body = {}) => call("POST", `${at(id)}/retry`, { body }),
+  edit: (id, body) => call("POST", `${one("messages", id)}/edit`, { body }),
+  version: (id, turn) => call("POST", `${at(id)}/version`, { body: { turn } }),
+  deleteMessage: (id, erase = false) => call("DELETE", one("messages", id), { query: erase ? { erase } : {} }),
+  restoreMessage: (id) => call("POST", `${one("messages", id)}/restore`),
+  find: (id, q) => call("GET", `${at(id)}/search`, { query: { q } }),
+  outline: (id, query) => call("GET", `${at(id)}/outline`, { query }),
+  words: (id, first, last) => `${here(at(id))}/words?first=${first}&last=${last}`,
+  files: (id, q) => call("GET", `${at(id)}/files`, { query: { q } }),
+  importFile: (file) => call("POST", "/api/import", { query: { name: file.name }, raw: file, patience: 10 * PATIENCE }),
+  shares: (id) => call("GET", `${at(id)}/shares`),
+  share: (id) => call("POST", `${at(id)}/shares`),
+  revokeShare: (id, share) => call("DELETE", `${at(id)}/shares/${encodeURIComponent(share)}`),
   program: (id) => call("GET", `${at(id)}/program`),
   takeOver: (id) => call("POST", `${at(id)}/takeover`),
   fork: (id, body, key) => call("POST", `${at(id)}/fork`, { body, key }),
@@ -478,6 +490,8 @@ const RULES = {
       epochs: snapshot.epochs ?? [],
       questions: (snapshot.questions ?? []).filter((q) => q.state === "open"),
       lanes: snapshot.lanes ?? [],
+      answers: byTurn(snapshot.answers ?? []),
+      versions: snapshot.versions ?? {},
       pending: state.open?.id === snapshot.session.id ? unsettled(state.open.pending, snapshot.messages) : [],
       replies: state.open?.id === snapshot.session.id ? state.open.replies : [],
     },
@@ -510,11 +524,11 @@ const RULES = {
   revised: (state, { session }) => within(state, session, (open) => ({ ...open, stale: true })),
   message: (state, { message }) => within(fresh(state, message), message.session, (open) => told(open, message)),
   draft: (state, event) => within(state, event.session, (open) => ({ ...open, draft: written(open.draft, event) })),
-  turn: (state, { turn }) => {
+  turn: (state, { turn, answer }) => {
     const turns = { ...state.turns };
     if (ACTIVE.has(turn.state)) turns[turn.id] = turn;
     else delete turns[turn.id];
-    return within({ ...state, turns }, turn.session, (open) => moved(open, turn));
+    return within({ ...state, turns }, turn.session, (open) => ({ ...moved(open, turn), ...(answer ? { answers: { ...open.answers, [turn.id]: answer } } : {}) }));
   },
   delivery: (state, { delivery }) =>
     within(state, delivery.session, (open) => {
@@ -578,6 +592,12 @@ function within(state, session, change) {
   return state.open && state.open.id === session ? { ...state, open: change(state.open) } : state;
 }
 
+function byTurn(answers) {
+  const found = {};
+  for (const answer of answers) found[answer.turn] = answer;
+  return found;
+}
+
 function byId(list) {
   const found = {};
   for (const item of list) found[item.id] = item;
@@ -634,7 +654,8 @@ function filed(sections, session) {
 }
 
 // One more stretch of messages at either end, or in place of all. Far ones are let go, so that memory stays bounded.
-function windowed(open, { messages, side, earlier = false, later = false }) {
+function windowed(before, { messages, side, earlier = false, later = false, answers = [], versions }) {
+  const open = { ...before, answers: { ...before.answers, ...byTurn(answers) }, versions: versions ?? before.versions };
   if (side === "all") return { ...open, messages, earlier, later, stale: false, pending: unsettled(open.pending, messages) };
   if (side === "earlier") {
     const first = open.messages[0]?.seq ?? Infinity;

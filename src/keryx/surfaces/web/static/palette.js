@@ -7,25 +7,26 @@ import { nameOf } from "./sidebar.js";
 
 const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"];
 
+// What can be done comes before where one can go.
 function commands(app) {
   const open = app.open;
   return [
+    ...(open ? [
+      ["retry", t("Ask the last question again"), () => app.retry(open.id)],
+      ...(open.running ? [["stop", t("Stop the answer"), () => app.act(() => app.api.stop(open.id))]] : []),
+      ["undo", t("Undo the last turn"), () => app.undo(open.id)],
+      ["redo", t("Redo"), () => app.act(() => app.api.redo(open.id))],
+      ["pin", open.session.pinned ? t("Unpin this conversation") : t("Pin this conversation"), () => app.pin(open.session)],
+      ["archive", open.session.archived ? t("Unarchive this conversation") : t("Archive this conversation"), () => app.archive(open.session)],
+      ["folder", t("Move this conversation to a project"), () => app.project(open.session)],
+      ["info", t("Details of this conversation"), () => app.toggleDetails()],
+      ["trash", t("Delete this conversation"), () => app.remove(open.session)],
+    ] : []),
     ["plus", t("New conversation"), () => app.go("/new")],
     ...PLACES.map((name) => [name === "jobs" ? "clock" : name, t("Go to {place}", { place: t(`${name[0].toUpperCase()}${name.slice(1)}`) }), () => app.go(`/${name}`)]),
     ...(app.info.profiles ?? []).filter((p) => p !== app.info.who.profile).map((p) => ["pairing", t("Go to profile {name}", { name: p }), () => app.enter(p)]),
     ["info", t("Show the keys"), async () => (await app.part("./dialogs.js"))?.keys()],
     ...["system", "light", "dark"].map((theme) => ["settings", t("Theme: {theme}", { theme: t(`${theme[0].toUpperCase()}${theme.slice(1)}`) }), () => app.prefer({ theme })]),
-    ...(open ? [
-      ["pin", open.session.pinned ? t("Unpin this conversation") : t("Pin this conversation"), () => app.pin(open.session)],
-      ["archive", open.session.archived ? t("Unarchive this conversation") : t("Archive this conversation"), () => app.archive(open.session)],
-      ["folder", t("Move this conversation to a project"), () => app.project(open.session)],
-      ["undo", t("Undo the last turn"), () => app.undo(open.id)],
-      ["redo", t("Redo"), () => app.act(() => app.api.redo(open.id))],
-      ["retry", t("Ask the last question again"), () => app.retry(open.id)],
-      ["stop", t("Stop the answer"), () => app.act(() => app.api.stop(open.id))],
-      ["info", t("Details of this conversation"), () => app.toggleDetails()],
-      ["trash", t("Delete this conversation"), () => app.remove(open.session)],
-    ] : []),
   ];
 }
 
@@ -42,7 +43,7 @@ export async function palette(app, typed = "") {
   const fits = (text) => query.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
 
   function entries() {
-    const local = app.state.sessions.filter((s) => fits(nameOf(s))).slice(0, query ? 8 : 5);
+    const local = app.state.sessions.filter((s) => s.id !== app.open?.id && fits(nameOf(s))).slice(0, query ? 8 : 3);
     const known = new Set(local.map((s) => s.id));
     const sessions = [...local, ...remote.filter((s) => !known.has(s.id))];
     return [

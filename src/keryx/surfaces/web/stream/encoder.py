@@ -200,7 +200,12 @@ def _build_event(
             return _build_message_event(change.message, messages) if change.message else None
         case ChangeKind.TURN | ChangeKind.CANCEL:
             turn = details.turns.get(change.turn) if change.turn else None
-            return events.TurnEvent(turn=presenters.turn(turn)) if turn else None
+            if turn is None:
+                return None
+            facts = details.answers.get(turn.id)
+            return events.TurnEvent(
+                turn=presenters.turn(turn), answer=presenters.answer(facts) if facts else None
+            )
         case ChangeKind.DELIVERY:
             delivery = details.deliveries.get(change.subject)
             return events.DeliveryEvent(delivery=presenters.delivery(delivery)) if delivery else None

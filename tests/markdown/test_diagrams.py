@@ -1,0 +1,110 @@
+"""Diagrams of Mermaid: the common kinds are drawn, their texts are kept, and anything else is left as it was written."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from keryx.markdown import diagrams, html
+
+FLOW = """flowchart TD
+    A[Start] --> B{Is it <b>ready</b>?}
+    B -->|Yes| C([Ship it<br/>today])
+    B -- "No, wait" --> D[(Store)] & E((End))
+    D -.-> A
+    E ==> E
+    click A href "https://a.example"
+    style A fill:#f9f
+"""
+SEQUENCE = """sequenceDiagram
+    participant A as Ann
+    A->>+B: hello
+    alt known
+        B-->>-A: hello, Ann
+    else not known
+        B--xA: who?
+    end
+    Note right of A: she waits
+    A->>A: thinks
+"""
+PIE = 'pie showData title Pets\n  "Dogs" : 3\n  "Cats & kittens" : 1\n'
+
+
+def texts(drawn: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(drawn).iter("text")]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (FLOW, ["Yes", "No, wait", "Start", "Is it <b>ready</b>?", "Ship it", "today", "Store", "End"]),
+        (
+            SEQUENCE,
+            ["Ann", "hello", "hello, Ann", "who?", "she waits", "thinks", "alt [known]", "[not known]"],
+        ),
+        (PIE, ["Pets", "Dogs (3, 75 %)", "Cats & kittens (1, 25 %)"]),
+        ("graph LR\n  subgraph g [Both]\n  a-->b\n  end\n  b-->c", ["Both", "a", "b", "c"]),
+    ],
+)
+def test_a_diagram_is_drawn_with_all_its_texts(source: str, expected: list[str]) -> None:
+    drawn = diagrams.draw(source)
+    assert drawn is not None
+    assert set(expected) <= set(texts(drawn))
+
+
+def test_nothing_lies_outside_of_the_drawing() -> None:
+    for source in (FLOW, SEQUENCE, PIE):
+        drawn = diagrams.draw(source)
+        assert drawn is not None
+        root = ElementTree.fromstring(drawn)
+        left, top, width, height = map(float, root.attrib["viewBox"].split())
+        for element in root.iter():
+            if "x" in element.attrib:
+                assert left <= float(element.attrib["x"]) <= left + width
+                assert top <= float(element.attrib["y"]) <= top + height
+
+
+def test_boxes_of_a_flowchart_do_not_overlap() -> None:
+    source = "flowchart TD\n" + "\n".join(f"a{n} --> b{n % 5}\nb{n % 5} --> c{n % 3}" for n in range(12))
+    drawn = diagrams.draw(source)
+    assert drawn is not None
+    boxes = [
+        tuple(float(element.attrib[name]) for name in ("x", "y", "width", "height"))
+        for element in ElementTree.fromstring(drawn).iter("rect")
+        if element.attrib["class"] == "node"
+    ]
+    assert len(boxes) == 20
+    for n, (x, y, w, h) in enumerate(boxes):
+        for x2, y2, w2, h2 in boxes[n + 1 :]:
+            assert x + w <= x2 or x2 + w2 <= x or y + h <= y2 or y2 + h2 <= y
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "gantt\n  title x",
+        "flowchart TD\n  A --> ",
+        "flowchart TD\n  A[never closed --> B",
+        "flowchart TD\n  subgraph a\n  subgraph b\n  x\n  end\n  end",
+        "sequenceDiagram\n  loop x\n  A->>B: y",
+        "pie\n  Dogs : 3",
+        'pie\n  "Dogs" : 0',
+        "flowchart TD\n" + "\n".join(f"a{n} --> b" for n in range(200)),
+        "flowchart TD\nA[" + "x" * 500 + "]",
+    ],
+)
+def test_what_is_not_understood_is_shown_as_it_was_written(source: str) -> None:
+    assert diagrams.draw(source) is None
+    page = html.render(f"```mermaid\n{source}\n```")
+    assert page.startswith('<pre class="code" data-language="mermaid"><code>')
+    assert "<svg" not in page
+
+
+def test_the_page_keeps_the_source_below_the_drawing_and_has_no_more_than_a_few_drawings() -> None:
+    page = html.render(f"```mermaid\n{FLOW}\n```")
+    assert page.count("<svg") == 1
+    assert "click A href" in page.partition("<details>")[2]
+    assert "a.example" not in page.partition("<details>")[0]
+    assert re.search(r'viewBox="[-\d. ]+"', page)
+    many = html.render(f"```mermaid\n{PIE}{'%%' + 'x' * 3000}\n```\n" * 20)
+    assert many.count("<svg") == 6
