@@ -40,6 +40,7 @@ NOUNS = {
     "tools",
     "turns",
     "usage",
+    "users",
     "viewer_state",
     "workers",
 }

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from keryx.core.errors import Conflict, Invalid
+from keryx.core.texts import Phrase
 
 # `None` removes a key.
 Value: TypeAlias = str | bool | int | float | Sequence[str] | Mapping[str, str | float] | None
@@ -68,7 +69,7 @@ def change(
             check(text)
         _make_folder(home)
         if _read(path) != old:
-            raise Conflict("keryx.toml was changed meanwhile by another program: try again")
+            raise Conflict(Phrase("setup.file_changed"))
         for name, value in (secrets or {}).items():
             _write_atomically(find_secret(home, name), f"{value}\n".encode(), mode=0o600)
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
@@ -119,7 +120,7 @@ def remove_table(text: str, table: str) -> str:
     *path, last = table.split(".")
     inner = wanted
     for name in path:
-        inner = cast(dict[str, Any], inner.get(name, {}))
+        inner = inner.get(name, {})
     inner.pop(last, None)
     lines = text.splitlines()
     for start, end in reversed(_find_blocks(lines, rf"\[\s*{re.escape(table)}\s*(\.[^\]]*)?\]")):
@@ -129,7 +130,7 @@ def remove_table(text: str, table: str) -> str:
     for depth in range(len(path), 0, -1):
         inner = wanted
         for name in path[: depth - 1]:
-            inner = cast(dict[str, Any], inner.get(name, {}))
+            inner = inner.get(name, {})
         if inner.get(path[depth - 1]) == {} and not _has_table(parsed, path[:depth]):
             inner.pop(path[depth - 1])
     return _check(lines, wanted, f"without [{table}]", {})

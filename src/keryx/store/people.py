@@ -313,6 +313,15 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
     tx.run("update identities set principal = :new where profile = :profile and principal = :old", params)
     tx.run("update api_keys set principal = :new where profile = :profile and principal = :old", params)
     tx.run("update api_conversations set owner = :new where profile = :profile and owner = :old", params)
+    if new == OPERATOR:
+        # The password of a user must not open what is the operator's.
+        tx.run("delete from users where profile = :profile and principal = :old", params)
+        tx.run("delete from passkeys where profile = :profile and principal = :old", params)
+        tx.run("delete from sign_ins where profile = :profile and principal = :old", params)
+        return
+    tx.run("update users set principal = :new where profile = :profile and principal = :old", params)
+    tx.run("update passkeys set principal = :new where profile = :profile and principal = :old", params)
+    tx.run("update sign_ins set principal = :new where profile = :profile and principal = :old", params)
 
 
 def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> None:
@@ -340,6 +349,8 @@ def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> 
     tx.run("delete from preferences where profile = :profile and principal = :owner", params)
     tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
     tx.run("delete from api_keys where profile = :profile and principal = :owner", params)
+    tx.run("delete from users where profile = :profile and principal = :owner", params)
+    tx.run("delete from passkeys where profile = :profile and principal = :owner", params)
     tx.run("delete from api_conversations where profile = :profile and owner = :owner", params)
 
 

@@ -25,15 +25,19 @@ from keryx.surfaces.web.routes import (
     people,
     projects,
     sessions,
+    setup,
     sign_ins,
+    users,
 )
 from keryx.surfaces.web.stream import endpoint
 
 # In the order of the reference.
 _ROUTERS = (
     installation.router,
+    setup.router,
     endpoint.router,
     sign_ins.router,
+    users.router,
     people.router,
     sessions.router,
     messages.router,

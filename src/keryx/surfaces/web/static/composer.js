@@ -293,7 +293,7 @@ export function home(root, app) {
       h("div", { class: "screen", key: "home" }, h("div", { class: "welcome" },
         h("h1", {}, fresh ? t("Keryx is running") : t("What is on your mind?")),
         h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: echo ? t("echo, the offline agent") : app.info.agent })),
-        h("div", { class: "cards" }, fresh ? first(app) : next(app)))),
+        h("div", { class: "cards" }, fresh && app.guided ? app.guide() : fresh ? first(app) : next(app)))),
       h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),
     ]);
   }

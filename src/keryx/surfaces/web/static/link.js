@@ -21,13 +21,14 @@ const STORE = "keryx";
 
 // What went wrong, in words that say what to do next. Status 0: the server cannot be reached.
 export class Problem extends Error {
-  constructor(status, detail) {
+  constructor(status, detail, field = "") {
     super(detail.replace(/^./, (c) => c.toUpperCase()));
     this.status = status;
+    this.field = field;
   }
 }
 
-export async function call(method, path, { query, body, raw, key, base = BASE } = {}) {
+export async function call(method, path, { query, body, raw, key, base = BASE, patience = PATIENCE } = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (raw) headers["Content-Type"] = "application/octet-stream";
@@ -39,14 +40,14 @@ export async function call(method, path, { query, body, raw, key, base = BASE } 
       method,
       headers,
       body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(patience),
       credentials: "same-origin",
     });
     if ((answer.headers.get("Content-Type") ?? "").includes("json")) given = await answer.json();
   } catch {
     throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back."));
   }
-  if (!answer.ok) throw new Problem(answer.status, given?.detail ?? t("The server answered {status}.", { status: answer.status }));
+  if (!answer.ok) throw new Problem(answer.status, given?.detail ?? t("The server answered {status}.", { status: answer.status }), given?.field);
   return given;
 }
 
@@ -77,7 +78,7 @@ const one = (kind, id) => `/api/${kind}/${encodeURIComponent(id)}`;
 export const api = {
   start: (query) => call("GET", "/api/start", { query }),
   // Always at its own address, which the cookie that marks a known browser is for.
-  signIn: (secret) => call("POST", "/api/sign-in", { body: { secret }, base: "" }),
+  signIn: (secret, name = "") => call("POST", "/api/sign-in", { body: { secret, name }, base: "" }),
   signOut: () => call("POST", "/api/sign-out"),
   signIns: () => call("GET", "/api/sign-ins"),
   revoke: (id) => call("DELETE", one("sign-ins", id)),
