@@ -66,7 +66,12 @@ class SettingsEditor:
     async def save_model(self, entry: ModelEntry, *, secret: str = "") -> None:
         if not _MODEL_NAME.match(entry.name):
             raise WrongField("name", Phrase("setup.model_name"))
-        written = {**_build_model_values(entry)}
+        written = _build_model_values(entry)
+        items = settings_file.read_items(self._home, "models")
+        old = next((item for item in items if item.get("name") == entry.name), {})
+        if isinstance(written["prices"], dict):
+            # Those of reasoning and of the cache are not in the form.
+            written["prices"] = {**old.get("prices", {}), **written["prices"]}
         files: dict[str, str] = {}
         if secret:
             name = _name_secret("model", entry.name, "key")
@@ -213,10 +218,13 @@ class SettingsEditor:
     def note_change(self) -> None:
         self._changed = True
 
-    async def restart(self) -> None:
+    async def check_restart(self) -> None:
         if self._request_restart is None:
             raise Unavailable(Phrase("setup.no_restart"))
         await anyio.to_thread.run_sync(self._check_start)
+
+    def restart(self) -> None:
+        assert self._request_restart is not None
         self._request_restart()
 
     def _check_start(self) -> None:

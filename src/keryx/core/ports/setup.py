@@ -264,6 +264,10 @@ class SetupService(Protocol):
         """Remember that something was written that is in force after a restart."""
         ...
 
-    async def restart(self) -> None:
-        """Let the process start again with what is written. Raise `Invalid` if it could not."""
+    async def check_restart(self) -> None:
+        """Raise `Invalid` if the process could not start with what is written."""
+        ...
+
+    def restart(self) -> None:
+        """Let the process start again with what is written."""
         ...

@@ -722,8 +722,6 @@ TEXTS = {
     "signs in as {name}": "meldet sich als {name} an",
     "since {date}": "seit {date}",
     "the passkey": "den Passkey",
-    "this one": "dieser",
-    "until {date}": "bis {date}",
     "weekdays at nine": "werktags um neun",
     "{browser} on {system}": "{browser} auf {system}",
     "{input} in, {output} out per million tokens": "{input} hinein, {output} heraus je Million Tokens",
@@ -731,4 +729,6 @@ TEXTS = {
     "{n} conversation|{n} conversations": "{n} Gespräch|{n} Gespräche",
     "{n} passkey|{n} passkeys": "{n} Passkey|{n} Passkeys",
     "{n} rule chooses it|{n} rules choose it": "{n} Regel wählt es|{n} Regeln wählen es",
+    "Browser": "Browser",
+    " (this one)": " (dieser)",
 }

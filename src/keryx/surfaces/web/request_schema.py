@@ -339,7 +339,7 @@ Address = Annotated[str, Meta(max_length=2000)]
 References = Annotated[dict[Name, Secret], Meta(max_length=50)]
 
 
-class ModelForm(RequestForm, frozen=True, kw_only=True):
+class ModelSetupForm(RequestForm, frozen=True, kw_only=True):
     """A model behind an endpoint of OpenAI's API. `secret` is its key, which is written to a file that only its owner can
     read; `key` is instead where the key is, as `env:NAME` or `file:PATH`. `revision` is that of the model as it was read,
     empty for a new one. Prices are for a million tokens."""
@@ -366,7 +366,7 @@ class RevisionQuery(RequestForm, frozen=True, kw_only=True):
     revision: Revision
 
 
-class ToolServerForm(RequestForm, frozen=True, kw_only=True):
+class ToolServerSetupForm(RequestForm, frozen=True, kw_only=True):
     """A server of tools: a `command` with its arguments, or a `url`. Values of `env` and `headers` are references, as
     `env:NAME`, `file:PATH` or `text:VALUE`; any other value is a secret and is written to a file. `policy`: allow, ask or
     deny; empty leaves it to the tools. `profiles`: empty for all."""
@@ -381,7 +381,7 @@ class ToolServerForm(RequestForm, frozen=True, kw_only=True):
     revision: Revision = ""
 
 
-class ProfileForm(RequestForm, frozen=True, kw_only=True):
+class ProfileSetupForm(RequestForm, frozen=True, kw_only=True):
     """`agent`: empty for the one in force. `hide_ids`: null lets the platform decide."""
 
     agent: Annotated[str, Meta(max_length=200)] = ""
@@ -408,7 +408,7 @@ class IdentityForm(RequestForm, frozen=True, kw_only=True):
     person: Name
 
 
-class RoleForm(RequestForm, frozen=True, kw_only=True):
+class GrantRoleForm(RequestForm, frozen=True, kw_only=True):
     """`operator`: may give commands for operators in chats."""
 
     operator: bool
@@ -433,7 +433,7 @@ class PasswordForm(RequestForm, frozen=True, kw_only=True):
     current: Annotated[str, Meta(max_length=1000)] = ""
 
 
-class PasskeyForm(RequestForm, frozen=True, kw_only=True):
+class NewPasskeyForm(RequestForm, frozen=True, kw_only=True):
     """A new passkey as the browser has made it, all in base64url."""
 
     challenge: Annotated[str, Meta(max_length=500)]

@@ -809,7 +809,7 @@ class People(Schema, frozen=True, kw_only=True):
     people: list[PersonSchema]
 
 
-class ConsentSchema(Schema, frozen=True, kw_only=True):
+class LastingConsentSchema(Schema, frozen=True, kw_only=True):
     """What was allowed or denied for good in a conversation. `rule` is what it covers."""
 
     session: str
@@ -821,7 +821,7 @@ class ConsentSchema(Schema, frozen=True, kw_only=True):
 
 
 class Consents(Schema, frozen=True, kw_only=True):
-    consents: list[ConsentSchema]
+    consents: list[LastingConsentSchema]
 
 
 class UserSchema(Schema, frozen=True, kw_only=True):

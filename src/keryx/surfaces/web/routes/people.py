@@ -83,7 +83,7 @@ async def revoke_grant(request: ApiRequest) -> None:
     summary="Let somebody give the commands of operators, or no longer.",
     role=RequiredRole.OPERATOR,
 )
-async def set_role(request: ApiRequest, body: request_schema.RoleForm) -> schema.GrantSchema:
+async def set_role(request: ApiRequest, body: request_schema.GrantRoleForm) -> schema.GrantSchema:
     handle = presenters.decode_person_id(request.path_param("grant"))
     return presenters.grant(
         await request.hub.people.set_role(request.viewer, *handle, operator=body.operator)
@@ -131,7 +131,7 @@ async def consents(request: ApiRequest) -> schema.Consents:
     found = await request.hub.questions.list_consents(request.viewer)
     return schema.Consents(
         consents=[
-            schema.ConsentSchema(
+            schema.LastingConsentSchema(
                 session=c.session,
                 title=c.title,
                 rule=c.tool,

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 import anyio
 import anyio.to_thread
 import msgspec
+from starlette.background import BackgroundTask
 from starlette.responses import Response, StreamingResponse
 
 from keryx import setup_registry
@@ -56,7 +57,7 @@ async def setup(request: ApiRequest) -> schema.SetupOverview:
     summary="Add or change a model. It is in force after a restart.",
     role=_OPERATOR,
 )
-async def save_model(request: ApiRequest, body: request_schema.ModelForm) -> None:
+async def save_model(request: ApiRequest, body: request_schema.ModelSetupForm) -> None:
     await _get_service(request).save_model(_read_model(request, body), secret=body.secret)
 
 
@@ -65,7 +66,7 @@ async def save_model(request: ApiRequest, body: request_schema.ModelForm) -> Non
     summary="Ask a model, saved or not, one short question.",
     role=_OPERATOR,
 )
-async def test_model(request: ApiRequest, body: request_schema.ModelForm) -> ModelTest:
+async def test_model(request: ApiRequest, body: request_schema.ModelSetupForm) -> ModelTest:
     return await _get_service(request).test_model(_read_model(request, body), secret=body.secret)
 
 
@@ -88,7 +89,7 @@ async def choose_model(request: ApiRequest, body: request_schema.DefaultModelFor
     summary="Add or change a server of tools. It is in force after a restart.",
     role=_OPERATOR,
 )
-async def save_tools(request: ApiRequest, body: request_schema.ToolServerForm) -> None:
+async def save_tools(request: ApiRequest, body: request_schema.ToolServerSetupForm) -> None:
     await _get_service(request).save_tools(_read_tools(request, body))
 
 
@@ -97,7 +98,7 @@ async def save_tools(request: ApiRequest, body: request_schema.ToolServerForm) -
     summary="Start a server of tools, saved or not, and list its tools.",
     role=_OPERATOR,
 )
-async def check_tools(request: ApiRequest, body: request_schema.ToolServerForm) -> ToolServerCheck:
+async def check_tools(request: ApiRequest, body: request_schema.ToolServerSetupForm) -> ToolServerCheck:
     return await _get_service(request).check_tools(_read_tools(request, body))
 
 
@@ -124,7 +125,7 @@ async def check_agent(request: ApiRequest) -> AgentCheck:
     summary="Add or change a profile. It is in force after a restart.",
     role=_OPERATOR,
 )
-async def save_profile(request: ApiRequest, body: request_schema.ProfileForm) -> None:
+async def save_profile(request: ApiRequest, body: request_schema.ProfileSetupForm) -> None:
     entry = ProfileEntry(
         name=request.path_param("name"),
         agent=body.agent,
@@ -159,8 +160,15 @@ async def set_operator_password(request: ApiRequest, body: request_schema.Passwo
     summary="Start again with what is written. Running answers get some time to finish.",
     role=_OPERATOR,
 )
-async def restart(request: ApiRequest) -> None:
-    await _get_service(request).restart()
+async def restart(request: ApiRequest) -> Response:
+    service = _get_service(request)
+    await service.check_restart()
+    # After the response, which would be cut off otherwise.
+    return Response(status_code=204, background=BackgroundTask(_restart, service))
+
+
+async def _restart(service: SetupService) -> None:
+    service.restart()
 
 
 @router.post(
@@ -253,14 +261,14 @@ def _get_service(request: ApiRequest) -> SetupService:
     return request.services.setup
 
 
-def _read_model(request: ApiRequest, body: request_schema.ModelForm) -> ModelEntry:
+def _read_model(request: ApiRequest, body: request_schema.ModelSetupForm) -> ModelEntry:
     values = {name: v for name, v in msgspec.structs.asdict(body).items() if name != "secret"}
     if body.secret and body.key:
         raise Invalid(Phrase("setup.two_keys"))
     return ModelEntry(name=request.path_param("model"), **values)
 
 
-def _read_tools(request: ApiRequest, body: request_schema.ToolServerForm) -> ToolServerEntry:
+def _read_tools(request: ApiRequest, body: request_schema.ToolServerSetupForm) -> ToolServerEntry:
     return ToolServerEntry(
         name=request.path_param("server"),
         command=body.command,

@@ -108,7 +108,7 @@ async def passkey_options(request: ApiRequest) -> schema.PasskeyOptions:
 
 
 @router.post("/api/passkeys", summary="Keep a passkey that the browser has made.", status=201)
-async def add_passkey(request: ApiRequest, body: request_schema.PasskeyForm) -> schema.PasskeySchema:
+async def add_passkey(request: ApiRequest, body: request_schema.NewPasskeyForm) -> schema.PasskeySchema:
     _refuse_keys(request)
     account = request.caller.account
     made = webauthn.check_new(

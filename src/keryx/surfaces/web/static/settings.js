@@ -1,4 +1,4 @@
-// Settings: how the page looks and sends, projects, keys of programs, and what is in force on the server.
+// Settings: how the page looks and sends, projects, signed-in browsers, keys of programs, and what is in force on the server.
 
 import { standardModel } from "./composer.js";
 import { tone } from "./dialogs.js";
@@ -6,7 +6,7 @@ import { h, t } from "./dom.js";
 import { full, plural, surfaceName } from "./format.js";
 import { Form } from "./forms.js";
 import { table } from "./screen.js";
-import { setupScreen } from "./setup.js";
+import { browserName, setupScreen } from "./setup.js";
 
 export function show(root, app) {
   const forms = { project: new Form(app, { name: "" }), key: new Form(app, { name: "" }) };
@@ -16,10 +16,10 @@ export function show(root, app) {
     lead: t("How this page behaves is kept on the server, the same in every browser."),
     live: ["project", "project_gone"],
     load: async () => {
-      const [keys, settings] = await Promise.all([app.api.keys(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
-      return { ...keys, ...settings };
+      const [signIns, keys, settings] = await Promise.all([app.api.signIns(), app.api.keys(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
+      return { ...signIns, ...keys, ...settings };
     },
-    body: (data, reload) => [page(app), alerts(app), projects(app, forms.project, reload), programs(data.keys, app, forms.key, reload), old(app), inForce(data.settings, app)],
+    body: (data, reload) => [page(app), alerts(app), projects(app, forms.project, reload), browsers(data.sign_ins, app, reload), programs(data.keys, app, forms.key, reload), old(app), inForce(data.settings, app)],
   });
 }
 
@@ -94,6 +94,24 @@ function projects(app, form, reload) {
     app.state.projects.map((p) => h("div", { class: "settings", key: p.id }, h("div", { class: "stack" }, h("span", { class: "dot", css: { "--tone": p.colour || "" } }), p.name),
       h("div", { class: "stack" }, h("button", { type: "button", class: "button", onclick: () => rename(p) }, t("Rename")), h("button", { type: "button", class: "button danger", onclick: () => remove(p) }, t("Remove"))))),
     lineForm(form, t("Name of a new project"), t("Add"), add));
+}
+
+function browsers(list, app, reload) {
+  if (!app.info.who.password) return null;
+  const end = async (s) => {
+    const waiting = s.current ? app.unsent.entries.length : 0;
+    if (waiting && !(await app.ask({ title: plural(waiting, t("Sign out and discard {n} message that is not sent yet?|Sign out and discard {n} messages that are not sent yet?")), yes: t("Sign out"), danger: true }))) return;
+    await app.act(async () => {
+      await app.api.revoke(s.id);
+      if (s.current) {
+        app.unsent.forget();
+        await app.api.signOut();
+      }
+      await reload();
+    });
+  };
+  return h("section", { class: "block", key: "browsers" }, h("h2", {}, t("Signed-in browsers")),
+    table([t("Browser"), t("Last seen"), ""], list.map((s) => h("tr", { key: s.id }, h("td", { title: s.browser }, browserName(s.browser), s.current ? t(" (this one)") : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End")))))), t("Signed-in browsers")));
 }
 
 // Keys with which programs call the API. A secret is shown once, to be copied.

@@ -113,3 +113,14 @@ export function setupScreen(root, app, { name, title, lead, load, body, live = [
   // The page begins anew with what is in force then.
   return { ...shown, resume: () => (restarting ? location.reload() : shown.resume()) };
 }
+
+const BROWSERS = [[/Edg\//, "Edge"], [/OPR\//, "Opera"], [/Firefox\//, "Firefox"], [/Chrome\/|Chromium\//, "Chrome"], [/Safari\//, "Safari"]];
+const SYSTEMS = [[/Android/, "Android"], [/iPhone/, "iPhone"], [/iPad/, "iPad"], [/Windows/, "Windows"], [/Mac OS X/, "macOS"], [/CrOS/, "ChromeOS"], [/Linux/, "Linux"]];
+
+// A browser as a person knows it, from what it says about itself.
+export function browserName(agent) {
+  const find = (list) => list.find(([shape]) => shape.test(agent))?.[1];
+  const [browser, system] = [find(BROWSERS), find(SYSTEMS)];
+  if (browser && system) return t("{browser} on {system}", { browser, system });
+  return browser ?? system ?? (agent ? agent.split(/[\s/]/)[0] : t("unknown"));
+}

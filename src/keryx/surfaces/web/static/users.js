@@ -1,10 +1,10 @@
-// Sign-in: passwords, users beside the operator, passkeys, and the browsers that are signed in.
+// Sign-in: passwords, users beside the operator, and passkeys.
 
 import { h, t } from "./dom.js";
 import { box, button, entry, Form } from "./forms.js";
 import { full, plural } from "./format.js";
 import { empty } from "./screen.js";
-import { setup, setupScreen } from "./setup.js";
+import { browserName, setup, setupScreen } from "./setup.js";
 
 export function show(root, app) {
   const { operator, name } = app.info.who;
@@ -18,14 +18,14 @@ export function show(root, app) {
     title: t("Sign-in"),
     lead: operator ? t("Who can open this page, and how. Users have conversations of their own; nobody sees those of others but you.") : t("Your password, your passkeys and your browsers."),
     async load() {
-      const [keys, { sign_ins: browsers }, state_, { users }] = await Promise.all([setup.passkeys(), app.api.signIns(), operator ? setup.read() : {}, operator ? setup.users() : { users: [] }]);
-      return { ...state_, keys, browsers, users };
+      const [keys, state_, { users }] = await Promise.all([setup.passkeys(), operator ? setup.read() : {}, operator ? setup.users() : { users: [] }]);
+      return { ...state_, keys, users };
     },
     body: (data, reload) => [
       password(data, reload, state, open, app, name),
       operator && people(data, reload, state, open, app),
       passkeys(data, reload, state, open, app),
-      browsers(data, reload, app),
+      app.info.who.password && h("p", { key: "browsers" }, h("a", { href: "#/settings" }, t("Signed-in browsers"))),
     ],
   });
 }
@@ -110,36 +110,4 @@ function passkeys(data, reload, state, open, app) {
     form
       ? box(form, t("Make a passkey"), make, form.field("name", t("Name of the device"), { optional: true, placeholder: browserName(navigator.userAgent) }), form.ends([t("Cancel"), () => open(null)], [t("Make a passkey"), make, true]))
       : usable && h("p", { key: "add" }, h("button", { type: "button", class: "button", onclick: begin }, t("Make a passkey"))));
-}
-
-function browsers(data, reload, app) {
-  if (!app.info.who.password) return null;
-  const end = async (s) => {
-    const waiting = s.current ? app.unsent.entries.length : 0;
-    if (waiting && !(await app.ask({ title: plural(waiting, t("Sign out and discard {n} message that is not sent yet?|Sign out and discard {n} messages that are not sent yet?")), yes: t("Sign out"), danger: true }))) return;
-    await app.act(async () => {
-      await app.api.revoke(s.id);
-      if (s.current) {
-        app.unsent.forget();
-        await app.api.signOut();
-      }
-      await reload();
-    });
-  };
-  return h("section", { class: "block", key: "browsers" }, h("h2", {}, t("Signed-in browsers")),
-    h("ul", { class: "entries", "aria-label": t("Signed-in browsers") }, data.browsers.map((s) => entry(s.id,
-      [h("span", { title: s.browser }, browserName(s.browser)), s.current && h("span", { class: "chip" }, t("this one"))],
-      [t("last seen {date}", { date: full(s.seen_at) }), " · ", t("until {date}", { date: full(s.expires_at) })],
-      h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End"))))));
-}
-
-const BROWSERS = [[/Edg\//, "Edge"], [/OPR\//, "Opera"], [/Firefox\//, "Firefox"], [/Chrome\/|Chromium\//, "Chrome"], [/Safari\//, "Safari"]];
-const SYSTEMS = [[/Android/, "Android"], [/iPhone/, "iPhone"], [/iPad/, "iPad"], [/Windows/, "Windows"], [/Mac OS X/, "macOS"], [/CrOS/, "ChromeOS"], [/Linux/, "Linux"]];
-
-// A browser as a person knows it, from what it says about itself.
-export function browserName(agent) {
-  const find = (list) => list.find(([shape]) => shape.test(agent))?.[1];
-  const [browser, system] = [find(BROWSERS), find(SYSTEMS)];
-  if (browser && system) return t("{browser} on {system}", { browser, system });
-  return browser ?? system ?? (agent ? agent.split(/[\s/]/)[0] : t("unknown"));
 }
