@@ -87,7 +87,7 @@ def test_one_of_several_tables_is_added_changed_and_removed() -> None:
     assert changed.startswith("# mine\n[[models]]  # the first\nprices = { input = 0.2 }\ntools = false\n")
     assert "# cheap" in changed and changed.endswith("[limits]\nat_once = 3\n")
     added = settings_file.update_item(MODELS, "models", "new", {"id": "n-1"})
-    assert added == MODELS + '\n[[models]]\nid = "n-1"\nname = "new"\n'
+    assert added == MODELS + '\n[[models]]\nname = "new"\nid = "n-1"\n'
     removed = settings_file.update_item(added, "models", "small", None)
     assert [m["name"] for m in tomllib.loads(removed)["models"]] == ["large", "new"]
     assert settings_file.update_item('[[a]]\nname = "b"\n', "a", "b", None) == ""

@@ -109,7 +109,8 @@ class SettingsEditor:
                 file.touch(mode=0o600)
                 file.write_text(_check_secret("secret", secret), encoding="utf-8")
                 values["key"] = f"file:{file}"
-            model = msgspec.convert({**values, "name": entry.name or entry.id}, Model)
+            given = {name: value for name, value in values.items() if value is not None}
+            model = msgspec.convert({**given, "name": entry.name or entry.id}, Model)
             return await self._ask_model(model)
 
     async def save_tools(self, entry: ToolServerEntry) -> None:

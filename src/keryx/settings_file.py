@@ -160,9 +160,9 @@ def update_item(text: str, array: str, name: str, values: Mapping[str, Value] | 
         items.append({"name": name})
         wanted[array] = items
         gap = [""] if lines and lines[-1].strip() else []
-        blocks.append((len(lines) + len(gap), len(lines) + len(gap) + 2))
-        lines += [*gap, f"[[{array}]]", f"name = {_format_value(name)}"]
-        place = len(items) - 1
+        blocks.append((len(lines) + len(gap), len(lines) + len(gap) + 1))
+        lines += [*gap, f"[[{array}]]"]
+        values, place = {"name": name, **values}, len(items) - 1
     _update_values(items[place], values)
     start, end = blocks[place]
     lines[start:end] = [lines[start], *_edit_entries(lines[start + 1 : end], values, array)]

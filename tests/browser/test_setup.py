@@ -150,7 +150,7 @@ def test_a_server_of_tools_is_checked_before_it_is_saved(browser: Browser, share
         form.get_by_label("Command").fill(f"{sys.executable} -c 1")
         form.get_by_role("button", name="Check").click()
         expect(form.get_by_role("alert")).to_be_visible()
-        form.get_by_label("Command").fill(f"{sys.executable} {TOOL_SERVER}")
+        form.get_by_label("Command").fill(f"{sys.executable} {TOOL_SERVER} {shared.cli.home}/runs")
         pair = form.get_by_role("group", name="Variables")
         pair.get_by_label("Name").first.fill("TOKEN")
         pair.get_by_label("Value").first.fill("s3cret")

@@ -14,6 +14,7 @@ from keryx.core.messages import Image, Role, text_parts
 from keryx.core.sessions import SessionFilter, TitleBy
 from keryx.core.source import Source
 from keryx.store import (
+    access,
     api_turns,
     change_feed,
     deliveries,
@@ -105,6 +106,14 @@ _FILL = (
     from n
     """,
     """
+    insert into users (name, profile, principal, password, created_at)
+    select 'u' || i, 'default', 'p' || i, 'x', :now from n
+    """,
+    """
+    insert into passkeys (id, profile, principal, name, public_key, uses, created_at)
+    select 'p' || i, 'default', 'p' || i, '""', 'x', 0, :now from n
+    """,
+    """
     insert into api_keys (id, profile, principal, name, digest, created_at)
     select 'k' || i, 'default', 'p' || i, '""', 'd' || i, :now + i from n
     """,
@@ -129,12 +138,14 @@ _SQLITE_NAMES = {
     "job_runs_pkey": "sqlite_autoindex_job_runs_1",
     "questions_pkey": "sqlite_autoindex_questions_1",
     "api_turns_turn_key": "sqlite_autoindex_api_turns_1",
+    "users_pkey": "sqlite_autoindex_users_1",
+    "passkeys_pkey": "sqlite_autoindex_passkeys_1",
     "api_keys_digest_key": "sqlite_autoindex_api_keys_2",
 }
 _TABLES = (
     "api_keys|api_turns|buttons|changes|deliveries|finals|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
     "questions|"
-    "sessions|turns"
+    "sessions|turns|users|passkeys"
 )
 
 
@@ -331,6 +342,10 @@ CASES: list[Case] = [
         lambda tx: api_turns.list_abandoned(tx, before=after(1)),
         ["api_turns_temporary"],
     ),
+    ("the user of a viewer", lambda tx: access.find_user_of(tx, ANNS), ["users_principal"]),
+    ("a user by name", lambda tx: access.find_user(tx, "u5"), ["users_pkey"]),
+    ("a passkey", lambda tx: access.find_passkey(tx, "p5"), ["passkeys_pkey"]),
+    ("passkeys of a viewer", lambda tx: access.list_passkeys(tx, ANNS), ["passkeys_principal"]),
     ("a key of a program", lambda tx: api_turns.find_key(tx, "d5"), ["api_keys_digest_key"]),
     ("expired lanes", lambda tx: lanes.list_expired(at_time(tx, after(0.0001))), ["lanes_expiry"]),
     ("the job that is due first", lambda tx: jobs.find_due(at_time(tx, after(1))), ["jobs_due"]),

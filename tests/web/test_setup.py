@@ -144,7 +144,7 @@ async def test_two_browsers_do_not_overwrite_each_other(site: Site, tmp_path: Pa
 
 
 async def test_a_server_of_tools_is_checked_and_saved(site: Site, tmp_path: Path) -> None:
-    command = f"{sys.executable} {TOOL_SERVER}"
+    command = f"{sys.executable} {TOOL_SERVER} {tmp_path / 'runs'}"
     body = {"command": command, "env": {"TOKEN": "s3cret-token", "MODE": "text:quick"}, "policy": "ask"}
     checked = await site.post("/api/setup/tools/files/check", body)
     assert checked["error"] == "" and {"ask"} == {tool["permission"] for tool in checked["tools"]}

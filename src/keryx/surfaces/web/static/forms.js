@@ -54,13 +54,14 @@ export class Form {
     const described = [help && `${id}-help`, wrong && `${id}-wrong`].filter(Boolean).join(" ");
     const props = {
       class: "field", id, name, "aria-describedby": described || null, "aria-invalid": wrong ? "true" : null,
-      value: this.values[name] ?? "", autocomplete: "off", spellcheck: "false", ...more,
+      autocomplete: "off", spellcheck: "false", ...more,
     };
+    const typed = { ...props, value: this.values[name] ?? "", oninput: (e) => this.set(name, e.target.value) };
     const control = options
-      ? h("select", { ...props, value: undefined, onchange: (e) => this.set(name, e.target.value) }, options.map(([value, text]) => h("option", { key: value, value, selected: value === (this.values[name] ?? "") }, text)))
+      ? h("select", { ...props, onchange: (e) => this.set(name, e.target.value) }, options.map(([value, text]) => h("option", { key: value, value, selected: value === (this.values[name] ?? "") }, text)))
       : rows
-        ? h("textarea", { ...props, rows: String(rows), oninput: (e) => this.set(name, e.target.value) })
-        : h("input", { ...props, type, oninput: (e) => this.set(name, e.target.value) });
+        ? h("textarea", { ...typed, rows: String(rows) })
+        : h("input", { ...typed, type });
     return h("div", { class: "control", key: name },
       h("label", { for: id }, label, optional && h("span", { class: "muted" }, ` ${t("(optional)")}`)),
       help && h("p", { class: "help", id: `${id}-help` }, help),

@@ -107,10 +107,13 @@ function editor(form, data, reload, close) {
   const local = /^https?:\/\/(localhost|127\.|\[::1\])/.test(values.base_url);
   const save = () => form.run(t("Save"), async () => {
     try {
-      await setup.saveModel(name(), sent(values));
+      await setup.saveModel(name() || "-", sent(values));
     } catch (problem) {
       // What is there now is shown above, and what was typed stays.
-      if (problem.status === 409) await reload(), adopt();
+      if (problem.status === 409) {
+        await reload();
+        await adopt();
+      }
       throw problem;
     }
     close();
