@@ -123,8 +123,8 @@ def remove_table(text: str, table: str) -> str:
         inner = inner.get(name, {})
     inner.pop(last, None)
     lines = text.splitlines()
-    for start, end in reversed(_find_blocks(lines, rf"\[\s*{re.escape(table)}\s*(\.[^\]]*)?\]")):
-        del lines[start:end]
+    for block in reversed(_find_blocks(lines, rf"\[\s*{re.escape(table)}\s*(\.[^\]]*)?\]")):
+        _remove_lines(lines, *block)
     # The tables above can be left without an entry, and are gone then.
     parsed = _parse("\n".join(lines))
     for depth in range(len(path), 0, -1):
@@ -152,7 +152,7 @@ def update_item(text: str, array: str, name: str, values: Mapping[str, Value] | 
     if values is None:
         if place is not None:
             items.pop(place)
-            del lines[slice(*blocks[place])]
+            _remove_lines(lines, *blocks[place])
         if not items:
             wanted.pop(array, None)
         return _check(lines, wanted, f"without the [[{array}]] of {name}", {})
@@ -167,6 +167,14 @@ def update_item(text: str, array: str, name: str, values: Mapping[str, Value] | 
     start, end = blocks[place]
     lines[start:end] = [lines[start], *_edit_entries(lines[start + 1 : end], values, array)]
     return _check(lines, wanted, f"in the [[{array}]] of {name}", values)
+
+
+def _remove_lines(lines: list[str], start: int, end: int) -> None:
+    """Remove a table, and one of two blank lines that are neighbours then."""
+    del lines[start:end]
+    blank = start > 0 and not lines[start - 1].strip()
+    if blank and (start == len(lines) or not lines[start].strip()):
+        del lines[start - 1]
 
 
 def _update_values(table: dict[str, Any], values: Mapping[str, Value]) -> None:

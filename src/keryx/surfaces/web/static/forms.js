@@ -111,7 +111,7 @@ export class Form {
 
 // A form in a box of its own.
 export function box(form, title, submit, ...content) {
-  return h("form", { class: "box", key: form.id, "aria-label": title, novalidate: true, onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", {}, title), content);
+  return h("form", { class: "form-box", key: form.id, "aria-label": title, novalidate: true, onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", {}, title), content);
 }
 
 // An entry of a list: what it is, what is to be said of it, and what can be done with it.

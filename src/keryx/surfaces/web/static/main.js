@@ -186,7 +186,13 @@ const app = {
   guide() {
     const { models, connections, agent, preferences } = app.info;
     const echo = agent === "echo";
-    const step = (done, shape, title, text, label, path) => h("section", { class: done ? "card done" : "card" }, icon(done ? "check" : shape), h("h2", {}, title, done && h("span", { class: "unseen" }, ` ${t("(done)")}`)), h("p", {}, text), h("p", {}, h("a", { class: done ? "button" : "button main", href: `#/${path}` }, label)));
+    let next = true;
+    const step = (done, shape, title, text, label, path) => {
+      const main = next && !done;
+      next &&= done;
+      return card(done, main, shape, title, text, label, path);
+    };
+    const card = (done, main, shape, title, text, label, path) => h("section", { class: done ? "card done" : "card" }, icon(done ? "check" : shape), h("h2", {}, title, done && h("span", { class: "unseen" }, ` ${t("(done)")}`)), h("p", {}, text), h("p", {}, h("a", { class: main ? "button main" : "button", href: `#/${path}` }, label)));
     return [
       step(app.state.sessions.length > 0, "edit", t("Talk now"), echo ? t("The offline agent repeats your words, which shows how answers stream and stay.") : t("Write a first message. The answer streams in, and stays if the server is stopped in the middle."), t("Begin a conversation"), "new"),
       step(models.some((m) => m.host !== "local:"), "settings", t("Connect a better model"), t("Any provider that speaks the protocol of OpenAI, or a program on your machine. You can try it before it is saved."), t("Connect a model"), "models"),

@@ -63,7 +63,7 @@ export function show(root, app) {
               model.editable && button(t("Edit"), model.name, () => edit(model)),
               model.editable && button(t("Remove"), model.name, () => remove(model), "danger"),
             ])))
-          : empty(t("No model is connected"), t("Until then the offline agent repeats what you write. Connect a model of a provider, or one on your machine."), form ? null : { label: t("Add a model"), onclick: () => edit(null) }),
+          : !form && empty(t("No model is connected"), t("Until then the offline agent repeats what you write. Connect a model of a provider, or one on your machine."), { label: t("Add a model"), onclick: () => edit(null) }),
         form ? editor(form, data, reload, close) : data.models.length > 0 && h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => edit(null) }, t("Add a model"))),
       ];
     },

@@ -30,7 +30,7 @@ export function show(root, app) {
         const values = Object.fromEntries(platform.fields.map((f) => [f.name, f.flag ? false : f.default || (f.choices[0] ?? "")]));
         open = { platform, form: new Form(app, { ...values, account: "", people: "" }), lines: [], question: null, result: null, stop: null };
         app.draw();
-        requestAnimationFrame(() => document.querySelector(".box")?.scrollIntoView({ block: "nearest" }));
+        requestAnimationFrame(() => document.querySelector(".form-box")?.scrollIntoView({ block: "nearest" }));
       };
       const sorted = [...data.setups].sort((a, b) => b.accounts.length - a.accounts.length || a.title.localeCompare(b.title));
       return [
@@ -95,9 +95,9 @@ function dialogView(open, data, reload, close) {
     if (open.result) await reload();
   }
   if (result) {
-    return h("section", { class: "box", key: "result", "aria-label": platform.title }, h("h2", {}, platform.title), h("p", { role: "status" }, result.summary),
+    return h("section", { class: "form-box", key: "result", "aria-label": platform.title }, h("h2", {}, platform.title), h("p", { role: "status" }, result.summary),
       h("p", { class: "help" }, t("Written to {path}. It is connected after a restart.", { path: result.settings })),
-      result.steps.length > 0 && [h("h3", {}, t("Next")), h("ol", { class: "steps" }, result.steps.map((step) => h("li", {}, plain(step))))],
+      result.steps.length > 0 && [h("h3", {}, t("Next")), h("ol", { class: "next-steps" }, result.steps.map((step) => h("li", {}, plain(step))))],
       !result.allow.length && h("p", {}, t("Whoever writes to it first gets a code. Enter the code on this page to let them in.")),
       result.note && h("p", { class: "help" }, plain(result.note)),
       h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: close }, t("Close"))));

@@ -88,7 +88,7 @@ const PLACES = [
 export function places(app, current) {
   const shown = PLACES.filter(([, , operator]) => app.info.who.operator || !operator);
   return h("nav", { class: "tabs", key: "tabs", "aria-label": t("Settings") },
-    shown.map(([id, label]) => h("a", { key: id, href: `#/${id}`, "aria-current": id === current ? "page" : null }, label)));
+    shown.map(([id, label]) => h("a", { key: id, href: `#/${id}`, "aria-current": id === current ? "page" : null, ref: (e) => id === current && requestAnimationFrame(() => e.scrollIntoView({ block: "nearest", inline: "center" })) }, label)));
 }
 
 // One screen of the set-up. `load` and `body` are as of `screen`; what `load` gives is shown below the way to the others.

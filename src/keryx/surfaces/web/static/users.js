@@ -78,7 +78,7 @@ function people(data, reload, state, open, app) {
       ? h("ul", { class: "entries", "aria-label": t("Users") }, data.users.map((user) => entry(user.name, user.name,
         [t("since {date}", { date: full(user.created_at) }), " · ", user.seen_at ? t("last seen {date}", { date: full(user.seen_at) }) : t("not signed in"), user.passkeys ? ` · ${plural(user.passkeys, t("{n} passkey|{n} passkeys"))}` : ""],
         [button(t("New password"), user.name, () => begin(user)), button(t("Remove"), user.name, () => remove(user), "danger")])))
-      : empty(t("Only you can sign in"), app.info.who.password ? t("A user has a name, a password and conversations of their own.") : t("Set your own password first, and restart. Then users can be added."), add),
+      : !form && empty(t("Only you can sign in"), app.info.who.password ? t("A user has a name, a password and conversations of their own.") : t("Set your own password first, and restart. Then users can be added."), add),
     form
       ? box(form, form.old ? t("New password of {name}", { name: form.values.name }) : t("Add a user"), save,
         !form.old && form.field("name", t("Name"), { help: t("What they sign in with: lower-case letters and digits, such as ann."), autocapitalize: "none" }),
