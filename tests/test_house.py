@@ -41,6 +41,7 @@ NOUNS = {
     "tools",
     "turns",
     "usage",
+    "users",
     "viewer_state",
     "watched_sessions",
     "workers",

@@ -355,11 +355,12 @@ class SettingOrigin(msgspec.Struct, frozen=True):
     source: str  # `default`, `keryx.toml` or the name of a variable
 
 
-def read(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings. Raise `Invalid` with the name of a wrong one and its possible values."""
+def read(environ: Mapping[str, str] | None = None, *, text: str | None = None) -> Settings:
+    """Read the settings, or those that there would be with another text in keryx.toml. Raise `Invalid` with the name of a
+    wrong one and its possible values."""
     environ = os.environ if environ is None else environ
     try:
-        values = _parse_spans(_convert_ids(_merge_sources(environ)), Settings, "")
+        values = _parse_spans(_convert_ids(_merge_sources(environ, text)), Settings, "")
         settings = msgspec.convert(values, Settings, strict=False)
         for name in settings.profiles:
             ids.parse_profile(name)
@@ -513,9 +514,9 @@ def find_home(environ: Mapping[str, str]) -> Path:
     return Path(chosen).expanduser() if chosen else Path("~/.keryx").expanduser()
 
 
-def _merge_sources(environ: Mapping[str, str]) -> dict[str, Any]:
+def _merge_sources(environ: Mapping[str, str], text: str | None = None) -> dict[str, Any]:
     home = find_home(environ)
-    values = _read_file(home)
+    values = _read_file(home) if text is None else tomllib.loads(text)
     # An agent may be written as `agent = { kind = ... }`.
     if isinstance(inline := values.get("agent"), dict):
         agents: dict[str, Any] = values.get("agents", {})

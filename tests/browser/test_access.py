@@ -11,7 +11,10 @@ from tests.browser.scene import furnish
 
 from keryx.core.ids import SessionId
 
-SCREENS = ("board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings")
+SCREENS = (
+    *("board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"),
+    *("models", "platforms", "tools", "permissions", "people", "users", "profiles", "guide"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -188,16 +188,16 @@ def test_details_that_were_opened_during_an_outage_come_back_by_themselves(page:
 
 def test_what_is_typed_into_a_screen_outlives_a_failed_refresh(page: Tab) -> None:
     page.open("/jobs")
-    page.page.get_by_label("Prompt").fill("half a job")
+    page.page.get_by_label("What the agent is to do").fill("half a job")
     page.page.route("**/api/jobs", lambda route: route.abort())
     with offline(page):
         pass
     expect(page.page.get_by_role("alert")).to_be_visible()
-    expect(page.page.get_by_label("Prompt")).to_have_value("half a job")
+    expect(page.page.get_by_label("What the agent is to do")).to_have_value("half a job")
     page.page.unroute_all()
     page.press("Try again")
     expect(page.page.get_by_role("alert")).to_have_count(0)
-    expect(page.page.get_by_label("Prompt")).to_have_value("half a job")
+    expect(page.page.get_by_label("What the agent is to do")).to_have_value("half a job")
 
 
 def test_undo_never_replaces_what_is_being_written(page: Tab) -> None:

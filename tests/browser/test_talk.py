@@ -16,7 +16,7 @@ PIXEL = bytes.fromhex(
 def test_the_first_page_says_what_to_do_next(page: Tab) -> None:
     page.open()
     expect(page.page.get_by_role("heading", name="Keryx is running")).to_be_visible()
-    for title in ("Talk here", "Connect Telegram", "Connect a model"):
+    for title in ("Talk now", "Connect a better model", "Connect a chat"):
         expect(page.page.get_by_role("heading", name=title)).to_be_visible()
     expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
     assert len(page.requests) < 12, "\n".join(page.requests)

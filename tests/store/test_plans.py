@@ -23,6 +23,7 @@ from keryx.core.messages import Image, Role, text_parts
 from keryx.core.sessions import SessionFilter, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.store import (
+    access,
     api_turns,
     change_feed,
     deliveries,
@@ -120,6 +121,14 @@ _FILL = (
     from n
     """,
     """
+    insert into users (name, profile, principal, password, created_at)
+    select 'u' || i, 'default', 'p' || i, 'x', :now from n
+    """,
+    """
+    insert into passkeys (id, profile, principal, name, public_key, uses, created_at)
+    select 'p' || i, 'default', 'p' || i, '""', 'x', 0, :now from n
+    """,
+    """
     insert into api_keys (id, profile, principal, name, digest, created_at)
     select 'k' || i, 'default', 'p' || i, '""', 'd' || i, :now + i from n
     """,
@@ -168,6 +177,8 @@ _SQLITE_NAMES = {
     "imports_pkey": "sqlite_autoindex_imports_1",
     "watched_sessions_pkey": "sqlite_autoindex_watched_sessions_1",
     "api_turns_turn_key": "sqlite_autoindex_api_turns_1",
+    "users_pkey": "sqlite_autoindex_users_1",
+    "passkeys_pkey": "sqlite_autoindex_passkeys_1",
     "api_keys_digest_key": "sqlite_autoindex_api_keys_2",
     "graph_threads_name": "sqlite_autoindex_graph_threads_1",
     "graph_items_pkey": "graph_items USING PRIMARY KEY",
@@ -181,7 +192,7 @@ _SQLITE_NAMES = {
 _TABLES = (
     "api_keys|api_turns|buttons|changes|deliveries|finals|imports|inbox|job_runs|jobs|lanes|media|media_holders|media_links|messages|pieces|previews|"
     "questions|"
-    "sessions|shares|turns|watched_sessions|session_tags|principals|usage|versions"
+    "sessions|shares|turns|watched_sessions|session_tags|principals|usage|versions|users|passkeys"
 )
 
 
@@ -454,6 +465,10 @@ CASES: list[Case] = [
         ),
         ["turns_api_owner"],
     ),
+    ("the user of a viewer", lambda tx: access.find_user_of(tx, ANNS), ["users_principal"]),
+    ("a user by name", lambda tx: access.find_user(tx, "u5"), ["users_pkey"]),
+    ("a passkey", lambda tx: access.find_passkey(tx, "p5"), ["passkeys_pkey"]),
+    ("passkeys of a viewer", lambda tx: access.list_passkeys(tx, ANNS), ["passkeys_principal"]),
     ("a key of a program", lambda tx: api_turns.find_key(tx, "d5"), ["api_keys_digest_key"]),
     (
         "the program of a session",

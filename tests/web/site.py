@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message
 from keryx.core.clock import Clock
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web.client_address import TrustedProxies
@@ -95,6 +96,7 @@ async def open_site(
     installation: Installation = INSTALLATION,
     trusted_proxies: tuple[str, ...] = (),
     transcribe: TranscribeSound | None = None,
+    setup: SetupService | None = None,
 ) -> AsyncGenerator[Site]:
     web = WebApp(
         hub,
@@ -107,6 +109,7 @@ async def open_site(
         installation=installation,
         proxies=TrustedProxies(trusted_proxies),
         transcribe=transcribe,
+        setup=setup,
     )
     async with web.lifespan() as app:
         site = Site(app, web)

@@ -1,4 +1,4 @@
-"""Who may talk to Keryx: grants, pairing codes, published access rules, failed attempts at codes, and browser sign-ins."""
+"""Who may talk to Keryx: grants, pairing codes, published access rules, failed attempts at codes, browser sign-ins, users of the page and passkeys."""
 
 from datetime import datetime
 
@@ -8,9 +8,10 @@ from keryx.core import codec
 from keryx.core.access import AccessRule, CodeHash, Grant, Pairing
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
-from keryx.core.errors import NotFound
+from keryx.core.errors import Conflict, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
 from keryx.store import changes
 from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
@@ -311,3 +312,160 @@ def trim_sign_ins(tx: Transaction) -> int:
 
 def _sign_in_from_row(row: Row) -> SignIn:
     return _SIGN_IN_ROWS.decode(row, viewer=Viewer(ProfileId(row[-2]), PrincipalId(row[-1])))
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who can sign in on the page. `password` is a hash."""
+
+    name: str
+    viewer: Viewer
+    password: str
+    created_at: datetime
+
+
+_USER_ROWS = RowMapper(User, without={"viewer"})
+_SELECT_USER = f"select {_USER_ROWS.columns}, profile, principal from users"
+
+
+def add_user(tx: Transaction, user: User) -> None:
+    """Add a user. Raise `Conflict` if the name is taken."""
+    added = tx.count(
+        """
+        insert into users (name, profile, principal, password, created_at)
+        values (:name, :profile, :principal, :password, :created_at)
+        on conflict (name) do nothing
+        """,
+        {
+            **_USER_ROWS.encode(user),
+            "profile": user.viewer.profile,
+            "principal": user.viewer.principal,
+        },
+    )
+    if not added:
+        raise Conflict(Phrase("user.taken", name=repr(user.name)))
+
+
+def find_user(tx: Transaction, name: str) -> User | None:
+    row = tx.row(f"{_SELECT_USER} where name = :name", {"name": name})
+    return None if row is None else _user_from_row(row)
+
+
+def list_users(tx: Transaction, profile: ProfileId) -> list[User]:
+    """The users of a profile, by name."""
+    rows = tx.rows(f"{_SELECT_USER} where profile = :profile order by name", {"profile": profile})
+    return [_user_from_row(row) for row in rows]
+
+
+def find_user_of(tx: Transaction, viewer: Viewer) -> User | None:
+    """The user that a viewer signs in as, `None` for one who cannot."""
+    rows = tx.rows(
+        f"{_SELECT_USER} where profile = :profile and principal = :principal order by name limit 1",
+        {"profile": viewer.profile, "principal": viewer.principal},
+    )
+    return next(map(_user_from_row, rows), None)
+
+
+def set_password(tx: Transaction, name: str, password: str) -> None:
+    tx.run("update users set password = :password where name = :name", {"name": name, "password": password})
+
+
+def remove_user(tx: Transaction, name: str) -> None:
+    tx.run("delete from users where name = :name", {"name": name})
+
+
+def remove_sign_ins(tx: Transaction, viewer: Viewer, *, keep: str | None = None) -> None:
+    """End all sign-ins of a viewer, but for one."""
+    tx.run(
+        "delete from sign_ins where profile = :profile and principal = :principal and id <> :keep",
+        {"profile": viewer.profile, "principal": viewer.principal, "keep": keep or ""},
+    )
+
+
+def _user_from_row(row: Row) -> User:
+    return _USER_ROWS.decode(row, viewer=Viewer(ProfileId(row[-2]), PrincipalId(row[-1])))
+
+
+class Passkey(msgspec.Struct, frozen=True, kw_only=True):
+    """`id` and `public_key` are in base64url; `uses` is the counter of the authenticator."""
+
+    id: str
+    viewer: Viewer
+    name: str
+    public_key: str
+    uses: int
+    created_at: datetime
+    seen_at: datetime | None = None
+
+
+_PASSKEY_ROWS = RowMapper(Passkey, json={"name"}, without={"viewer"})
+_SELECT_PASSKEY = f"select {_PASSKEY_ROWS.columns}, profile, principal from passkeys"
+
+
+def add_passkey(tx: Transaction, passkey: Passkey) -> None:
+    """Add a passkey. Raise `Conflict` if it is known already."""
+    added = tx.count(
+        """
+        insert into passkeys (id, profile, principal, name, public_key, uses, created_at, seen_at)
+        values (:id, :profile, :principal, :name, :public_key, :uses, :created_at, :seen_at)
+        on conflict (id) do nothing
+        """,
+        {
+            **_PASSKEY_ROWS.encode(passkey),
+            "profile": passkey.viewer.profile,
+            "principal": passkey.viewer.principal,
+        },
+    )
+    if not added:
+        raise Conflict(Phrase("passkey.known"))
+
+
+def find_passkey(tx: Transaction, id_: str) -> Passkey | None:
+    row = tx.row(f"{_SELECT_PASSKEY} where id = :id", {"id": id_})
+    return None if row is None else _passkey_from_row(row)
+
+
+def list_passkeys(tx: Transaction, viewer: Viewer) -> list[Passkey]:
+    """The passkeys of a viewer, oldest first."""
+    rows = tx.rows(
+        f"""
+        {_SELECT_PASSKEY}
+        where profile = :profile and principal = :principal
+        order by created_at
+        limit 200
+        """,
+        {"profile": viewer.profile, "principal": viewer.principal},
+    )
+    return [_passkey_from_row(row) for row in rows]
+
+
+def use_passkey(tx: Transaction, id_: str, *, uses: int) -> bool:
+    """Record a use. Return whether the counter has grown, or is not kept by the authenticator."""
+    return bool(
+        tx.count(
+            """
+            update passkeys set uses = :uses, seen_at = :now
+            where id = :id and (uses < :uses or (uses = 0 and :uses = 0))
+            """,
+            {"id": id_, "uses": uses, "now": to_micros(tx.now)},
+        )
+    )
+
+
+def remove_passkey(tx: Transaction, viewer: Viewer, id_: str) -> None:
+    gone = tx.count(
+        "delete from passkeys where id = :id and profile = :profile and principal = :principal",
+        {"id": id_, "profile": viewer.profile, "principal": viewer.principal},
+    )
+    if not gone:
+        raise NotFound(Phrase("passkey.unknown"))
+
+
+def remove_passkeys(tx: Transaction, viewer: Viewer) -> None:
+    tx.run(
+        "delete from passkeys where profile = :profile and principal = :principal",
+        {"profile": viewer.profile, "principal": viewer.principal},
+    )
+
+
+def _passkey_from_row(row: Row) -> Passkey:
+    return _PASSKEY_ROWS.decode(row, viewer=Viewer(ProfileId(row[-2]), PrincipalId(row[-1])))

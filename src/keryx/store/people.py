@@ -323,6 +323,15 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
     tx.run("update migration_items set owner = :new where profile = :profile and owner = :old", params)
     tx.run("update api_keys set principal = :new where profile = :profile and principal = :old", params)
     tx.run("update api_conversations set owner = :new where profile = :profile and owner = :old", params)
+    if new == OPERATOR:
+        # The password of a user must not open what is the operator's.
+        tx.run("delete from users where profile = :profile and principal = :old", params)
+        tx.run("delete from passkeys where profile = :profile and principal = :old", params)
+        tx.run("delete from sign_ins where profile = :profile and principal = :old", params)
+        return
+    tx.run("update users set principal = :new where profile = :profile and principal = :old", params)
+    tx.run("update passkeys set principal = :new where profile = :profile and principal = :old", params)
+    tx.run("update sign_ins set principal = :new where profile = :profile and principal = :old", params)
 
 
 def _merge_tags(tx: Transaction, params: dict[str, str]) -> None:
@@ -375,6 +384,8 @@ def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> 
     tx.run("delete from preferences where profile = :profile and principal = :owner", params)
     tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
     tx.run("delete from api_keys where profile = :profile and principal = :owner", params)
+    tx.run("delete from users where profile = :profile and principal = :owner", params)
+    tx.run("delete from passkeys where profile = :profile and principal = :owner", params)
     tx.run("delete from api_conversations where profile = :profile and owner = :owner", params)
     tx.run("delete from graph_threads where profile = :profile and owner = :owner", params)
     tx.run("delete from graph_memories where profile = :profile and owner = :owner", params)

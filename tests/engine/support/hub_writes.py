@@ -22,7 +22,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import Adapter
 from keryx.core.questions import Consent, Question
-from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, SessionSettings, TagColour
+from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, SessionSettings, TagColour, Viewer
 from keryx.core.turns import Turn
 from keryx.engine.export import ExportFormat, export
 from keryx.engine.hub import Hub
@@ -237,6 +237,50 @@ async def sign_out(setup: HubSetup) -> Act:
     return lambda: setup.hub.sign_ins.end(ANNS, id_)
 
 
+async def user(setup: HubSetup) -> tuple[str, Viewer]:
+    added = await setup.hub.users.add(OPERATORS, fresh().lower().replace("/", "-")[:30], "a hash")
+    return added.name, added.viewer
+
+
+async def change_password(setup: HubSetup) -> Act:
+    name, _ = await user(setup)
+    return lambda: setup.hub.users.set_password(OPERATORS, name, "another hash")
+
+
+async def remove_user(setup: HubSetup) -> Act:
+    name, viewer = await user(setup)
+    await setup.hub.sign_ins.create(viewer, browser="Firefox")
+    return lambda: setup.hub.users.remove(OPERATORS, name)
+
+
+async def add_passkey(setup: HubSetup) -> Act:
+    id_ = fresh()
+    return lambda: setup.hub.users.add_passkey(ANNS, id_=id_, public_key="k", uses=1, name="phone")
+
+
+async def use_passkey(setup: HubSetup) -> Act:
+    added = await setup.hub.users.add_passkey(ANNS, id_=fresh(), public_key="k", uses=1, name="phone")
+    return lambda: setup.hub.users.use_passkey(added.id, uses=2)
+
+
+async def remove_passkey(setup: HubSetup) -> Act:
+    added = await setup.hub.users.add_passkey(ANNS, id_=fresh(), public_key="k", uses=1, name="phone")
+    return lambda: setup.hub.users.remove_passkey(ANNS, added.id)
+
+
+async def set_role(setup: HubSetup) -> Act:
+    grant = await (await approve(setup))()
+    assert isinstance(grant, msgspec.Struct)
+    person = str(msgspec.structs.asdict(grant)["person"])
+    return lambda: setup.hub.people.set_role(OPERATORS, CLOSED, person, operator=True)
+
+
+async def merge(setup: HubSetup) -> Act:
+    handles = ((FAKE, await setup.person()), ("telegram", await setup.person("telegram")))
+    one, other = [(await setup.hub.people.find(OPERATORS, *handle)).principal.id for handle in handles]
+    return lambda: setup.hub.people.merge(OPERATORS, one, other)
+
+
 async def keep(setup: HubSetup) -> Act:
     file = Attachment(name="a.txt", mime="text/plain", body=fresh().encode())
     return lambda: setup.hub.media.save(ANNS, file)
@@ -418,6 +462,12 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "sign_in.begin": anywhere(lambda hub, name: hub.sign_ins.create(ANNS, browser=name)),
     "sign_in.see": see,
     "sign_in.end": sign_out,
+    "user.add": anywhere(lambda hub, name: hub.users.add(OPERATORS, f"u{name.lower()}"[:30], "a hash")),
+    "user.password": change_password,
+    "user.remove": remove_user,
+    "passkey.add": add_passkey,
+    "passkey.use": use_passkey,
+    "passkey.remove": remove_passkey,
     "media.begin": keep,
     "media.chunk": keep,
     "media.finish": keep,
@@ -425,6 +475,8 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "people.deny": on_person(lambda hub, person: hub.people.deny(OPERATORS, CLOSED, person), CLOSED),
     "people.clear": on_person(lambda hub, _: hub.people.clear_pairings(OPERATORS, None), CLOSED),
     "people.revoke": revoke,
+    "people.role": set_role,
+    "people.merge": merge,
     "people.link": link,
     "people.unlink": unlink,
     "people.alias": alias,

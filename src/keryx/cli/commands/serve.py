@@ -5,11 +5,12 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -35,6 +36,7 @@ from keryx.engine.hub import NODE_KIND, Hub
 from keryx.engine.service import Service
 from keryx.markdown.render_process import render_long_texts_apart
 from keryx.process_tuning import limit_heaps, return_memory, shorten_switch_interval
+from keryx.settings_editor import SettingsEditor
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
 from keryx.surfaces.web.client_address import TrustedProxies, is_loopback
@@ -52,6 +54,8 @@ from keryx.surfaces.web.settings import (
 )
 
 _GRACE_SECONDS = 3.0
+# The exit code if a restart did not work within the process: a service manager starts it again.
+_RESTART_CODE = 75
 # What the store, the watchdog and a few connections need.
 _MIN_DESCRIPTORS = 64
 
@@ -64,6 +68,7 @@ def build_web_app(
     streams: int = WebSettings.streams,
     max_hook_body: int = 0,
     transcribe: TranscribeSound | None = None,
+    request_restart: Callable[[], None] | None = None,
 ) -> WebApp:
     """Build the web surface over a hub. Creates the key of its cookies if there is none yet."""
     settings = app.settings
@@ -102,6 +107,7 @@ def build_web_app(
         extra_routes=extra_routes,
         max_hook_body=max_hook_body,
         transcribe=transcribe,
+        setup=SettingsEditor(settings.folder, app.clock, request_restart),
     )
 
 
@@ -151,10 +157,17 @@ async def serve(
         keryx serve --port 8000
         KERYX_LOG_FORMAT=json keryx serve
     """
-    options = {"host": host, "port": port, "agent": agent}
-    settings = msgspec.structs.replace(
-        keryx_config.read(), **{name: value for name, value in options.items() if value is not None}
-    )
+    options = {
+        name: value for name, value in (("host", host), ("port", port), ("agent", agent)) if value is not None
+    }
+    while await _serve_once(options, new_store=new_store, json=json):
+        new_store = False
+    return 0
+
+
+async def _serve_once(options: dict[str, Any], *, new_store: bool, json: bool) -> bool:
+    """Serve with the settings as they are now. Return whether to do it again, as the page can ask for."""
+    settings = msgspec.structs.replace(keryx_config.read(), **options)
     configure_logging(settings)
     app = App(settings)
     for text in app.find_unknown_variables():
@@ -175,22 +188,38 @@ async def serve(
     ):
         if new_store:
             store.put_remains_aside(settings)
-        await _run(app, listener, json, descriptors=descriptors)
-    return 0
+        # A port that the system has chosen is kept.
+        if not settings.port:
+            options["port"] = listener.getsockname()[1]
+        return await _run(app, listener, json, descriptors=descriptors)
 
 
-async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: int) -> None:
+async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: int) -> bool:
+    """Serve until a signal, or until a restart is asked for. Return whether it was."""
     stopping = anyio.Event()
+    restarting = False
+    deadlines: list[threading.Timer] = []
     drain = app.settings.drain.total_seconds()
     limit = drain + app.settings.watchdog.stop.total_seconds()
     watchdog = LoopWatchdog(app.settings.watchdog, stop=limit, log_format=app.settings.log_format)
 
     def stop() -> None:
         """Stop at the first signal, within a time limit; end the process at once at the second."""
+        nonlocal restarting
+        if restarting:
+            # A signal during a restart stops for good.
+            restarting = False
+            return
         if stopping.is_set():
             exit_now("ended at once; running turns are taken up again at the next start", code=1)
         stopping.set()
-        exit_after(limit, "some part did not end in time, so the process ends", code=1)
+        deadlines.append(exit_after(limit, "some part did not end in time, so the process ends", code=1))
+
+    def restart() -> None:
+        nonlocal restarting
+        if not stopping.is_set():
+            stop()
+            restarting = True
 
     async with watch_loop(watchdog), app.service(NODE_KIND, everything=True, drain=drain) as service:
         pages = build_health_routes(
@@ -216,6 +245,7 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
                 (adapter.hook.limit for adapter in service.adapters if adapter.hook), default=0
             ),
             transcribe=service.transcribe,
+            request_restart=restart,
         )
         # Tools that rotate logs send it, and its default ends a process.
         with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
@@ -238,7 +268,12 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
                     output.warn(f"keryx: stopping; {turns} may go on for {drain:g} s, then back to the queue")
                 await service.runner.drain(drain)
                 # Everything is recorded now: do not wait for an agent or a task that does not stop.
-                exit_after(_GRACE_SECONDS, "some part did not end by itself; everything is recorded", code=0)
+                code = _RESTART_CODE if restarting else 0
+                reason = "some part did not end by itself; everything is recorded"
+                deadlines.append(exit_after(_GRACE_SECONDS, reason, code=code))
+    for deadline in deadlines:
+        deadline.cancel()
+    return restarting
 
 
 @contextmanager

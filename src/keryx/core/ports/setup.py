@@ -1,9 +1,11 @@
-"""The setup of a platform: what a person is asked, how the answers are checked, and what is written. `keryx gateway setup`, the page and plug-ins use it."""
+"""The setup of a platform: what a person is asked, how the answers are checked, and what is written; and changes of the settings from the page. `keryx gateway setup`, the page and plug-ins use it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
+
+from keryx.core.errors import Invalid
 
 
 class SetupField(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,3 +107,167 @@ class PlatformSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ENTRY_POINT_GROUP = "keryx.setups"
+
+
+class WrongField(Invalid):
+    """An answer in a form is wrong. `field` is its name."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A model as it is configured. `key` is where its key is, as `env:NAME` or `file:PATH`, never the key itself. Only one
+    that stands in keryx.toml can be changed; `revision` changes with it."""
+
+    name: str
+    base_url: str
+    id: str
+    key: str = ""
+    context: int | None = None
+    images: bool | None = None
+    tools: bool = True
+    input_price: float | None = None
+    output_price: float | None = None
+    revision: str = ""
+    default: bool = False
+    # In keryx.toml, and not from variables or a part of Keryx.
+    editable: bool = True
+
+
+class ToolServerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A server of tools as it is configured. The values of `env` and `headers` are references to secrets."""
+
+    name: str
+    command: str = ""
+    url: str = ""
+    env: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    cwd: str = ""
+    policy: str = ""
+    profiles: tuple[str, ...] = ()
+    revision: str = ""
+
+
+class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that can answer. `checkable`: its program can be started once to see whether it works."""
+
+    name: str
+    kind: str
+    command: str = ""
+    default: bool = False
+    profiles: tuple[str, ...] = ()
+    checkable: bool = False
+
+
+class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile as it is configured."""
+
+    name: str
+    agent: str = ""
+    instructions: str = ""
+    hide_ids: bool | None = None
+    # How many rules choose it by the place of a message.
+    rules: int = 0
+    revision: str = ""
+    editable: bool = True
+
+
+class ConfiguredParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What keryx.toml and the variables say now. `restart`: it is not all in force yet."""
+
+    path: str
+    models: tuple[ModelEntry, ...]
+    tools: tuple[ToolServerEntry, ...]
+    agents: tuple[AgentEntry, ...]
+    profiles: tuple[ProfileEntry, ...]
+    restart: bool = False
+    # Why the file cannot be used as it is.
+    problem: str = ""
+
+
+class ModelTest(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a model to one short question."""
+
+    answer: str
+    seconds: float
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class CheckedTool(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    permission: str
+    description: str = ""
+
+
+class ToolServerCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server of tools offers, or why it does not work, with the end of what it wrote."""
+
+    tools: tuple[CheckedTool, ...] = ()
+    error: str = ""
+    log: str = ""
+
+
+class AgentCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent can do, or why it does not work, with the end of what it wrote."""
+
+    agent: str = ""
+    models: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    error: str = ""
+    log: str = ""
+
+
+class SetupService(Protocol):
+    """Changes keryx.toml and the files of its secrets. A change raises `WrongField` or `Invalid` for a value that the settings
+    refuse, and `Conflict` if the revision is not that of what is written now; nothing is written then."""
+
+    async def read(self) -> ConfiguredParts: ...
+
+    async def save_model(self, entry: ModelEntry, *, secret: str = "") -> None:
+        """Add or change a model. A secret is written to a file, and the key refers to it."""
+        ...
+
+    async def remove_model(self, name: str, revision: str) -> None: ...
+
+    async def choose_model(self, name: str) -> None:
+        """Set the model of conversations that have chosen none."""
+        ...
+
+    async def test_model(self, entry: ModelEntry, *, secret: str = "") -> ModelTest:
+        """Ask a model, which need not be saved, one short question. Raise `AgentFailed` with what is wrong."""
+        ...
+
+    async def save_tools(self, entry: ToolServerEntry) -> None:
+        """Add or change a server of tools. Values of `env` and `headers` that are no references are secrets."""
+        ...
+
+    async def remove_tools(self, name: str, revision: str) -> None: ...
+
+    async def check_tools(self, entry: ToolServerEntry) -> ToolServerCheck:
+        """Start a server, which need not be saved, and list its tools."""
+        ...
+
+    async def check_agent(self, name: str) -> AgentCheck: ...
+
+    async def save_profile(self, entry: ProfileEntry) -> None: ...
+
+    async def remove_profile(self, name: str, revision: str) -> None: ...
+
+    async def set_password(self, password_hash: str) -> None:
+        """Keep the hash of the operator's password in a file that `[web]` refers to."""
+        ...
+
+    def note_change(self) -> None:
+        """Remember that something was written that is in force after a restart."""
+        ...
+
+    async def check_restart(self) -> None:
+        """Raise `Invalid` if the process could not start with what is written."""
+        ...
+
+    def restart(self) -> None:
+        """Let the process start again with what is written."""
+        ...

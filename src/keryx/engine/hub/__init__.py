@@ -40,6 +40,7 @@ from keryx.engine.hub.people import HubPeople, HubSignIns
 from keryx.engine.hub.relay import HubRelay
 from keryx.engine.hub.shares import HubShares
 from keryx.engine.hub.trace import MessageTrace
+from keryx.engine.hub.users import HubUsers
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
 from keryx.engine.hub.views import HubViewerState, HubViews
 from keryx.engine.hub.watched_sessions import HubWatchedSessions
@@ -185,6 +186,7 @@ class Hub(HubPart):
         self.views = HubViews(database, sharing=policy.sharing)
         self.viewer_state = HubViewerState(database)
         self.sign_ins = HubSignIns(database)
+        self.users = HubUsers(database)
         self.questions = HubQuestions(database)
         self.usage = HubUsage(database, budgets=policy.budgets)
         self.media = MediaStorage(database, limit=policy.media.limit)

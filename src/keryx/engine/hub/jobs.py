@@ -1,12 +1,15 @@
 """Scheduled jobs as people manage them: list, add, pause, resume, run and remove."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
 
+from keryx.core import schedules
 from keryx.core.ids import TurnId
 from keryx.core.jobs import Job, JobRun
+from keryx.core.schedules import Schedule
 from keryx.core.sessions import Viewer
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, read_unit, write_unit
 from keryx.engine.policy import Policy
@@ -47,6 +50,21 @@ class HubJobs(HubPart):
         """Return a job by its id or name, and its last runs, newest first."""
         row = jobs.find(tx, viewer, job)
         return row, jobs.list_runs(tx, row, limit=limit)
+
+    @read_unit("job.preview")
+    def preview(
+        self, tx: Transaction, viewer: Viewer, text: str, *, zone: str = "", count: int = 5
+    ) -> tuple[Schedule, list[datetime]]:
+        """Return what a schedule means, and its next due times. Raise `Invalid` for a wrong one."""
+        schedule = schedules.parse(
+            text, zone=zone or job_units.find_zone(tx, viewer, self._policy), now=tx.now
+        )
+        times: list[datetime] = []
+        due = schedules.find_next(schedule, tx.now)
+        while due is not None and len(times) < count:
+            times.append(due)
+            due = schedules.find_next(schedule, due)
+        return schedule, times
 
     @write_unit("job.add")
     def add(

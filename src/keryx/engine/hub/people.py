@@ -101,6 +101,36 @@ class HubPeople(HubPart):
         handle = source.parse_handle(person)
         pairing.deny_pairing(tx, profile=viewer.profile, platform=platform, person=handle)
 
+    @write_unit("people.role")
+    @_for_operator
+    def set_role(
+        self, tx: Transaction, viewer: Viewer, platform: str, person: str, *, operator: bool
+    ) -> Grant:
+        """Let a person who was let in give the commands of operators, or no longer. Raise `NotFound` without a grant."""
+        handle = source.parse_handle(person)
+        grant = access.find_grant(tx, profile=viewer.profile, platform=platform, person=handle)
+        if grant is None:
+            raise NotFound(f"{person} on {platform} was not let in: `keryx pairing list` shows who was")
+        return access.add_grant(
+            tx,
+            profile=viewer.profile,
+            platform=platform,
+            person=handle,
+            name=grant.name,
+            operator=operator,
+            by=viewer.principal,
+        )
+
+    @write_unit("people.merge")
+    @_for_operator
+    def merge(
+        self, tx: Transaction, viewer: Viewer, one: PrincipalId, other: PrincipalId | None
+    ) -> PrincipalId:
+        """Merge two people by their ids; without `other`, merge one with the operator. Return who they are from now on."""
+        for principal in filter(None, (one, other)):
+            people.get(tx, principal, profile=viewer.profile)
+        return identities.merge(tx, one, other or OPERATOR, profile=viewer.profile)
+
     @write_unit("people.clear")
     @_for_operator
     def clear_pairings(self, tx: Transaction, viewer: Viewer, platform: str | None) -> int:

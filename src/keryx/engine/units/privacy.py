@@ -22,9 +22,11 @@ def export(tx: Transaction, viewer: Viewer, principal: PrincipalId, write: LineW
     their messages in sessions of others, and what was overheard of them."""
     person = people.get(tx, principal, profile=viewer.profile)
     handles = {(i.platform, i.person) for i in person.identities}
+    user = access.find_user_of(tx, Viewer(viewer.profile, principal))
     about = {
         "record": "person",
         "person": person,
+        "user": user.name if user else None,
         "grants": [g for g in access.list_grants(tx, viewer.profile) if (g.platform, g.person) in handles],
         "lanes": lanes.list_for_owner(tx, profile=viewer.profile, owner=principal),
         "jobs": jobs.list_for_owner(tx, profile=viewer.profile, owner=principal),

@@ -87,6 +87,8 @@ TABLES = (
     TableSpec("preferences", ("profile", "principal")),
     TableSpec("sign_ins", ("id",)),
     TableSpec("api_keys", ("id",)),
+    TableSpec("users", ("name",)),
+    TableSpec("passkeys", ("id",)),
     TableSpec("cursors", ("name",)),
     TableSpec("rules", ("platform",)),
     TableSpec("workers", ("id",)),

@@ -19,10 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, ProfileId
+from keryx.core.ports.setup import WrongField
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase
 from keryx.engine.hub.api_turns import KEY_PREFIX, ApiKey, HubApiKeys
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
+from keryx.engine.hub.users import HubUsers
 from keryx.surfaces.web import settings
 from keryx.surfaces.web.client_address import TrustedProxies, group_address
 from keryx.surfaces.web.responses import Unauthenticated, WrongHost
@@ -31,6 +33,8 @@ from keryx.surfaces.web.sign_in_limits import GuessLimiter
 COOKIE_NAME = "keryx"
 STREAM_PATH = "/api/stream"
 SIGN_IN_PATH = "/api/sign-in"
+# The hash of no password, to compare with where there is no user.
+_NO_PASSWORD = f"scrypt:{'0' * 32}:{'0' * 64}"
 _LOCAL_HOSTS = frozenset({"localhost"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROFILE_PATH = re.compile(r"/p/(?P<profile>[a-z0-9][a-z0-9_-]*)(?P<path>/.*)?\Z", re.DOTALL)
@@ -157,6 +161,7 @@ class Authenticator:
         operator: Viewer,
         sign_ins: HubSignIns,
         keys: HubApiKeys,
+        users: HubUsers,
         cookies: CookieSigner,
         guesses: GuessLimiter,
         *,
@@ -166,6 +171,7 @@ class Authenticator:
         self._operator = operator
         self._sign_ins = sign_ins
         self._keys = keys
+        self._users = users
         self._cookies = cookies
         self._guesses = guesses
         self._token = token
@@ -177,16 +183,34 @@ class Authenticator:
         """Whether callers need a token, a password or a cookie."""
         return bool(self._token or self._password)
 
-    async def check_secret(self, secret: str) -> Viewer | None:
-        """Return the viewer of a token or password, or None if it is wrong. Passwords are hashed in a thread, one at a time."""
+    @property
+    def has_password(self) -> bool:
+        """Whether the operator has a password, and not only a token."""
+        return bool(self._password)
+
+    async def check_secret(self, secret: str, *, name: str = "") -> Viewer | None:
+        """Return the viewer of a token or password, or None if it is wrong. `name` is that of a user; the operator has
+        none."""
+        if name:
+            user = await self._users.find(name)
+            # An unknown name takes as long as a wrong password.
+            right = await self.check_hash(secret, user.password if user else _NO_PASSWORD)
+            return user.viewer if user and right else None
         if self._matches_token(secret):
             return self._operator
-        if not self._password:
-            return None
-        right = await anyio.to_thread.run_sync(
-            settings.verify_password, secret, self._password, limiter=self._hash_limiter
-        )
+        right = bool(self._password) and await self.check_hash(secret, self._password)
         return self._operator if right else None
+
+    async def check_hash(self, password: str, hashed: str) -> bool:
+        """Return whether a password has a hash. Passwords are hashed in a thread, one at a time."""
+        return await anyio.to_thread.run_sync(
+            settings.verify_password, password, hashed, limiter=self._hash_limiter
+        )
+
+    async def require_own_password(self, password: str) -> None:
+        """Raise `WrongField` unless this is the password of the operator."""
+        if not await self.check_hash(password, self._password):
+            raise WrongField("current", Phrase("user.wrong_current"))
 
     async def authenticate(self, headers: Headers, address: str) -> Caller:
         """Return the caller. Raise `Unauthenticated` if credentials are required and missing or wrong, `Throttled` after too
@@ -265,7 +289,7 @@ class SecurityMiddleware:
         try:
             self._check_host(headers, path)
             self._check_origin(headers, str(scope["method"]), path)
-            if path.startswith(_AUTHENTICATED_PATHS) and path != SIGN_IN_PATH:
+            if path.startswith(_AUTHENTICATED_PATHS) and not _is_sign_in(path):
                 caller = await self._authenticator.authenticate(headers, state["address"])
                 state["caller"] = caller.choose_profile(profile, self._profiles) if profile else caller
         except KeryxError as exc:
@@ -289,6 +313,10 @@ class SecurityMiddleware:
             raise Forbidden(f"a page of {origin[:80]!r} may not do this: use the page of this place")
         if origin is None and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Forbidden("a page of another site may not do this: use the page of this place")
+
+
+def _is_sign_in(path: str) -> bool:
+    return path == SIGN_IN_PATH or path.startswith(f"{SIGN_IN_PATH}/")
 
 
 def _find_origin_host(origin: str) -> str:

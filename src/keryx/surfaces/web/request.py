@@ -18,6 +18,7 @@ from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import SessionId
 from keryx.core.ports.adapter import PlatformReach
 from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase, Texts, choose_language
 from keryx.engine.hub import Hub
@@ -28,6 +29,7 @@ from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.responses import BodyIncomplete, BodyTooLarge
 from keryx.surfaces.web.sign_in_limits import GuessLimiter, KnownBrowsers
 from keryx.surfaces.web.stream import Broadcast
+from keryx.surfaces.web.webauthn import ChallengeIssuer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -75,6 +77,12 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     followers: TurnFollowers
     # Returns what is said in a sound; `None` if no model is configured for it.
     transcribe: TranscribeSound | None
+    # Changes the settings; `None` in a process that cannot.
+    setup: SetupService | None
+    # For passkeys.
+    challenges: ChallengeIssuer
+    # Setups of platforms that run on the page, by their ids.
+    dialogs: dict[str, object]
 
 
 class IncomingBody:

@@ -385,9 +385,10 @@ class SetupForm(RequestForm, frozen=True, kw_only=True):
 
 
 class SignInForm(RequestForm, frozen=True, kw_only=True):
-    """The password or the token."""
+    """The password or the token. `name` is that of a user; the operator has none."""
 
     secret: Annotated[str, Meta(min_length=1, max_length=1000)]
+    name: Annotated[str, Meta(max_length=64)] = ""
 
 
 class PreferForm(RequestForm, frozen=True, kw_only=True):
@@ -398,6 +399,8 @@ class PreferForm(RequestForm, frozen=True, kw_only=True):
     # What the viewer is not told of while the page is out of sight.
     muted: Annotated[list[AlertKind], Meta(max_length=3)] | UnsetType = UNSET
     sound: bool | UnsetType = UNSET
+    # The guided start is not shown by itself any more.
+    guided: bool | UnsetType = UNSET
     # Conversations in which it is different; the others stay as they are.
     conversations: Annotated[dict[Name, AlertLevel], Meta(max_length=100)] = {}
 
@@ -449,3 +452,128 @@ class KeptSessionForm(RequestForm, frozen=True, kw_only=True):
 
 class ProgramStatesForm(RequestForm, frozen=True, kw_only=True):
     states: Annotated[list[KeptSessionForm], Meta(max_length=1000)]
+
+
+Secret = Annotated[str, Meta(max_length=MAX_ANSWER_CHARS)]
+Revision = Annotated[str, Meta(max_length=64)]
+Address = Annotated[str, Meta(max_length=2000)]
+References = Annotated[dict[Name, Secret], Meta(max_length=50)]
+
+
+class ModelSetupForm(RequestForm, frozen=True, kw_only=True):
+    """A model behind an endpoint of OpenAI's API. `secret` is its key, which is written to a file that only its owner can
+    read; `key` is instead where the key is, as `env:NAME` or `file:PATH`. `revision` is that of the model as it was read,
+    empty for a new one. Prices are for a million tokens."""
+
+    base_url: Address
+    id: Annotated[str, Meta(max_length=200)]
+    key: Address = ""
+    secret: Secret = ""
+    context: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
+    images: bool | None = None
+    tools: bool = True
+    input_price: Annotated[float, Meta(ge=0, le=1_000_000)] | None = None
+    output_price: Annotated[float, Meta(ge=0, le=1_000_000)] | None = None
+    revision: Revision = ""
+
+
+class DefaultModelForm(RequestForm, frozen=True, kw_only=True):
+    name: Name
+
+
+class RevisionQuery(RequestForm, frozen=True, kw_only=True):
+    """`revision`: that of what is to be removed, as it was read."""
+
+    revision: Revision
+
+
+class ToolServerSetupForm(RequestForm, frozen=True, kw_only=True):
+    """A server of tools: a `command` with its arguments, or a `url`. Values of `env` and `headers` are references, as
+    `env:NAME`, `file:PATH` or `text:VALUE`; any other value is a secret and is written to a file. `policy`: allow, ask or
+    deny; empty leaves it to the tools. `profiles`: empty for all."""
+
+    command: Annotated[str, Meta(max_length=4000)] = ""
+    url: Address = ""
+    env: References = {}
+    headers: References = {}
+    cwd: WorkingDirectory = ""
+    policy: Annotated[str, Meta(max_length=20)] = ""
+    profiles: Annotated[list[Name], Meta(max_length=100)] = []
+    revision: Revision = ""
+
+
+class ProfileSetupForm(RequestForm, frozen=True, kw_only=True):
+    """`agent`: empty for the one in force. `hide_ids`: null lets the platform decide."""
+
+    agent: Annotated[str, Meta(max_length=200)] = ""
+    instructions: Annotated[str, Meta(max_length=20_000)] = ""
+    hide_ids: bool | None = None
+    revision: Revision = ""
+
+
+class DialogAnswerForm(RequestForm, frozen=True, kw_only=True):
+    answer: Annotated[str, Meta(max_length=MAX_ANSWER_CHARS)]
+
+
+class MergeForm(RequestForm, frozen=True, kw_only=True):
+    """Two people who are one, by their ids. Without `other`, one is merged with the operator."""
+
+    one: Name
+    other: Name | None = None
+
+
+class IdentityForm(RequestForm, frozen=True, kw_only=True):
+    """A way in which a person is known."""
+
+    platform: Name
+    person: Name
+
+
+class GrantRoleForm(RequestForm, frozen=True, kw_only=True):
+    """`operator`: may give commands for operators in chats."""
+
+    operator: bool
+
+
+class ScheduleQuery(RequestForm, frozen=True, kw_only=True):
+    schedule: Name
+    zone: Annotated[str, Meta(max_length=100)] = ""
+
+
+class AddUserForm(RequestForm, frozen=True, kw_only=True):
+    """`name` is what they sign in with."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    password: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class PasswordForm(RequestForm, frozen=True, kw_only=True):
+    """`current` is needed to change one's own."""
+
+    password: Annotated[str, Meta(min_length=1, max_length=1000)]
+    current: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class NewPasskeyForm(RequestForm, frozen=True, kw_only=True):
+    """A new passkey as the browser has made it, all in base64url."""
+
+    challenge: Annotated[str, Meta(max_length=500)]
+    client_data: Annotated[str, Meta(max_length=10_000)]
+    attestation: Annotated[str, Meta(max_length=100_000)]
+    name: Annotated[str, Meta(max_length=100)] = ""
+
+
+class PasskeySignInForm(RequestForm, frozen=True, kw_only=True):
+    """The proof of a passkey as the browser has made it, all in base64url."""
+
+    challenge: Annotated[str, Meta(max_length=500)]
+    id: Annotated[str, Meta(max_length=2000)]
+    client_data: Annotated[str, Meta(max_length=10_000)]
+    authenticator_data: Annotated[str, Meta(max_length=10_000)]
+    signature: Annotated[str, Meta(max_length=10_000)]
+
+
+class ConsentQuery(RequestForm, frozen=True, kw_only=True):
+    """`rule`: what it covers, as it is listed."""
+
+    rule: Annotated[str, Meta(min_length=1, max_length=1000)]

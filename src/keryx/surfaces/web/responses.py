@@ -28,6 +28,7 @@ from keryx.core.errors import (
     Throttled,
     Unavailable,
 )
+from keryx.core.ports.setup import WrongField
 from keryx.core.texts import ENGLISH, Texts, explain
 from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.schema import Problem
@@ -130,10 +131,12 @@ ERROR_STATUS: tuple[tuple[type[KeryxError], HTTPStatus, str], ...] = (
 )
 
 
-def build_problem(status: HTTPStatus, detail: str, *, after: float | None = None) -> Response:
+def build_problem(
+    status: HTTPStatus, detail: str, *, after: float | None = None, field: str = ""
+) -> Response:
     """Build a problem document. `after` is in seconds and becomes Retry-After."""
     seconds = None if after is None else max(1, math.ceil(after))
-    document = Problem(title=status.phrase, status=status.value, detail=detail, after=seconds)
+    document = Problem(title=status.phrase, status=status.value, detail=detail, after=seconds, field=field)
     headers = {"Cache-Control": "no-store"}
     if seconds is not None:
         headers["Retry-After"] = str(seconds)
@@ -154,7 +157,8 @@ def respond_to_error(error: KeryxError, path: str, texts: Texts = ENGLISH) -> Re
     if path.startswith(OPENAI_PATH):
         return openai_error(error)
     after = error.after.total_seconds() if isinstance(error, Retryable | Throttled) else None
-    return build_problem(find_status(error), describe_error(error, texts), after=after)
+    field = error.field if isinstance(error, WrongField) else ""
+    return build_problem(find_status(error), describe_error(error, texts), after=after, field=field)
 
 
 def describe_error(error: KeryxError, texts: Texts) -> str:

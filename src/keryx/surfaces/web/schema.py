@@ -12,6 +12,7 @@ import msgspec
 from keryx.core.deliveries import DeliveryState
 from keryx.core.jobs import JobState
 from keryx.core.messages import Mark, Role
+from keryx.core.ports.setup import AgentEntry, ModelEntry, ProfileEntry, ToolServerEntry
 from keryx.core.questions import Consent
 from keryx.core.sessions import Activity, EndReason, ProgramState, SessionSettings, TagColour, TitleBy
 from keryx.core.turns import BusyMode, TurnState
@@ -427,6 +428,8 @@ class Preferences(Schema, frozen=True, kw_only=True):
     model: str = ""
     muted: list[str] = []
     sound: bool = False
+    # The guided start was left or finished.
+    guided: bool = False
     conversations: dict[str, str] = {}
 
 
@@ -438,6 +441,8 @@ class Who(Schema, frozen=True, kw_only=True):
     operator: bool
     signed_in: bool = False
     password: bool = False
+    # What a user signed in with; empty for the operator.
+    name: str = ""
 
 
 class SignedIn(Schema, frozen=True, kw_only=True):
@@ -852,6 +857,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     detail: str
     after: int | None = None
+    # The field of a form that is wrong.
+    field: str = ""
 
 
 class Run(Schema, frozen=True, kw_only=True):
@@ -928,3 +935,105 @@ class Pushed(Schema, frozen=True, kw_only=True):
     extended: int = 0
     messages: int = 0
     usage: int = 0
+
+
+class SchedulePreview(Schema, frozen=True, kw_only=True):
+    """What a schedule means, and when it is due next."""
+
+    schedule: str
+    meaning: str
+    zone: str
+    next: list[datetime]
+
+
+class SetupOverview(Schema, frozen=True, kw_only=True):
+    """What is configured now, in the file `path`. `restart`: it is not all in force yet. `password`: the page asks for one.
+    `problem`: why the file cannot be used as it is."""
+
+    path: str
+    models: list[ModelEntry]
+    tools: list[ToolServerEntry]
+    agents: list[AgentEntry]
+    profiles: list[ProfileEntry]
+    restart: bool = False
+    password: bool = False
+    problem: str = ""
+
+
+class PersonIdentity(Schema, frozen=True, kw_only=True):
+    """A way in which a person is known. `grant` is the id of the grant that lets them in, if there is one."""
+
+    platform: str
+    person: str
+    name: str = ""
+    grant: str = ""
+    operator: bool = False
+
+
+class PersonSchema(Schema, frozen=True, kw_only=True):
+    """A person who has talked, or can sign in as `user`."""
+
+    id: str
+    name: str
+    since: datetime
+    identities: list[PersonIdentity]
+    lanes: int = 0
+    sessions: int = 0
+    user: str = ""
+
+
+class People(Schema, frozen=True, kw_only=True):
+    people: list[PersonSchema]
+
+
+class LastingConsentSchema(Schema, frozen=True, kw_only=True):
+    """What was allowed or denied for good in a conversation. `rule` is what it covers."""
+
+    session: str
+    title: str
+    rule: str
+    allowed: bool
+    at: datetime
+    by: str = ""
+
+
+class Consents(Schema, frozen=True, kw_only=True):
+    consents: list[LastingConsentSchema]
+
+
+class UserSchema(Schema, frozen=True, kw_only=True):
+    """Somebody who can sign in on the page, beside the operator."""
+
+    name: str
+    principal: str
+    created_at: datetime
+    passkeys: int = 0
+    seen_at: datetime | None = None
+
+
+class Users(Schema, frozen=True, kw_only=True):
+    users: list[UserSchema]
+
+
+class PasskeySchema(Schema, frozen=True, kw_only=True):
+    id: str
+    name: str
+    created_at: datetime
+    seen_at: datetime | None = None
+
+
+class Passkeys(Schema, frozen=True, kw_only=True):
+    """`available`: this address can have passkeys, which need a name and an encrypted connection, or localhost."""
+
+    passkeys: list[PasskeySchema]
+    available: bool = False
+
+
+class PasskeyOptions(Schema, frozen=True, kw_only=True):
+    """What a browser needs to make or use a passkey, in base64url."""
+
+    challenge: str
+    host: str
+    user: str = ""
+    user_name: str = ""
+    known: list[str] = []

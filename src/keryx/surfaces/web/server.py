@@ -19,6 +19,7 @@ from keryx.core import codec
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
@@ -30,6 +31,7 @@ from keryx.surfaces.web.routes import build_routes
 from keryx.surfaces.web.sign_in_limits import GuessLimiter, KnownBrowsers
 from keryx.surfaces.web.static_files import StaticFiles
 from keryx.surfaces.web.stream import Broadcast
+from keryx.surfaces.web.webauthn import ChallengeIssuer
 
 _RENDER_THREADS = 2
 _EXPORTS = 1
@@ -58,6 +60,7 @@ class WebApp:
         extra_routes: Sequence[BaseRoute] = (),
         max_hook_body: int = 0,
         transcribe: TranscribeSound | None = None,
+        setup: SetupService | None = None,
     ) -> None:
         """`max_hook_body` is the longest body in bytes that a hook accepts."""
         cookies, guesses = CookieSigner(key), GuessLimiter(clock)
@@ -65,7 +68,14 @@ class WebApp:
         self._broadcast = Broadcast(hub, renders, most=streams)
         self._followers = TurnFollowers(hub, most=streams)
         self._authenticator = Authenticator(
-            operator, hub.sign_ins, hub.api_keys, cookies, guesses, token=token, password=password
+            operator,
+            hub.sign_ins,
+            hub.api_keys,
+            hub.users,
+            cookies,
+            guesses,
+            token=token,
+            password=password,
         )
         self._services = Services(
             hub=hub,
@@ -82,6 +92,9 @@ class WebApp:
             exports=anyio.CapacityLimiter(_EXPORTS),
             followers=self._followers,
             transcribe=transcribe,
+            setup=setup,
+            challenges=ChallengeIssuer(key, clock),
+            dialogs={},
         )
         self._hosts = hosts
         self._proxies = proxies

@@ -20,6 +20,8 @@ BROWSER_COOKIE_NAME = "keryx_browser"
 BROWSER_LIFETIME = timedelta(days=365)
 _MAX_PER_ADDRESS = 10
 _MAX_IN_ALL = 60
+_MAX_PER_USER = 10
+_USER_WINDOW_SECONDS = 600.0
 _WINDOW_SECONDS = 60.0
 _BROWSER_WINDOW_SECONDS = 600.0
 _MAX_KEYS = 1_000
@@ -83,17 +85,20 @@ class GuessLimiter:
         self._by_address = FailureCounter(clock, window=_WINDOW_SECONDS, most=_MAX_PER_ADDRESS)
         self._in_all = FailureCounter(clock, window=_WINDOW_SECONDS, most=_MAX_IN_ALL)
         self._by_browser = FailureCounter(clock, window=_BROWSER_WINDOW_SECONDS, most=_MAX_PER_ADDRESS)
+        self._by_user = FailureCounter(clock, window=_USER_WINDOW_SECONDS, most=_MAX_PER_USER)
         self._wrong_tokens = FailureCounter(clock, window=_WINDOW_SECONDS, most=_MAX_PER_ADDRESS)
         self._waiting = 0
 
     @asynccontextmanager
-    async def attempt(self, address: str, browser: str | None) -> AsyncGenerator[Callable[[], None]]:
-        """Count a try to sign in as wrong, unless the yielded function is called.
+    async def attempt(
+        self, address: str, browser: str | None, *, user: str = ""
+    ) -> AsyncGenerator[Callable[[], None]]:
+        """Count a try to sign in as wrong, unless the yielded function is called. `user` is whose password is tried.
 
         A known browser waits longer and longer, and is never locked out by the failures of others. Raise `Throttled` for
-        a stranger after too many failures, or if too many wait."""
+        a stranger after too many failures, from one address or with one user, or if too many wait."""
         if browser is None:
-            yield self._count_stranger(address)
+            yield self._count_stranger(address, user)
             return
         slow_tries = self._by_browser.count(browser) - _QUICK_TRIES
         delay = min(_FIRST_DELAY_SECONDS * 2**slow_tries, _LONGEST_DELAY_SECONDS) if slow_tries >= 0 else 0
@@ -109,11 +114,15 @@ class GuessLimiter:
             raise Throttled(Phrase("web.wrong_tokens"), after=wait)
         self._wrong_tokens.add(address)
 
-    def _count_stranger(self, address: str) -> Callable[[], None]:
-        wait = max(self._by_address.get_wait(address), self._in_all.get_wait(""))
+    def _count_stranger(self, address: str, user: str) -> Callable[[], None]:
+        wait = max(
+            self._by_address.get_wait(address), self._in_all.get_wait(""), self._by_user.get_wait(user)
+        )
         if wait:
             raise Throttled(Phrase("web.wrong_tries"), after=wait)
-        undo = self._by_address.add(address), self._in_all.add("")
+        undo = [self._by_address.add(address), self._in_all.add("")]
+        if user:
+            undo.append(self._by_user.add(user))
 
         def mark_right() -> None:
             for take_back in undo:

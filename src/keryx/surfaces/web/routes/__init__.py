@@ -29,16 +29,20 @@ from keryx.surfaces.web.routes import (
     reading,
     sessions,
     shares,
+    setup,
     sign_ins,
     watched_sessions,
+    users,
 )
 from keryx.surfaces.web.stream import endpoint
 
 # In the order of the reference.
 _ROUTERS = (
     installation.router,
+    setup.router,
     endpoint.router,
     sign_ins.router,
+    users.router,
     people.router,
     sessions.router,
     messages.router,

@@ -1,6 +1,7 @@
 """Routes of the installation: the first load of the page, models, settings, connections, setups of platforms and usage."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +12,9 @@ import anyio.to_thread
 from keryx import setup_registry
 from keryx.core.errors import KeryxError, NotFound, Unavailable
 from keryx.core.ids import OPERATOR, SessionId
-from keryx.core.ports.setup import PlatformSetup
+from keryx.core.ports.setup import PlatformSetup, SetupOutcome
 from keryx.engine.commands import list_commands
-from keryx.setup_registry import SetupSession
+from keryx.setup_registry import SetupSession, WrittenSetup
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
@@ -37,8 +38,9 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
     with suppress(NotFound):
         if query.session is not None:
             opened = await read_snapshot(request, SessionId(query.session), query)
+    user = None if request.viewer.principal == OPERATOR else await request.hub.users.find_of(request.viewer)
     return schema.Start(
-        who=sign_ins.present_caller(request, request.caller),
+        who=sign_ins.present_caller(request, request.caller, user.name if user else ""),
         version=installation.version,
         agent=installation.agent,
         profiles=list(installation.profiles) if request.viewer.principal == OPERATOR else [],
@@ -98,7 +100,7 @@ async def connections(request: ApiRequest) -> schema.Connections:
     role=RequiredRole.OPERATOR,
 )
 async def setups(request: ApiRequest) -> schema.PlatformSetups:
-    home = _find_home(request)
+    home = find_home(request)
     platforms = await anyio.to_thread.run_sync(setup_registry.list_platforms)
     return schema.PlatformSetups(setups=[await _present_setup(platform, home) for platform in platforms])
 
@@ -110,8 +112,8 @@ async def setups(request: ApiRequest) -> schema.PlatformSetups:
     role=RequiredRole.OPERATOR,
 )
 async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.SetupResult:
-    home = _find_home(request)
-    setup = await _load_setup(request.path_param("platform"))
+    home = find_home(request)
+    setup = await load_setup(request.path_param("platform"))
     label = setup_registry.build_label(setup.platform, body.name)
     shown: list[str] = []
     async with request.services.setup_lock:
@@ -122,6 +124,14 @@ async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.
         answers = setup_registry.add_allowed(setup, body.answers, body.allow)
         outcome = await setup_registry.check(setup, answers, session, seconds=_CHECK_SECONDS)
         written = await anyio.to_thread.run_sync(setup_registry.write, home, label, outcome, body.allow)
+    if request.services.setup is not None:
+        request.services.setup.note_change()
+    return present_outcome(label, outcome, written, shown)
+
+
+def present_outcome(
+    label: str, outcome: SetupOutcome, written: WrittenSetup, shown: Sequence[str] = ()
+) -> schema.SetupResult:
     return schema.SetupResult(
         table=label,
         settings=str(written.settings),
@@ -129,19 +139,19 @@ async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.
         allow=list(written.allow),
         steps=list(outcome.steps),
         note=outcome.note,
-        shown=shown,
+        shown=list(shown),
         details=dict(outcome.details),
     )
 
 
-def _find_home(request: ApiRequest) -> Path:
+def find_home(request: ApiRequest) -> Path:
     home = request.services.installation.home
     if home is None:
         raise Unavailable("this process has no folder for settings: use `keryx gateway setup` instead")
     return home
 
 
-async def _load_setup(platform: str) -> PlatformSetup:
+async def load_setup(platform: str) -> PlatformSetup:
     """Import the setup of a platform in a thread, as it can be code of another package."""
     try:
         with anyio.fail_after(_LOAD_SECONDS):
@@ -152,7 +162,7 @@ async def _load_setup(platform: str) -> PlatformSetup:
 
 async def _present_setup(platform: str, home: Path) -> schema.PlatformSetupSchema:
     try:
-        setup = await _load_setup(platform)
+        setup = await load_setup(platform)
         accounts = await anyio.to_thread.run_sync(setup_registry.list_accounts, home, platform)
     except KeryxError as exc:
         return schema.PlatformSetupSchema(platform=platform, title=platform, error=str(exc))

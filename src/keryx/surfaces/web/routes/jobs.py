@@ -24,6 +24,19 @@ async def add_job(request: ApiRequest, body: request_schema.AddJobForm) -> schem
     return _present_job(await request.hub.jobs.add(request.viewer, job_request, origin))
 
 
+@router.get("/api/schedule", summary="What a schedule means, and when it is due next.")
+async def preview_schedule(
+    request: ApiRequest, query: request_schema.ScheduleQuery
+) -> schema.SchedulePreview:
+    schedule, times = await request.hub.jobs.preview(request.viewer, query.schedule, zone=query.zone)
+    return schema.SchedulePreview(
+        schedule=str(schedule),
+        meaning=request.texts.render(schedule.describe()),
+        zone=schedule.zone,
+        next=times,
+    )
+
+
 @router.get("/api/jobs/{job}", summary="A job and its last runs.")
 async def job(request: ApiRequest, query: request_schema.RunsQuery) -> schema.JobRuns:
     value, runs = await request.hub.jobs.get(request.viewer, request.path_param("job"), limit=query.limit)

@@ -1,8 +1,12 @@
-"""Routes of people: preferences of the viewer, pairing requests and grants."""
+"""Routes of people: preferences of the viewer, pairing requests, grants, people and lasting consents."""
+
+from collections.abc import Mapping
 
 from msgspec import UNSET
 
 from keryx.core.errors import Invalid
+from keryx.core.ids import PrincipalId
+from keryx.engine.hub.people import PersonSummary
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
@@ -38,6 +42,8 @@ async def prefer(request: ApiRequest, body: request_schema.PreferForm) -> schema
         changed["muted"] = " ".join(body.muted)
     if body.sound is not UNSET:
         changed["sound"] = _TRUE if body.sound else ""
+    if body.guided is not UNSET:
+        changed["guided"] = _TRUE if body.guided else ""
     for session, level in body.conversations.items():
         changed[_CONVERSATION_KEY + session] = "" if level is AlertLevel.DEFAULT else level.value
     return present_preferences(await request.hub.viewer_state.change_preferences(request.viewer, changed))
@@ -72,6 +78,104 @@ async def revoke_grant(request: ApiRequest) -> None:
     await request.hub.people.revoke(request.viewer, *presenters.decode_person_id(request.path_param("grant")))
 
 
+@router.patch(
+    "/api/grants/{grant}",
+    summary="Let somebody give the commands of operators, or no longer.",
+    role=RequiredRole.OPERATOR,
+)
+async def set_role(request: ApiRequest, body: request_schema.GrantRoleForm) -> schema.GrantSchema:
+    handle = presenters.decode_person_id(request.path_param("grant"))
+    return presenters.grant(
+        await request.hub.people.set_role(request.viewer, *handle, operator=body.operator)
+    )
+
+
+@router.get(
+    "/api/people", summary="Everybody who has talked, with what was granted.", role=RequiredRole.OPERATOR
+)
+async def people(request: ApiRequest) -> schema.People:
+    found = await request.hub.people.list_all(request.viewer)
+    names = {u.viewer.principal: u.name for u, _ in await request.hub.users.list_all(request.viewer)}
+    return schema.People(people=[_present_person(p, names) for p in found])
+
+
+@router.post(
+    "/api/people/merge",
+    summary="Let two people be one: they share their conversations.",
+    role=RequiredRole.OPERATOR,
+)
+async def merge_people(request: ApiRequest, body: request_schema.MergeForm) -> None:
+    other = PrincipalId(body.other) if body.other else None
+    await request.hub.people.merge(request.viewer, PrincipalId(body.one), other)
+
+
+@router.post(
+    "/api/people/split",
+    summary="Let one way in which a person is known stand alone, with what began there.",
+    role=RequiredRole.OPERATOR,
+)
+async def split_person(request: ApiRequest, body: request_schema.IdentityForm) -> None:
+    await request.hub.people.unlink(request.viewer, body.platform, body.person)
+
+
+@router.delete(
+    "/api/people/{person}", summary="Erase everything of a person for good.", role=RequiredRole.OPERATOR
+)
+async def erase_person(request: ApiRequest) -> None:
+    await request.hub.people.erase(request.viewer, PrincipalId(request.path_param("person")))
+    await request.hub.catch_up_index()
+
+
+@router.get("/api/consents", summary="What was allowed or denied for good, by conversation.")
+async def consents(request: ApiRequest) -> schema.Consents:
+    found = await request.hub.questions.list_consents(request.viewer)
+    return schema.Consents(
+        consents=[
+            schema.LastingConsentSchema(
+                session=c.session,
+                title=c.title,
+                rule=c.tool,
+                allowed=c.consent.allows,
+                at=c.given_at,
+                by=c.given_by,
+            )
+            for c in found
+        ]
+    )
+
+
+@router.delete(
+    "/api/consents/{session}", summary="Forget what was allowed or denied for good: the agent asks again."
+)
+async def forget_consent(request: ApiRequest, query: request_schema.ConsentQuery) -> None:
+    await request.hub.questions.forget_consents(request.viewer, request.session_id, query.rule)
+
+
+def _present_person(person: PersonSummary, users: Mapping[PrincipalId, str]) -> schema.PersonSchema:
+    grants = {(g.platform, g.person): g for g in person.grants}
+    identities: list[schema.PersonIdentity] = []
+    for identity in person.principal.identities:
+        grant = grants.get((identity.platform, identity.person))
+        identities.append(
+            schema.PersonIdentity(
+                platform=identity.platform,
+                person=identity.person,
+                name=identity.name,
+                grant=presenters.encode_person_id(grant.platform, grant.person) if grant else "",
+                operator=bool(grant and grant.operator),
+            )
+        )
+    return schema.PersonSchema(
+        id=person.principal.id,
+        name=person.principal.name,
+        since=person.principal.at,
+        identities=identities,
+        lanes=person.lanes,
+        sessions=person.sessions,
+        user=users.get(person.principal.id, ""),
+    )
+
+
 def present_preferences(values: dict[str, str]) -> schema.Preferences:
     return schema.Preferences(
         theme=values.get("theme", "system"),
@@ -80,6 +184,7 @@ def present_preferences(values: dict[str, str]) -> schema.Preferences:
         model=values.get("model", ""),
         muted=values.get("muted", "").split(),
         sound=values.get("sound") == _TRUE,
+        guided=values.get("guided") == _TRUE,
         conversations={
             key.removeprefix(_CONVERSATION_KEY): level
             for key, level in values.items()

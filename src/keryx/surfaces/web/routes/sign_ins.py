@@ -5,6 +5,7 @@ from starlette.responses import Response
 from keryx.core import codec
 from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR
+from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase
 from keryx.engine.hub.api_turns import ApiKeySummary
 from keryx.surfaces.web import auth, request_schema, schema
@@ -27,21 +28,30 @@ _MAX_FORM_BYTES = 16_384
 )
 async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Response:
     """Return the caller with a cookie, and mark the browser as a known one. Raise `Throttled` after too many wrong secrets."""
-    services, http = request.services, request.http
+    services, name = request.services, body.name.strip().lower()
     if not services.authenticator.required:
         raise Unauthenticated(Phrase("web.open"))
-    browser = next(
-        filter(None, map(services.browsers.find, auth.find_cookies(http.headers, BROWSER_COOKIE_NAME))), None
-    )
-    async with services.guesses.attempt(http.state.address, browser) as mark_right:
-        viewer = await services.authenticator.check_secret(body.secret)
+    browser = find_browser(request)
+    async with services.guesses.attempt(request.http.state.address, browser, user=name) as mark_right:
+        viewer = await services.authenticator.check_secret(body.secret, name=name)
         if viewer is None:
-            raise Unauthenticated(Phrase("web.wrong_password"))
+            raise Unauthenticated(Phrase("web.wrong_user" if name else "web.wrong_password"))
         mark_right()
+    return await begin(request, viewer, browser)
+
+
+def find_browser(request: ApiRequest) -> str | None:
+    """Return the id of a browser that has signed in before."""
+    cookies = auth.find_cookies(request.http.headers, BROWSER_COOKIE_NAME)
+    return next(filter(None, map(request.services.browsers.find, cookies)), None)
+
+
+async def begin(request: ApiRequest, viewer: Viewer, browser: str | None) -> Response:
+    """Sign a viewer in: return who they are with a cookie, and mark the browser as a known one."""
+    services, http = request.services, request.http
     id_, secret = await request.hub.sign_ins.create(viewer, browser=http.headers.get("user-agent", ""))
-    response = Response(
-        codec.dumps(present_caller(request, Caller(viewer, id_))), media_type="application/json"
-    )
+    who = present_caller(request, Caller(viewer, id_))
+    response = Response(codec.dumps(who), media_type="application/json")
     secure = services.secure_cookies
     cookies = (
         auth.build_cookie_header(services.cookies.encode(id_, secret), secure=secure),
@@ -118,11 +128,12 @@ def _present_key(key: ApiKeySummary) -> schema.KeySchema:
     )
 
 
-def present_caller(request: ApiRequest, caller: Caller) -> schema.Who:
+def present_caller(request: ApiRequest, caller: Caller, name: str = "") -> schema.Who:
     return schema.Who(
         principal=caller.viewer.principal,
         profile=caller.viewer.profile,
         operator=caller.viewer.principal == OPERATOR,
         signed_in=caller.sign_in is not None,
         password=request.services.authenticator.required,
+        name=name,
     )

@@ -383,7 +383,7 @@ export function home(root, app) {
       h("div", { class: over ? "screen dropping" : "screen", key: "home", ondragover: drag(true), ondragleave: drag(false), ondrop: (e) => { if (e.dataTransfer.files.length && app.info.who.operator) { e.preventDefault(); over = false; bring(e.dataTransfer.files); } } }, h("div", { class: "welcome" },
         h("h1", {}, fresh ? t("Keryx is running") : t("What is on your mind?")),
         h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: echo ? t("echo, the offline agent") : app.info.agent })),
-        h("div", { class: "cards" }, fresh ? first(app) : next(app),
+        h("div", { class: "cards" }, fresh && app.guided ? app.guide() : fresh ? first(app) : next(app),
           app.info.who.operator && card("file", t("Bring conversations along"), t("Drop an export of ChatGPT, Claude, Open WebUI, LibreChat or a coding agent here, or one of Keryx."),
             h("div", {}, h("label", { class: "button" }, bringing ? t("Importing…") : t("Choose a file"), h("input", { type: "file", class: "unseen", multiple: true, disabled: bringing, "aria-label": t("Files to import"), onchange: (e) => (bring(e.target.files), (e.target.value = "")) }))))))),
       h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),

@@ -2,41 +2,85 @@
 
 import { dialog } from "./dialogs.js";
 import { h, t } from "./dom.js";
+import { box, Form } from "./forms.js";
 import { cut, full } from "./format.js";
 import { empty, screen, table } from "./screen.js";
+import { setup } from "./setup.js";
 
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
+const NOWHERE = "";
+const ELSEWHERE = "other";
+const EXAMPLES = [["every 2h", t("every two hours")], ["0 9 * * mon-fri", t("weekdays at nine")], ["@daily", t("once a day")], ["30m", t("once, in half an hour")]];
+const PAUSE = 300;
+
 export function show(root, app) {
+  const form = new Form(app, { schedule: "", prompt: "", place: NOWHERE, to: "", zone: ZONE });
+  const preview = { for: "", found: null, wrong: "", timer: 0 };
   return screen(root, app, {
     title: t("Jobs"),
     lead: t("A job is a prompt with a schedule. Each run is a conversation of its own; its answer is sent where you say."),
     live: ["job", "turn", "delivery"],
     load: () => app.api.jobs(),
     body: ({ jobs }, reload) => [
-      form(app, reload),
+      jobForm(form, preview, reload),
       jobs.length
         ? table([t("Job"), t("Schedule"), t("Next"), t("Last run"), ""], jobs.map((job) => row(job, app, reload)), t("Jobs"))
-        : empty(t("Nothing is scheduled"), t("Say above when and what: every 2h, 0 9 * * mon-fri, @daily, 30m for once, or a date and time.")),
+        : empty(t("Nothing is scheduled"), t("Say above what the agent is to do, and when.")),
     ],
   });
 }
 
-function form(app, reload) {
-  const send = (event) => {
-    event.preventDefault();
-    const { schedule, prompt, to, zone } = event.target.elements;
-    app.act(async () => {
-      const job = await app.api.addJob({ schedule: schedule.value.trim(), prompt: prompt.value.trim(), to: to.value.trim(), zone: zone.value.trim() });
-      event.target.reset();
-      app.toast(t("{name} runs {schedule}.", { name: job.name, schedule: job.schedule }));
-      await reload();
-    });
+// Asks what a schedule means while it is being typed.
+function explain(form, preview) {
+  const { schedule, zone } = form.values;
+  const wanted = `${schedule.trim()}\n${zone.trim()}`;
+  if (preview.for === wanted) return;
+  preview.for = wanted;
+  clearTimeout(preview.timer);
+  if (!schedule.trim()) {
+    Object.assign(preview, { found: null, wrong: "" });
+    return;
+  }
+  preview.timer = setTimeout(async () => {
+    let next;
+    try {
+      next = { found: await setup.schedule({ schedule: schedule.trim(), zone: zone.trim() }), wrong: "" };
+    } catch (problem) {
+      next = { found: null, wrong: problem.message };
+    }
+    if (preview.for !== wanted) return;
+    Object.assign(preview, next);
+    form.app.draw();
+  }, PAUSE);
+}
+
+function jobForm(form, preview, reload) {
+  const { app, values } = form;
+  explain(form, preview);
+  const platforms = [...new Set(app.info.connections.map((c) => c.platform))];
+  const send = async () => {
+    if (!values.schedule.trim() || !values.prompt.trim()) {
+      form.errors = values.prompt.trim() ? { schedule: t("This is needed.") } : { prompt: t("This is needed.") };
+      return app.draw();
+    }
+    const to = values.place === ELSEWHERE ? values.to.trim() : values.place;
+    const job = await form.run(t("Add"), () => app.api.addJob({ schedule: values.schedule.trim(), prompt: values.prompt.trim(), to, zone: values.zone.trim() }));
+    if (!job) return;
+    Object.assign(form.values, { schedule: "", prompt: "" });
+    app.toast(t("{name} runs {schedule}.", { name: job.name, schedule: job.schedule }));
+    await reload();
   };
-  const field = (name, label, hint, more) => h("input", { class: "field grow", name, "aria-label": label, placeholder: hint, autocomplete: "off", ...more });
-  return h("form", { class: "block schedule", key: "add", onsubmit: send },
-    h("div", { class: "stack" }, field("schedule", t("Schedule"), t("When, such as every 2h"), { required: true }), field("prompt", t("Prompt"), t("What the agent is to do"), { required: true })),
-    h("div", { class: "stack" }, field("to", t("Send to"), t("Send to, as telegram")), field("zone", t("Time zone"), t("Time zone"), { ref: (e) => (e.value = e.defaultValue = ZONE) }), h("button", { class: "button main" }, t("Add"))));
+  return box(form, t("Add a job"), send,
+    form.field("prompt", t("What the agent is to do"), { rows: 2, spellcheck: "true", placeholder: t("Sum up the news of the day in five lines") }),
+    form.field("schedule", t("When"), { help: t("An interval, a time, a date, or a cron expression.") }),
+    h("div", { class: "stack", key: "examples" }, EXAMPLES.map(([text, label]) => h("button", { type: "button", class: "chip", key: text, onclick: () => form.set("schedule", text) }, label))),
+    preview.wrong ? h("p", { class: "wrong", key: "meaning", role: "status" }, preview.wrong) : preview.found && h("div", { class: "meaning", key: "meaning", role: "status" }, h("strong", {}, preview.found.meaning), preview.found.next.length ? h("ol", { "aria-label": t("Next runs") }, preview.found.next.map((at) => h("li", { key: at }, moment(at)))) : null),
+    h("div", { class: "side-by-side", key: "rest" },
+      form.field("place", t("Where the answer goes"), { options: [[NOWHERE, t("Only into its conversation")], ...platforms.map((p) => [p, t("The home chat on {platform}", { platform: p })]), [ELSEWHERE, t("Another place")]] }),
+      form.field("zone", t("Time zone"))),
+    values.place === ELSEWHERE && form.field("to", t("Send to"), { help: t("A platform, or platform:chat, several with commas.") }),
+    form.ends([t("Add"), send, true]));
 }
 
 const moment = (at) => h("time", { datetime: at }, full(at));

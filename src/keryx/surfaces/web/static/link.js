@@ -21,9 +21,10 @@ const STORE = "keryx";
 
 // What went wrong, in words that say what to do next. Status 0: the server cannot be reached.
 export class Problem extends Error {
-  constructor(status, detail) {
+  constructor(status, detail, field = "") {
     super(detail.replace(/^./, (c) => c.toUpperCase()));
     this.status = status;
+    this.field = field;
   }
 }
 
@@ -46,7 +47,7 @@ export async function call(method, path, { query, body, raw, key, base = BASE, p
   } catch {
     throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back."));
   }
-  if (!answer.ok) throw new Problem(answer.status, given?.detail ?? t("The server answered {status}.", { status: answer.status }));
+  if (!answer.ok) throw new Problem(answer.status, given?.detail ?? t("The server answered {status}.", { status: answer.status }), given?.field);
   return given;
 }
 
@@ -89,7 +90,7 @@ const one = (kind, id) => `/api/${kind}/${encodeURIComponent(id)}`;
 export const api = {
   start: (query) => call("GET", "/api/start", { query }),
   // Always at its own address, which the cookie that marks a known browser is for.
-  signIn: (secret) => call("POST", "/api/sign-in", { body: { secret }, base: "" }),
+  signIn: (secret, name = "") => call("POST", "/api/sign-in", { body: { secret, name }, base: "" }),
   signOut: () => call("POST", "/api/sign-out"),
   signIns: () => call("GET", "/api/sign-ins"),
   revoke: (id) => call("DELETE", one("sign-ins", id)),

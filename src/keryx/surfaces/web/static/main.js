@@ -14,6 +14,14 @@ const SCREENS = {
   pairing: ["./pairing.js", t("Pairing")],
   usage: ["./usage.js", t("Usage")],
   settings: ["./settings.js", t("Settings")],
+  models: ["./models.js", t("Models")],
+  platforms: ["./platforms.js", t("Chat platforms")],
+  tools: ["./tools.js", t("Tools and agents")],
+  permissions: ["./permissions.js", t("Permissions")],
+  people: ["./people.js", t("People")],
+  users: ["./users.js", t("Sign-in")],
+  profiles: ["./profiles.js", t("Profiles")],
+  guide: ["./guide.js", t("Guided start")],
 };
 const NOWHERE = { name: "", id: "", seq: 0 };
 const NARROW = matchMedia("(max-width: 720px)");
@@ -168,6 +176,31 @@ const app = {
   // Offers a text to the field of a conversation, which keeps what is being written there.
   offer(id, text) {
     if (route.name === "s" && route.id === id) view?.offer?.(text);
+  },
+
+  // The first steps of an operator: until they leave them, in place of what the home otherwise shows.
+  get guided() {
+    return app.info.who.operator && !app.info.preferences.guided;
+  },
+
+  guide() {
+    const { models, connections, agent, preferences } = app.info;
+    const echo = agent === "echo";
+    let next = true;
+    const step = (done, shape, title, text, label, path) => {
+      const main = next && !done;
+      next &&= done;
+      return card(done, main, shape, title, text, label, path);
+    };
+    const card = (done, main, shape, title, text, label, path) => h("section", { class: done ? "card done" : "card" }, icon(done ? "check" : shape), h("h2", {}, title, done && h("span", { class: "unseen" }, ` ${t("(done)")}`)), h("p", {}, text), h("p", {}, h("a", { class: main ? "button main" : "button", href: `#/${path}` }, label)));
+    return [
+      step(app.state.sessions.length > 0, "edit", t("Talk now"), echo ? t("The offline agent repeats your words, which shows how answers stream and stay.") : t("Write a first message. The answer streams in, and stays if the server is stopped in the middle."), t("Begin a conversation"), "new"),
+      step(models.some((m) => m.host !== "local:"), "settings", t("Connect a better model"), t("Any provider that speaks the protocol of OpenAI, or a program on your machine. You can try it before it is saved."), t("Connect a model"), "models"),
+      step(connections.some((c) => c.platform !== "local"), "pairing", t("Connect a chat"), t("Telegram, Signal, Matrix, Discord and others: talk from there, and go on here."), t("Choose a platform"), "platforms"),
+      preferences.guided
+        ? h("p", {}, t("You have left the guided start; it stays here."))
+        : h("p", { class: "muted small" }, h("button", { type: "button", class: "quiet", onclick: async () => { await app.prefer({ guided: true }); app.go("/"); } }, t("Leave the guided start")), t("It stays in the settings.")),
+    ];
   },
 
   // The snapshot that came with the beginning, once.
@@ -350,7 +383,7 @@ async function begin() {
   try {
     const start = await api.start(asked());
     app.info = start;
-    app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", muted: [], sound: false, conversations: {}, ...start.preferences };
+    app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", muted: [], sound: false, guided: false, conversations: {}, ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();
     app.dispatch({ type: "start", start });

@@ -4,10 +4,14 @@ import { standardModel } from "./composer.js";
 import { tone } from "./dialogs.js";
 import { h, t } from "./dom.js";
 import { full, plural, surfaceName } from "./format.js";
-import { screen, table } from "./screen.js";
+import { Form } from "./forms.js";
+import { table } from "./screen.js";
+import { browserName, setupScreen } from "./setup.js";
 
 export function show(root, app) {
-  return screen(root, app, {
+  const forms = { project: new Form(app, { name: "" }), key: new Form(app, { name: "" }) };
+  return setupScreen(root, app, {
+    name: "settings",
     title: t("Settings"),
     lead: t("How this page behaves is kept on the server, the same in every browser."),
     live: ["project", "project_gone"],
@@ -15,7 +19,7 @@ export function show(root, app) {
       const [signIns, keys, settings] = await Promise.all([app.api.signIns(), app.api.keys(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
       return { ...signIns, ...keys, ...settings };
     },
-    body: (data, reload) => [page(app), alerts(app), projects(app, reload), browsers(data.sign_ins, app, reload), programs(data.keys, app, reload), old(app), inForce(data.settings, app)],
+    body: (data, reload) => [page(app), alerts(app), projects(app, forms.project, reload), browsers(data.sign_ins, app, reload), programs(data.keys, app, forms.key, reload), old(app), inForce(data.settings, app)],
   });
 }
 
@@ -62,13 +66,22 @@ function alerts(app) {
     flag("sound", t("Sound"), t("A short tone with each of them."), sound, (on) => app.prefer({ sound: on })));
 }
 
-function projects(app, reload) {
+// One field with its button, and what is wrong below it.
+function lineForm(form, label, yes, send) {
+  const submit = async () => {
+    const name = form.values.name.trim();
+    if (name && (await form.run(yes, () => send(name))) !== undefined) form.set("name", "");
+  };
+  return h("form", { class: "line-form", key: form.id, "aria-label": label, onsubmit: (event) => { event.preventDefault(); submit(); } },
+    form.field("name", label, { maxlength: "200" }), h("button", { class: "button", disabled: Boolean(form.busy) }, yes),
+    form.problem && h("p", { class: "wrong", role: "alert" }, form.problem));
+}
+
+function projects(app, form, reload) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
-  const add = (event) => {
-    event.preventDefault();
-    const field = event.target.elements[0];
-    const name = field.value.trim();
-    if (name) act(async () => { app.dispatch({ type: "project", project: await app.api.addProject({ name, colour: tone(name) }) }); field.value = ""; });
+  const add = async (name) => {
+    app.dispatch({ type: "project", project: await app.api.addProject({ name, colour: tone(name) }) });
+    await reload();
   };
   const rename = async (p) => {
     const name = await app.ask({ title: t("Rename the project"), input: p.name, yes: t("Rename") });
@@ -80,7 +93,7 @@ function projects(app, reload) {
   return h("section", { class: "block", key: "projects" }, h("h2", {}, t("Projects")),
     app.state.projects.map((p) => h("div", { class: "settings", key: p.id }, h("div", { class: "stack" }, h("span", { class: "dot", css: { "--tone": p.colour || "" } }), p.name),
       h("div", { class: "stack" }, h("button", { type: "button", class: "button", onclick: () => rename(p) }, t("Rename")), h("button", { type: "button", class: "button danger", onclick: () => remove(p) }, t("Remove"))))),
-    h("form", { class: "settings", key: "add", onsubmit: add }, h("input", { class: "field", "aria-label": t("Name of a new project"), placeholder: t("Name of a new project"), maxlength: "100" }), h("button", { class: "button" }, t("Add"))));
+    lineForm(form, t("Name of a new project"), t("Add"), add));
 }
 
 function browsers(list, app, reload) {
@@ -98,23 +111,15 @@ function browsers(list, app, reload) {
     });
   };
   return h("section", { class: "block", key: "browsers" }, h("h2", {}, t("Signed-in browsers")),
-    table([t("Browser"), t("Last seen"), ""], list.map((s) => h("tr", { key: s.id }, h("td", {}, s.browser || t("unknown"), s.current ? t(" (this one)") : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End")))))), t("Signed-in browsers")));
+    table([t("Browser"), t("Last seen"), ""], list.map((s) => h("tr", { key: s.id }, h("td", { title: s.browser }, browserName(s.browser), s.current ? t(" (this one)") : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End")))))), t("Signed-in browsers")));
 }
 
 // Keys with which programs call the API. A secret is shown once, to be copied.
-function programs(list, app, reload) {
-  const add = (event) => {
-    event.preventDefault();
-    const field = event.target.elements[0];
-    const name = field.value.trim();
-    if (!name) return;
-    app.act(async () => {
-      const made = await app.api.addKey(name);
-      field.value = "";
-      await reload();
-      const secret = await app.ask({ title: t("Copy the key now"), text: t("It is not stored and cannot be shown again."), input: made.secret, yes: t("Copy") });
-      if (secret) await navigator.clipboard.writeText(secret);
-    });
+function programs(list, app, form, reload) {
+  const add = async (name) => {
+    const made = await app.api.addKey(name);
+    await reload();
+    app.ask({ title: t("Copy the key now"), text: t("It is not stored and cannot be shown again."), input: made.secret, yes: t("Copy") }).then((secret) => secret && navigator.clipboard.writeText(secret));
   };
   const revoke = async (key) => {
     if (await app.ask({ title: t("Revoke {name}?", { name: key.name }), text: t("The program that has it is refused from then on."), yes: t("Revoke"), danger: true })) app.act(async () => { await app.api.revokeKey(key.id); await reload(); });
@@ -122,7 +127,7 @@ function programs(list, app, reload) {
   return h("section", { class: "block", key: "programs" }, h("h2", {}, t("Keys of programs")),
     h("p", { class: "muted small" }, t("Programs that speak the API of OpenAI talk to Keryx with a key, at the address "), h("code", {}, `${location.origin}/v1`)),
     list.length > 0 && table([t("Program"), t("Rights of"), t("Last seen"), ""], list.map((key) => h("tr", { key: key.id }, h("td", {}, key.name), h("td", {}, key.person || key.principal), h("td", {}, key.seen_at ? full(key.seen_at) : t("never")), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => revoke(key) }, t("Revoke")))))), t("Keys of programs")),
-    h("form", { class: "settings", key: "add", onsubmit: add }, h("input", { class: "field", "aria-label": t("Name of a program or device"), placeholder: t("Name of a program or device"), maxlength: "200" }), h("button", { class: "button" }, t("Make a key"))));
+    lineForm(form, t("Name of a program or device"), t("Make a key"), add));
 }
 
 const ALL = "all";
@@ -150,14 +155,13 @@ function old(app) {
     const done = await app.act(() => app.api.prune(rule));
     if (done) app.toast(plural(done.count, rule.delete ? t("Deleted {n} conversation.|Deleted {n} conversations.") : t("Archived {n} conversation.|Archived {n} conversations.")));
   }
-  const select = (name, label, options) => h("select", { class: "field", name, "aria-label": label }, options.map(([value, text]) => h("option", { value }, text)));
+  const select = (name, label, options) => h("div", { class: "control" }, h("label", { for: `old-${name}` }, label), h("select", { class: "field", id: `old-${name}`, name }, options.map(([value, text]) => h("option", { value }, text))));
   return h("section", { class: "block", key: "old" }, h("h2", {}, t("Old conversations")),
     h("p", { class: "muted small" }, t("Archive or delete what was not used for a time. You see first what would go.")),
-    h("form", { class: "settings", onsubmit: preview },
-      h("div", { class: "stack" },
-        select("what", t("What happens"), [["archive", t("Archive")], ["delete", t("Delete")]]),
-        select("age", t("Not used for"), AGES),
-        select("surface", t("Began in"), [[ALL, t("All conversations")], ...SURFACES.map((s) => [s, surfaceName(s)])])),
+    h("form", { class: "line-form", onsubmit: preview },
+      select("what", t("What happens"), [["archive", t("Archive")], ["delete", t("Delete")]]),
+      select("age", t("Not used for"), AGES),
+      select("surface", t("Began in"), [[ALL, t("All conversations")], ...SURFACES.map((s) => [s, surfaceName(s)])]),
       h("button", { class: "button" }, t("Show what would go"))));
 }
 
@@ -169,7 +173,7 @@ function inForce(list, app) {
   const others = list.filter((s) => s.source === "default");
   const sheet = (some, label) => table([t("Setting"), t("Value"), t("From")], some.map((s) => h("tr", { key: s.name }, h("td", {}, h("code", {}, s.name)), h("td", { class: "value" }, written(s.value)), h("td", { class: "muted" }, s.source))), label);
   return h("section", { class: "block", key: "server" }, h("h2", {}, t("Server, version {version}", { version: app.info.version })),
-    h("p", { class: "muted small" }, t("Read when Keryx starts, from "), h("code", {}, "keryx.toml"), home && [" in ", h("code", {}, written(home.value))], t(" and from variables, which go before it. To change one, write it there and restart Keryx; "), h("code", {}, "keryx config example"), t(" explains them all.")),
+    h("p", { class: "muted small" }, t("Read when Keryx starts, from "), h("code", {}, "keryx.toml"), home && [" in ", h("code", {}, written(home.value))], t(" and from variables, which go before it. Models, platforms, tools and profiles are changed above; for the rest "), h("code", {}, "keryx config example"), t(" explains what can be written there.")),
     sheet(set, t("Settings that were set")),
     h("details", { class: "more" }, h("summary", { class: "small" }, plural(others.length, t("{n} setting at the default|{n} settings at the default"))), sheet(others, t("Settings at the default"))));
 }

@@ -1,0 +1,124 @@
+// Chat platforms: which accounts are connected, the same steps as `keryx gateway setup`, and who waits to be let in.
+
+import { h, t } from "./dom.js";
+import { box, entry, Form } from "./forms.js";
+import { badge } from "./format.js";
+import { connectionState, pairingView } from "./pairing.js";
+import { connect, setup, setupScreen } from "./setup.js";
+
+const QR_CODE = /[█▀▄]{8}/;
+
+export function show(root, app) {
+  let open = null;
+  const pairing = pairingView(app);
+  const close = () => {
+    open?.stop?.abort();
+    open = null;
+    app.draw();
+  };
+  const shown = setupScreen(root, app, {
+    name: "platforms",
+    title: t("Chat platforms"),
+    lead: t("Connect a bot or an account, and talk from there too. Tokens are kept in files that only Keryx can read."),
+    live: ["access"],
+    async load() {
+      const [state, { setups }, { connections }, people] = await Promise.all([setup.read(), setup.platforms(), app.api.connections(), app.api.pairing()]);
+      return { ...state, setups, connections, ...people };
+    },
+    body(data, reload) {
+      const begin = (platform) => {
+        const values = Object.fromEntries(platform.fields.map((f) => [f.name, f.flag ? false : f.default || (f.choices[0] ?? "")]));
+        open = { platform, form: new Form(app, { ...values, account: "", people: "" }), lines: [], question: null, result: null, stop: null };
+        app.draw();
+        requestAnimationFrame(() => document.querySelector(".form-box")?.scrollIntoView({ block: "nearest" }));
+      };
+      const sorted = [...data.setups].sort((a, b) => b.accounts.length - a.accounts.length || a.title.localeCompare(b.title));
+      return [
+        open && dialogView(open, data, reload, close),
+        pairing.waiting(data.waiting, reload),
+        h("section", { class: "block", key: "platforms" }, h("h2", {}, t("Platforms")),
+          h("ul", { class: "entries", "aria-label": t("Platforms") }, sorted.map((p) => entry(p.platform,
+            [h("span", { class: "badge", "aria-hidden": "true" }, badge(p.platform)), p.title],
+            p.error ? p.error : [p.accounts.length ? p.accounts.map((name) => account(name, p, data.connections)) : p.summary || t("Connect {title}.", { title: p.title })],
+            p.error ? null : h("button", { type: "button", class: "button", "aria-label": `${p.accounts.length ? t("Connect another account") : t("Connect")}: ${p.title}`, onclick: () => begin(p) }, p.accounts.length ? t("Connect another account") : t("Connect")))))),
+        pairing.granted(data.granted, reload),
+      ];
+    },
+  });
+  return { ...shown, leave: () => (close(), shown.leave()) };
+}
+
+// An account that is configured, with how it stands if that can be told apart.
+function account(name, platform, connections) {
+  const found = connections.filter((c) => c.platform === platform.platform);
+  const one = platform.accounts.length === 1 && found.length === 1 ? found[0] : null;
+  return h("div", { key: name }, name === platform.platform ? t("main account") : name.split(".")[1], " · ", one ? [connectionState(one), one.detail && ` ${one.detail}`] : found.length ? t("connected accounts: {names}", { names: found.map((c) => c.account).join(", ") }) : t("after a restart"));
+}
+
+// Whether a field matters beside the answers to the others.
+function needed(field, fields, values) {
+  const answer = (name) => values[name] || fields.find((f) => f.name === name)?.default || "";
+  return !field.unless.some((name) => values[name]) && Object.entries(field.when).every(([name, value]) => answer(name) === value);
+}
+
+function dialogView(open, data, reload, close) {
+  const { platform, form, result } = open;
+  const { app, values } = form;
+  const first = !platform.accounts.length;
+  const fields = platform.fields.filter((f) => f.name !== "allow" && needed(f, platform.fields, values));
+  async function send() {
+    const answers = {};
+    for (const f of fields) if (values[f.name]) answers[f.name] = f.flag ? "yes" : String(values[f.name]).trim();
+    const missing = fields.find((f) => !f.optional && !f.flag && !f.default && !answers[f.name]);
+    if (missing) {
+      form.errors = { [missing.name]: t("This is needed.") };
+      app.draw();
+      document.getElementById(form.name(missing.name))?.focus();
+      return;
+    }
+    const body = { answers, name: values.account.trim(), allow: values.people.split(/[\s,]+/).filter(Boolean) };
+    Object.assign(open, { lines: [], question: null, stop: new AbortController() });
+    const failed = await form.run(t("Connect"), async () => {
+      let wrong = "";
+      await connect(platform.platform, body, (line) => {
+        if (line.show !== undefined) open.lines = [...open.lines, line.show];
+        if (line.ask !== undefined) open.question = { text: line.ask, dialog: line.dialog, form: new Form(app, { answer: "" }) };
+        if (line.result) open.result = { steps: [], allow: [], note: "", ...line.result };
+        if (line.error) wrong = line.error;
+        app.draw();
+      }, open.stop.signal);
+      return wrong || (open.result ? "" : t("The connection broke. Try again."));
+    });
+    if (failed) form.problem = failed.replace(/^./, (c) => c.toUpperCase());
+    open.question = null;
+    app.draw();
+    if (open.result) await reload();
+  }
+  if (result) {
+    return h("section", { class: "form-box", key: "result", "aria-label": platform.title }, h("h2", {}, platform.title), h("p", { role: "status" }, result.summary),
+      h("p", { class: "help" }, t("Written to {path}. It is connected after a restart.", { path: result.settings })),
+      result.steps.length > 0 && [h("h3", {}, t("Next")), h("ol", { class: "next-steps" }, result.steps.map((step) => h("li", {}, plain(step))))],
+      !result.allow.length && h("p", {}, t("Whoever writes to it first gets a code. Enter the code on this page to let them in.")),
+      result.note && h("p", { class: "help" }, plain(result.note)),
+      h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: close }, t("Close"))));
+  }
+  return box(form, t("Connect {title}", { title: platform.title }), send,
+    h("p", { class: "intro", key: "intro" }, plain(platform.intro)),
+    fields.map((f) => f.flag
+      ? form.check(f.name, f.label, plain(f.help))
+      : form.field(f.name, f.label, { help: plain([f.help, f.example && !f.choices.length ? t("Such as {example}.", { example: f.example }) : ""].filter(Boolean).join(" ")), type: f.secret ? "password" : "text", optional: f.optional, options: f.choices.length ? f.choices.map((c) => [c, c]) : null })),
+    platform.allow_example && form.field("people", t("Who may talk"), { optional: true, help: t("Their ids, such as {example}, with commas. Everybody else gets a code that you can let in here.", { example: platform.allow_example }) }),
+    !first && form.field("account", t("Name of this account"), { help: t("It tells the accounts of one platform apart, such as work. Without a name it replaces the main account.") }),
+    open.lines.map((text, n) => h("pre", { class: QR_CODE.test(text) ? "qr-code" : "shown", key: `line-${n}` }, text.trim())),
+    open.question && questionView(open, open.question),
+    form.ends([t("Cancel"), close], !open.question && [t("Connect"), send, true]));
+}
+
+function questionView(open, { text, dialog, form }) {
+  const answer = () => form.run(t("Answer"), async () => { await setup.answerDialog(dialog, form.values.answer); open.question = null; });
+  return h("div", { class: "asked", key: "question" }, form.field("answer", text, { onkeydown: (e) => e.key === "Enter" && (e.preventDefault(), answer()) }),
+    h("button", { type: "button", class: "button main", onclick: answer }, t("Answer")));
+}
+
+// A text that was written for a terminal, with its code as code.
+export const plain = (text) => text.split(/`([^`]+)`/).map((part, n) => (n % 2 ? h("code", {}, part) : part));

@@ -1,0 +1,118 @@
+// Tools and agents: servers of tools, with a check that starts one and lists what it offers; and the agents that answer.
+
+import { h, t } from "./dom.js";
+import { box, button, entry, Form } from "./forms.js";
+import { empty } from "./screen.js";
+import { setup, setupScreen } from "./setup.js";
+
+const POLICIES = [["", t("As the tool says: reading is allowed, the rest asks")], ["ask", t("Ask each time")], ["allow", t("Allow all")], ["deny", t("Allow none")]];
+const PERMISSIONS = { allow: t("allowed"), ask: t("asks"), deny: t("denied") };
+
+export function show(root, app) {
+  let form = null;
+  let checked = {};
+  const close = () => {
+    form = null;
+    app.draw();
+  };
+  return setupScreen(root, app, {
+    name: "tools",
+    title: t("Tools and agents"),
+    lead: t("Tools come from servers that speak MCP: programs that Keryx starts, or addresses. Agents are what answers."),
+    load: setup.read,
+    body(data, reload) {
+      const edit = (server) => {
+        form = serverForm(app, server);
+        app.draw();
+      };
+      const check = async (key, ask) => {
+        checked = { ...checked, [key]: { busy: true } };
+        app.draw();
+        let found;
+        try {
+          found = await ask();
+        } catch (problem) {
+          found = { error: problem.message };
+        }
+        checked = { ...checked, [key]: found };
+        app.draw();
+      };
+      const remove = async (server) => {
+        if (await app.ask({ title: t("Remove {name}?", { name: server.name }), text: t("The files with its secrets are removed too."), yes: t("Remove"), danger: true })) await app.act(async () => { await setup.removeTools(server.name, server.revision); await reload(); });
+      };
+      return [
+        h("section", { class: "block", key: "tools" }, h("h2", {}, t("Servers of tools")),
+          data.tools.length
+            ? h("ul", { class: "entries", "aria-label": t("Servers of tools") }, data.tools.map((server) => entry(server.name, server.name,
+              [[server.command || server.url, server.profiles.length ? t("only in {profiles}", { profiles: server.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`tools ${server.name}`])],
+              [button(t("Check"), server.name, () => check(`tools ${server.name}`, () => setup.checkTools(server.name, sent(serverForm(app, server).values)))), button(t("Edit"), server.name, () => edit(server)), button(t("Remove"), server.name, () => remove(server), "danger")])))
+            : !form && empty(t("No server of tools"), t("Keryx has tools of its own for searching conversations and for jobs. A server adds others: files, a calendar, a browser."), { label: t("Add a server"), onclick: () => edit(null) }),
+          form ? editor(form, data, reload, close) : data.tools.length > 0 && h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => edit(null) }, t("Add a server")))),
+        h("section", { class: "block", key: "agents" }, h("h2", {}, t("Agents")),
+          h("ul", { class: "entries", "aria-label": t("Agents") }, data.agents.map((agent) => entry(agent.name,
+            [agent.name, agent.default && h("span", { class: "chip" }, t("Default"))],
+            [[agent.command || agent.kind, agent.profiles.length ? t("in {profiles}", { profiles: agent.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`agent ${agent.name}`])],
+            agent.checkable && button(t("Check"), agent.name, () => check(`agent ${agent.name}`, () => setup.checkAgent(agent.name)))))),
+          h("p", { class: "help" }, t("Agents that are programs of their own are written to keryx.toml, under [agents]."))),
+      ];
+    },
+  });
+}
+
+// What a check has found, or what is wrong with the end of what the program wrote.
+function result(found) {
+  if (!found) return null;
+  if (found.busy) return h("p", { role: "status" }, t("Starting…"));
+  if (found.error) return h("div", { role: "alert" }, h("p", { class: "wrong" }, found.error), found.log && h("pre", { class: "shown", tabindex: "0" }, found.log.trim().split("\n").slice(-8).join("\n")));
+  if (found.tools) return h("div", { role: "status" }, h("p", {}, t("It works and offers {n}:", { n: found.tools.length })), h("ul", { class: "offered" }, found.tools.map((tool) => h("li", { key: tool.name }, h("code", {}, tool.name), ` ${PERMISSIONS[tool.permission] ?? tool.permission} · ${tool.description.split("\n")[0]}`))));
+  return h("p", { role: "status" }, t("It works: {agent}", { agent: found.agent }), found.models?.length ? ` · ${found.models.join(", ")}` : "");
+}
+
+function serverForm(app, server) {
+  return new Form(app, server
+    ? { ...server, kind: server.url ? "url" : "command", env: Object.entries(server.env), headers: Object.entries(server.headers), old: true }
+    : { name: "", kind: "command", command: "", url: "", env: [], headers: [], cwd: "", policy: "", profiles: [], revision: "" });
+}
+
+function sent(values) {
+  const program = values.kind === "command";
+  const pairs = (list) => Object.fromEntries(list.filter(([name]) => name.trim()).map(([name, value]) => [name.trim(), value.trim()]));
+  return { command: program ? values.command.trim() : "", url: program ? "" : values.url.trim(), env: program ? pairs(values.env) : {}, headers: program ? {} : pairs(values.headers), cwd: program ? values.cwd.trim() : "", policy: values.policy, profiles: values.profiles, revision: values.revision ?? "" };
+}
+
+function editor(form, data, reload, close) {
+  const { values } = form;
+  const name = () => values.name.trim();
+  const save = () => form.run(t("Save"), async () => {
+    try {
+      await setup.saveTools(name() || "-", sent(values));
+    } catch (problem) {
+      if (problem.status === 409 && values.old) {
+        await reload();
+        values.revision = (await setup.read()).tools.find((s) => s.name === name())?.revision ?? "";
+      }
+      throw problem;
+    }
+    close();
+    await reload();
+  });
+  const check = async () => {
+    form.found = null;
+    const found = await form.run(t("Check"), () => setup.checkTools(name() || "tools", sent(values)));
+    form.found = found ?? null;
+    form.app.draw();
+  };
+  const program = values.kind === "command";
+  const secret = t("A value is kept in a file that only Keryx can read. Write env:NAME for a variable of the server, text:VALUE for what is no secret.");
+  return box(form, values.old ? t("Change {name}", { name: values.name }) : t("Add a server"), save,
+    !values.old && form.field("name", t("Name"), { help: t("Short, in lower case, such as files. The names of its tools begin with it.") }),
+    form.choose("kind", t("What it is"), [["command", t("A program on this machine")], ["url", t("An address")]]),
+    program
+      ? [form.field("command", t("Command"), { help: t("With its arguments, such as npx -y @modelcontextprotocol/server-filesystem /home/me/notes") }), form.pairs("env", t("Variables"), { help: secret, left: t("Name"), right: t("Value") }), form.field("cwd", t("Folder"), { optional: true, help: t("Where the program runs.") })]
+      : [form.field("url", t("Address"), { type: "url", placeholder: "https://…/mcp" }), form.pairs("headers", t("Headers"), { help: secret, left: t("Name"), right: t("Value") })],
+    form.field("policy", t("When the model wants to use a tool"), { options: POLICIES }),
+    data.profiles.length > 1 && h("fieldset", { class: "control", key: "profiles" }, h("legend", {}, t("Profiles")), h("p", { class: "help" }, t("Without a choice it is there in all of them.")),
+      data.profiles.map((p) => h("div", { class: "tick", key: p.name }, h("input", { type: "checkbox", id: form.name(`in-${p.name}`), checked: values.profiles.includes(p.name), onchange: (e) => form.set("profiles", e.target.checked ? [...values.profiles, p.name] : values.profiles.filter((n) => n !== p.name)) }), h("label", { for: form.name(`in-${p.name}`) }, p.name)))),
+    result(form.found),
+    form.ends([t("Cancel"), close], [t("Check"), check], [t("Save"), save, true]));
+}
