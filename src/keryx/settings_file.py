@@ -5,7 +5,7 @@ import os
 import re
 import threading
 import tomllib
-from collections.abc import Collection, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 

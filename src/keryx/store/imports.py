@@ -14,8 +14,8 @@ from keryx.core import codec, ids
 from keryx.core import source as sources
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
-from keryx.core.source import Source
 from keryx.core.sessions import ProgramState, WatchedSession
+from keryx.core.source import Source
 from keryx.core.usage import Tokens
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper

@@ -22,7 +22,15 @@ from keryx.core.media import Attachment
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import Adapter
 from keryx.core.questions import Consent, Question
-from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, SessionSettings, TagColour, Viewer
+from keryx.core.sessions import (
+    EndReason,
+    PruneRule,
+    Session,
+    SessionChange,
+    SessionSettings,
+    TagColour,
+    Viewer,
+)
 from keryx.core.turns import Turn
 from keryx.engine.export import ExportFormat, export
 from keryx.engine.hub import Hub

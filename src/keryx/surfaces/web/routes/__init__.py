@@ -28,11 +28,11 @@ from keryx.surfaces.web.routes import (
     projects,
     reading,
     sessions,
-    shares,
     setup,
+    shares,
     sign_ins,
-    watched_sessions,
     users,
+    watched_sessions,
 )
 from keryx.surfaces.web.stream import endpoint
 

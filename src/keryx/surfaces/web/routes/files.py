@@ -7,7 +7,6 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from keryx.core.ids import SessionId, is_temporary
-from keryx.core.ids import SessionId
 from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
 from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
