@@ -17,7 +17,7 @@ from keryx.core.errors import Retryable
 from keryx.core.sessions import ProgramState
 from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
-from keryx.engine.takeover import StateChange
+from keryx.engine.takeover import ProgramStateChange
 from keryx.importers.watched_programs import ProgramProcess
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database
@@ -32,7 +32,7 @@ async def prepare(label: str, hub: Hub, desk: Desk) -> Callable[[], Awaitable[ob
         desk.processes = [ProgramProcess("claude-code", 3, "/home/ada/project", 0)]
         return desk.poll
     if label == "watch.told":
-        states = [StateChange("claude-code", "s1", ProgramState.WRITING)]
+        states = [ProgramStateChange("claude-code", "s1", ProgramState.WRITING)]
         return lambda: hub.watched.set_states(OPERATORS, states)
     if label == "watch.person":
         return lambda: hub.watched.ensure_person(OPERATORS, "fake", "ben")

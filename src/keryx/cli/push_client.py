@@ -14,7 +14,7 @@ from keryx.core import codec
 from keryx.core.errors import Conflict, Forbidden, Invalid, KeryxError, Unavailable
 from keryx.core.messages import Role
 from keryx.engine.conversation_import import ConversationReport
-from keryx.engine.takeover import StateChange
+from keryx.engine.takeover import ProgramStateChange
 from keryx.importers import pushed_session
 from keryx.importers.conversation import ForeignEntry, ForeignMessage, ForeignSession, ImportLog
 from keryx.importers.pushed_session import PushedEntry, PushedSession
@@ -82,7 +82,7 @@ class PushTarget:
             known.fingerprint = session.fingerprint
         return report
 
-    async def set_states(self, states: Sequence[StateChange]) -> None:
+    async def set_states(self, states: Sequence[ProgramStateChange]) -> None:
         body = [{"program": s.program, "id": s.source, "state": s.state.value} for s in states]
         await self._request("PUT", "/api/watch/states", content=codec.dumps({"states": body}))
 

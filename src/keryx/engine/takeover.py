@@ -19,7 +19,7 @@ _STATE_PHRASES = {
 }
 
 
-class StateChange(msgspec.Struct, frozen=True):
+class ProgramStateChange(msgspec.Struct, frozen=True):
     """What a program does with one of its sessions now."""
 
     program: str
@@ -83,7 +83,7 @@ def take_over(tx: Transaction, session: Session, rules: TakeoverRules) -> Watche
     return taken
 
 
-def set_states(tx: Transaction, owner: Viewer, states: Sequence[StateChange]) -> None:
+def set_states(tx: Transaction, owner: Viewer, states: Sequence[ProgramStateChange]) -> None:
     """Note what programs do with the sessions of a person."""
     for change in states:
         key = ImportKey(owner.profile, owner.principal, change.program, change.source)

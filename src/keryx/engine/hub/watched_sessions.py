@@ -12,7 +12,7 @@ from keryx.core.sessions import ProgramState, Viewer, WatchedSession
 from keryx.engine import takeover
 from keryx.engine.hub.verbs import HubPart, read_unit, write_unit
 from keryx.engine.policy import Policy
-from keryx.engine.takeover import StateChange
+from keryx.engine.takeover import ProgramStateChange
 from keryx.store import imports, people, sessions
 from keryx.store.db import Database, Transaction
 from keryx.store.imports import ImportKey
@@ -91,7 +91,7 @@ class HubWatchedSessions(HubPart):
         )
 
     @write_unit("watch.told")
-    def set_states(self, tx: Transaction, viewer: Viewer, states: Sequence[StateChange]) -> None:
+    def set_states(self, tx: Transaction, viewer: Viewer, states: Sequence[ProgramStateChange]) -> None:
         """Note what the programs on another machine do."""
         takeover.set_states(tx, Viewer(viewer.profile, viewer.owner or OPERATOR), states)
 

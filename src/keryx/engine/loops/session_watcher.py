@@ -21,7 +21,7 @@ from keryx.core.sessions import ProgramState, Viewer
 from keryx.core.text import to_single_line
 from keryx.engine import conversation_import, takeover
 from keryx.engine.conversation_import import ConversationReport, WatchMark
-from keryx.engine.takeover import StateChange
+from keryx.engine.takeover import ProgramStateChange
 from keryx.importers import watched_programs
 from keryx.importers.conversation import ForeignEntry, ForeignMessage, ForeignSession, ImportLog
 from keryx.importers.watched_programs import ProgramProcess, SourceFile, WatchedProgram
@@ -64,7 +64,7 @@ class WatchTarget(Protocol):
         """Add what is new in sessions. Safe to repeat."""
         ...
 
-    async def set_states(self, states: Sequence[StateChange]) -> None: ...
+    async def set_states(self, states: Sequence[ProgramStateChange]) -> None: ...
 
 
 class StoreTarget:
@@ -100,7 +100,7 @@ class StoreTarget:
             self._database, self._viewer, program, sessions, log, watched=mark
         )
 
-    async def set_states(self, states: Sequence[StateChange]) -> None:
+    async def set_states(self, states: Sequence[ProgramStateChange]) -> None:
         await self._database.write(
             "watch.states", partial(takeover.set_states, owner=self._owner, states=states)
         )
@@ -325,7 +325,7 @@ class SessionWatcher:
             or (state is not ProgramState.IDLE and monotonic >= self._recent[key].told_at + _CONFIRM_SECONDS)
         }
         if due:
-            await self._target.set_states([StateChange(*key, state) for key, state in due.items()])
+            await self._target.set_states([ProgramStateChange(*key, state) for key, state in due.items()])
         for key, state in due.items():
             self._recent[key].state, self._recent[key].told_at = state, monotonic
 

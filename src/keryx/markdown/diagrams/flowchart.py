@@ -90,7 +90,7 @@ class _Chart:
 
 
 @dataclass(slots=True)
-class _Place:
+class _NodeBox:
     """Where a node, or an edge on its way, stands in a layer. `across` and `along` are its sizes."""
 
     across: float
@@ -98,8 +98,8 @@ class _Place:
     layer: int = 0
     position: float = 0.0
     group: str = ""
-    above: list["_Place"] = field(default_factory=list["_Place"])
-    below: list["_Place"] = field(default_factory=list["_Place"])
+    above: list["_NodeBox"] = field(default_factory=list["_NodeBox"])
+    below: list["_NodeBox"] = field(default_factory=list["_NodeBox"])
 
 
 def draw(text: str) -> str:
@@ -108,7 +108,7 @@ def draw(text: str) -> str:
         raise NotDrawable
     upright = chart.direction in ("TB", "TD", "BT")
     places = {
-        name: _Place(*(_measure(node) if upright else _measure(node)[::-1]), group=node.group)
+        name: _NodeBox(*(_measure(node) if upright else _measure(node)[::-1]), group=node.group)
         for name, node in chart.nodes.items()
     }
     forward = _order_edges(chart)
@@ -264,8 +264,8 @@ def _order_edges(chart: _Chart) -> list[tuple[str, str]]:
 
 
 def _build_layers(
-    chart: _Chart, places: dict[str, _Place], forward: list[tuple[str, str]], *, upright: bool
-) -> list[list[_Place]]:
+    chart: _Chart, places: dict[str, _NodeBox], forward: list[tuple[str, str]], *, upright: bool
+) -> list[list[_NodeBox]]:
     """Give each node a layer, and each edge a place in the layers between. An edge with a text has one at least, for the
     text. Return the places that each edge goes through; none for an edge from a node to itself."""
     incoming: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -282,14 +282,14 @@ def _build_layers(
             waiting[low] -= 1
             if not waiting[low]:
                 ready.append(low)
-    routes: list[list[_Place]] = []
+    routes: list[list[_NodeBox]] = []
     count = len(places)
     for edge, (high, low) in zip(chart.edges, forward, strict=True):
         if high == low:
             routes.append([])
             continue
         first, last = places[high], places[low]
-        between = [_Place(8, 0, layer=n) for n in range(first.layer + 1, last.layer)]
+        between = [_NodeBox(8, 0, layer=n) for n in range(first.layer + 1, last.layer)]
         count += len(between)
         if count > _MAX_PLACES:
             raise NotDrawable
@@ -305,10 +305,10 @@ def _build_layers(
     return routes
 
 
-def _sort_layers(places: list[_Place]) -> list[list[_Place]]:
+def _sort_layers(places: list[_NodeBox]) -> list[list[_NodeBox]]:
     """Order the places of each layer by the mean of their neighbours, back and forth, so that few edges cross. Nodes of a
     group stay together."""
-    layers: list[list[_Place]] = [[] for _ in range(max(p.layer for p in places) + 1)]
+    layers: list[list[_NodeBox]] = [[] for _ in range(max(p.layer for p in places) + 1)]
     for place in places:
         layers[place.layer].append(place)
     for layer in layers:
@@ -326,16 +326,16 @@ def _sort_layers(places: list[_Place]) -> list[list[_Place]]:
     return layers
 
 
-def _number_places(layer: list[_Place]) -> None:
+def _number_places(layer: list[_NodeBox]) -> None:
     for n, place in enumerate(layer):
         place.position = float(n)
 
 
-def _find_mean(neighbours: list[_Place], otherwise: float) -> float:
+def _find_mean(neighbours: list[_NodeBox], otherwise: float) -> float:
     return sum(p.position for p in neighbours) / len(neighbours) if neighbours else otherwise
 
 
-def _position(layers: list[list[_Place]]) -> None:
+def _position(layers: list[list[_NodeBox]]) -> None:
     """Move places within their layer towards their neighbours, as far as those beside them allow."""
     for layer in layers:
         at = 0.0
@@ -351,7 +351,7 @@ def _position(layers: list[list[_Place]]) -> None:
             _spread(layer, wanted)
 
 
-def _spread(layer: list[_Place], wanted: list[float]) -> None:
+def _spread(layer: list[_NodeBox], wanted: list[float]) -> None:
     """Give each place what it wants, in order and without overlaps: the mean of packing from the left and from the right."""
     left, right = [0.0] * len(layer), [0.0] * len(layer)
     for n, place in enumerate(layer):
@@ -368,7 +368,7 @@ def _spread(layer: list[_Place], wanted: list[float]) -> None:
         place.position = (a + b) / 2
 
 
-def _find_depths(layers: list[list[_Place]]) -> list[float]:
+def _find_depths(layers: list[list[_NodeBox]]) -> list[float]:
     """Return how far down the middle of each layer is."""
     depths: list[float] = []
     at = 0.0
@@ -381,15 +381,15 @@ def _find_depths(layers: list[list[_Place]]) -> list[float]:
 
 def _draw_chart(
     chart: _Chart,
-    places: dict[str, _Place],
+    places: dict[str, _NodeBox],
     forward: list[tuple[str, str]],
-    routes: list[list[_Place]],
+    routes: list[list[_NodeBox]],
     depths: list[float],
 ) -> str:
     upright = chart.direction in ("TB", "TD", "BT")
     sign = -1 if chart.direction in ("BT", "RL") else 1
 
-    def locate(place: _Place, shift: float = 0.0) -> Point:
+    def locate(place: _NodeBox, shift: float = 0.0) -> Point:
         along = sign * (depths[place.layer] + shift)
         return Point(place.position, along) if upright else Point(along, place.position)
 

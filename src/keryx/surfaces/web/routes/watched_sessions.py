@@ -1,7 +1,7 @@
 """Routes of sessions that other programs keep: takeover, and what watchers on other machines send."""
 
 from keryx.engine.hub.watched_sessions import WatchStatus
-from keryx.engine.takeover import StateChange
+from keryx.engine.takeover import ProgramStateChange
 from keryx.surfaces.web import request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest, read_body
@@ -71,5 +71,5 @@ async def push_session(request: ApiRequest) -> schema.Pushed:
     "/api/watch/states", summary="Say what the programs on another machine do with their conversations."
 )
 async def push_states(request: ApiRequest, body: request_schema.ProgramStatesForm) -> None:
-    changes = [StateChange(change.program, change.id, change.state) for change in body.states]
+    changes = [ProgramStateChange(change.program, change.id, change.state) for change in body.states]
     await request.hub.watched.set_states(request.viewer, changes)
