@@ -16,6 +16,7 @@ from langgraph.store.base import SearchItem
 from keryx.core.errors import Conflict, Unavailable
 from keryx.integrations.langgraph import KeryxMemory, KeryxSaver
 from keryx.integrations.store_thread import StoreThread
+from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Transaction
 from keryx.testing import FakeClock
 
@@ -156,6 +157,16 @@ async def test_memories_are_found_by_namespace_filter_and_lifetime(
     assert memory.sweep_ttl() == 1
     memory.delete(("users", "ann"), "food")
     assert memory.get(("users", "ann"), "food") is None
+
+
+async def test_damage_is_found(store: StoreThread, closed: Closed) -> None:
+    graph = build_graph(KeryxSaver(store))
+    await graph.ainvoke({"messages": [("user", "one " * 20)]}, in_thread("a"))
+    async with closed() as database:
+        assert await verify(database) == []
+        await database.write("test", lambda tx: tx.run("delete from graph_texts"))
+        [problem] = await verify(database)
+    assert problem.subject == "a" and "lacks" in problem.text
 
 
 def test_a_closed_store_says_so(store: StoreThread) -> None:

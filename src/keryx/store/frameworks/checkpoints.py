@@ -1,7 +1,8 @@
 """Checkpoints of LangGraph. A list is stored once and grows: a checkpoint refers to it with a length. Values are opaque bytes here."""
 
+import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -250,6 +251,23 @@ def load(tx: Transaction, key: CheckpointKey) -> StoredCheckpoint | None:
         },
         writes=[StoredWrite(task=task, channel=w.channel, value=next(joined)) for task, w in writes],
     )
+
+
+def find_damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
+    """Yield the name of each thread whose last checkpoints cannot be read, and why."""
+    rows = tx.rows(
+        """
+        select t.number, c.n, t.name, c.namespace, c.id, c.parent
+        from graph_checkpoints c join graph_threads t on t.number = c.thread
+        join (select thread, namespace, max(n) as n from graph_checkpoints group by thread, namespace) last
+          on last.thread = c.thread and last.n = c.n
+        """
+    )
+    for row in rows:
+        try:
+            load(tx, _decode_key(row))
+        except (StoreDamaged, msgspec.DecodeError, zlib.error, ValueError) as exc:
+            yield str(row[2]), f"its last checkpoint cannot be read: {exc}"
 
 
 def remove_thread(tx: Transaction, viewer: Viewer, thread: str) -> None:
