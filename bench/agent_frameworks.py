@@ -1,3 +1,5 @@
+# LangGraph has no type stubs for a part of its modules.
+# pyright: reportMissingTypeStubs=false
 """Agent frameworks: a long conversation kept in the store, compared with the store that comes with each framework."""
 
 import asyncio
@@ -132,8 +134,8 @@ async def _use_sdk(session: Any, turns: int) -> _Measured:
 
     async def add() -> None:
         said = {"role": "user", "content": writer.write()}
-        content = [{"type": "output_text", "text": writer.write(), "annotations": []}]
-        answer = {"type": "message", "role": "assistant", "status": "completed", "content": content}
+        content: Any = [{"type": "output_text", "text": writer.write(), "annotations": []}]
+        answer: Any = {"type": "message", "role": "assistant", "status": "completed", "content": content}
         await session.add_items([said, answer])
 
     async def load() -> None:

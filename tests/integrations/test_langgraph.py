@@ -1,3 +1,5 @@
+# LangGraph has no type stubs for a part of its modules.
+# pyright: reportMissingTypeStubs=false
 """Graphs of LangGraph on the store: the conformance suite of its checkpointers, the size of long threads, and memories."""
 
 import os

@@ -17,6 +17,7 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.usage import Usage
+from keryx.jsonrpc import as_object
 
 
 def build_run(agent: Any) -> RunFunction:
@@ -97,7 +98,7 @@ class _StreamedRun:
             if event.name == "tool_called" and getattr(raw, "call_id", ""):
                 self._note_call(raw.call_id, getattr(raw, "name", raw.type), getattr(raw, "arguments", "{}"))
             elif event.name == "tool_output":
-                id_ = str(raw.get("call_id") or "") if isinstance(raw, dict) else str(raw.call_id)
+                id_ = str(as_object(raw).get("call_id") or getattr(raw, "call_id", ""))
                 if id_ in self._called:
                     self._queue.put_nowait(
                         ToolResultEvent(ToolResult(id_, self._called[id_], str(event.item.output)))
