@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
 from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer, calls
 
-from agents import Agent, OpenAIChatCompletionsModel, function_tool
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, function_tool
 from keryx.agents import python
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, UsageEvent
@@ -97,6 +97,7 @@ def endpoint() -> Iterator[Endpoint]:
 def connected(endpoint: Endpoint) -> Iterator[None]:
     client = AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY)
     guide.model = OpenAIChatCompletionsModel(MODEL, client)
+    guide.model_settings = ModelSettings()
     yield
     guide.model = None
 
@@ -115,9 +116,10 @@ async def test_an_agent_of_the_sdk_streams_uses_tools_and_knows_the_history(endp
     [usage] = [e.usage for e in events if isinstance(e, UsageEvent)]
     assert (usage.model, usage.input, usage.output) == (MODEL, 20, 10)
     sent = endpoint.requests[0]["messages"]
-    roles = ["system", "developer", "user", "assistant", "tool", "assistant", "user"]
+    roles = ["system", "user", "assistant", "tool", "assistant", "user"]
     assert [message["role"] for message in sent] == roles
-    assert "a test" in str(sent[1]["content"]) and sent[-1]["content"] == "And Oslo?"
+    assert "Be brief." in sent[0]["content"] and "a test" in sent[0]["content"]
+    assert sent[-1]["content"] == "And Oslo?"
 
 
 @pytest.mark.usefixtures("connected")

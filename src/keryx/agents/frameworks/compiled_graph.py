@@ -157,7 +157,7 @@ async def _load_messages(context: TurnContext) -> list[Any]:
     found = _convert_steps(await load_steps(context))
     if context.summary:
         kinds: Any = import_module("langchain_core.messages")
-        found.insert(0, kinds.SystemMessage(context.summary))
+        found.insert(0, kinds.HumanMessage(f"What was said before:\n\n{context.summary}"))
     return found
 
 
