@@ -23,6 +23,7 @@ NOUNS = {
     "deliveries",
     "downloads",
     "errors",
+    "frameworks",
     "jobs",
     "lanes",
     "media",
