@@ -337,7 +337,7 @@ def copy_thread(tx: Transaction, viewer: Viewer, source: str, target: str) -> No
 _COPIED_COLUMNS = {
     "graph_checkpoints": "n, namespace, id, parent, run, body",
     "graph_writes": "namespace, checkpoint, task, body",
-    "graph_lists": "n, parent, parent_length, depth",
+    "graph_lists": "n, parent, parent_length",
     "graph_items": "list, position, chain, body",
     "graph_texts": "n, hash, body",
 }
@@ -407,26 +407,12 @@ class _Thread:
         shared, end = self._count_shared(spans, chains)
         if before is not None and shared == len(items):
             return before
-        number = before
-        if number is None or shared < end:
-            number = self.next_n()
-            parent, depth = (before, len(spans)) if before is not None and shared else (0, 0)
-            if depth > _DEEPEST_LIST:
-                parent, depth, shared = 0, 0, 0
-            if parent:
-                self._tx.run(
-                    """
-                    insert into graph_lists (thread, n, parent, parent_length, depth)
-                    values (:thread, :n, :parent, :length, :depth)
-                    """,
-                    {
-                        "thread": self.number,
-                        "n": number,
-                        "parent": parent,
-                        "length": shared,
-                        "depth": depth,
-                    },
-                )
+        if before is not None and shared == end:
+            number = before
+        elif before is not None and shared and len(spans) <= _DEEPEST_LIST:
+            number = self._branch_list(before, shared)
+        else:
+            number, shared = self.next_n(), 0
         for position in range(shared, len(items)):
             self._tx.run(
                 """
@@ -441,6 +427,18 @@ class _Thread:
                     "body": packed_bytes.compress(msgspec.msgpack.encode(self.split(items[position]))),
                 },
             )
+        return number
+
+    def _branch_list(self, parent: int, length: int) -> int:
+        """Return the number of a new list that begins with items of another."""
+        number = self.next_n()
+        self._tx.run(
+            """
+            insert into graph_lists (thread, n, parent, parent_length)
+            values (:thread, :n, :parent, :length)
+            """,
+            {"thread": self.number, "n": number, "parent": parent, "length": length},
+        )
         return number
 
     def _count_shared(self, spans: Sequence["_ListSpan"], chains: Sequence[bytes]) -> tuple[int, int]:
