@@ -410,7 +410,8 @@ class _Thread:
         if before is not None and shared == end:
             number = before
         elif before is not None and shared and len(spans) <= _DEEPEST_LIST:
-            number = self._branch_list(before, shared)
+            # The span that has the last shared item, so that the starts of spans rise.
+            number = self._branch_list(next(s.list for s in reversed(spans) if s.start < shared), shared)
         else:
             number, shared = self.next_n(), 0
         for position in range(shared, len(items)):
