@@ -1,3 +1,5 @@
+# The kit may be missing: the types are those in `typings`.
+# pyright: reportMissingModuleSource=false
 """Sessions of the Agent Development Kit on the store, and an agent of the kit behind a chat."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator

@@ -1,3 +1,5 @@
+# LangGraph has no type stubs for a part of its modules.
+# pyright: reportMissingTypeStubs=false
 """Graphs of LangGraph on the store: the conformance suite of its checkpointers, the size of long threads, and memories."""
 
 import os
@@ -16,6 +18,7 @@ from langgraph.store.base import SearchItem
 from keryx.core.errors import Conflict, Unavailable
 from keryx.integrations.langgraph import KeryxMemory, KeryxSaver
 from keryx.integrations.store_thread import StoreThread
+from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Transaction
 from keryx.testing import FakeClock
 
@@ -156,6 +159,52 @@ async def test_memories_are_found_by_namespace_filter_and_lifetime(
     assert memory.sweep_ttl() == 1
     memory.delete(("users", "ann"), "food")
     assert memory.get(("users", "ann"), "food") is None
+
+
+def test_lists_that_grow_shrink_and_change_come_back_as_they_were(store: StoreThread) -> None:
+    chosen, saver = random.Random(3), KeryxSaver(store)
+    put: dict[str, list[Any]] = {}
+    for n in range(120):
+        parent = chosen.choice([*put][-8:]) if put else None
+        items = list(put[parent]) if parent else []
+        match chosen.randrange(5):
+            case 0:
+                del items[chosen.randrange(len(items) + 1) :]
+            case 1 if items:
+                items[chosen.randrange(len(items))] = f"changed {n} " * chosen.randrange(1, 9)
+            case _:
+                items += [f"new {n} " * chosen.randrange(1, 9)] * chosen.randrange(3)
+        id_ = f"c{n:04}"
+        checkpoint: Any = {
+            "v": 4,
+            "id": id_,
+            "ts": "",
+            "channel_values": {"items": items, "whole": {"n": n // 9, "text": "x" * 900}},
+            "channel_versions": {"items": n, "whole": n // 9},
+            "versions_seen": {},
+        }
+        config = in_thread("a", checkpoint_ns="", **({"checkpoint_id": parent} if parent else {}))
+        run: Any = {"source": "loop", "step": n, "run_id": f"r{n}"}
+        saver.put(config, checkpoint, run, {"items": n})
+        put[id_] = items
+    for gone in chosen.sample(sorted(put), 60):
+        saver.delete_for_runs([f"r{int(gone[1:])}"])
+        del put[gone]
+    found = {
+        tuple_.checkpoint["id"]: tuple_.checkpoint["channel_values"] for tuple_ in saver.list(in_thread("a"))
+    }
+    assert {id_: values["items"] for id_, values in found.items()} == put
+    assert all(values["whole"]["n"] == int(id_[1:]) // 9 for id_, values in found.items())
+
+
+async def test_damage_is_found(store: StoreThread, closed: Closed) -> None:
+    graph = build_graph(KeryxSaver(store))
+    await graph.ainvoke({"messages": [("user", "one " * 20)]}, in_thread("a"))
+    async with closed() as database:
+        assert await verify(database) == []
+        await database.write("test", lambda tx: tx.run("delete from graph_texts"))
+        [problem] = await verify(database)
+    assert problem.subject == "a" and "lacks" in problem.text
 
 
 def test_a_closed_store_says_so(store: StoreThread) -> None:

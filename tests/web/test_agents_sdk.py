@@ -75,7 +75,7 @@ async def test_items_are_added_read_taken_back_and_cleared(site: Site, world: Wo
 
 
 async def test_runs_of_an_agent_remember_each_other(site: Site, world: World, endpoint: Endpoint) -> None:
-    endpoint.scripts = [
+    endpoint.scripts[:] = [
         calls(("c1", "weather", '{"city": "Oslo"}')),
         answer("It is sunny."),
         answer("You asked about Oslo."),
@@ -87,7 +87,7 @@ async def test_runs_of_an_agent_remember_each_other(site: Site, world: World, en
         session = OpenAIConversationsSession(openai_client=client)
         quiet = RunConfig(tracing_disabled=True)
 
-        async def ask(text: str, session: OpenAIConversationsSession) -> str:
+        async def ask(text: str, session: Any) -> str:
             result: RunResultStreaming = Runner.run_streamed(agent, text, session=session, run_config=quiet)
             async for _ in result.stream_events():
                 pass

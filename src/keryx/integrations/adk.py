@@ -1,3 +1,5 @@
+# The kit may be missing: the types are those in `typings`.
+# pyright: reportMissingModuleSource=false
 """A session service for the Agent Development Kit on the store of Keryx. Needs the extra `adk`."""
 
 import uuid

@@ -1,15 +1,16 @@
 """Agents written with a framework: recognised by what they offer, and given the conversation in their own form. A framework is imported only for an agent that uses it."""
 
 import base64
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from keryx.core.errors import NotFound
 from keryx.core.messages import Audio, File, Image, Message, Role, Text, ToolCall, ToolResult
 from keryx.core.ports.agent import AgentEvent, TurnContext
+from keryx.jsonrpc import as_object
 
 RunFunction: TypeAlias = Callable[[TurnContext], AsyncGenerator[AgentEvent, None]]
 
@@ -116,14 +117,20 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
         return {"input": call.input}
 
 
-def join_texts(contents: Sequence[Any] | str | None) -> str:
+def join_texts(contents: Any) -> str:
     """Return the text of a content that is a text or a list of blocks."""
-    if contents is None or isinstance(contents, str):
-        return contents or ""
-    blocks: list[Any] = list(contents)
-    return "".join(
-        block if isinstance(block, str) else str(block.get("text") or "")
-        for block in blocks
-        if isinstance(block, str)
-        or (isinstance(block, dict) and block.get("type") in ("text", "output_text"))
-    )
+    if isinstance(contents, str):
+        return contents
+    return "".join(block if isinstance(block, str) else _read_block(block) for block in as_list(contents))
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and what is none as its only item; nothing is no item."""
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    return [] if value is None else [value]
+
+
+def _read_block(block: Any) -> str:
+    found = as_object(block)
+    return str(found.get("text") or "") if found.get("type") in ("text", "output_text") else ""

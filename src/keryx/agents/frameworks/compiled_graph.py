@@ -9,6 +9,7 @@ from typing import Any
 from keryx.agents.frameworks import (
     HistoryStep,
     RunFunction,
+    as_list,
     convert_messages,
     describe_context,
     join_texts,
@@ -24,39 +25,115 @@ from keryx.core.ports.agent import (
     TurnContext,
     UsageEvent,
 )
+from keryx.core.questions import Question
+from keryx.core.text import to_single_line
 from keryx.core.usage import Usage
+from keryx.jsonrpc import as_object
 
 _MESSAGES = "messages"
+_LONGEST_TITLE = 200
 
 
 def build_run(graph: Any) -> RunFunction:
-    async def run(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
-        config = {"configurable": {"thread_id": context.session, "keryx_place": describe_context(context)}}
-        if not graph.checkpointer:
-            given: Any = {_MESSAGES: await _load_messages(context)}
-        else:
-            state = await graph.aget_state(config)
-            known: list[Any] = list(state.values.get(_MESSAGES, ())) if state.values else []
-            answered = await _find_answer(context, known)
-            if answered is not None and not state.next:
-                for message in answered:
-                    for event in _read_message(message):
-                        yield event
-                    if text := _read_answer(message):
-                        yield TextDelta(text)
+    def run(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
+        return _GraphRun(graph, context).run()
+
+    return run
+
+
+class _GraphRun:
+    """One turn of a graph. A graph with a checkpointer remembers the conversation and goes on where it stopped."""
+
+    def __init__(self, graph: Any, context: TurnContext) -> None:
+        self._graph = graph
+        self._context = context
+        self._config = {
+            "configurable": {"thread_id": context.session, "keryx_place": describe_context(context)}
+        }
+        parts = [part for message in context.turn_messages for part in message.parts]
+        # What an earlier attempt has stored is not told again.
+        self._called = {part.id for part in parts if isinstance(part, ToolCall)}
+        self._answered = {part.id for part in parts if isinstance(part, ToolResult)}
+
+    async def run(self) -> AsyncGenerator[AgentEvent, None]:
+        if not self._graph.checkpointer:
+            async for event in self._stream({_MESSAGES: await _load_messages(self._context)}):
+                yield event
+            return
+        state = await self._graph.aget_state(self._config)
+        known: list[Any] = list(state.values.get(_MESSAGES, ())) if state.values else []
+        found = await _find_answer(self._context, known)
+        given: Any = None if found is not None else {_MESSAGES: await _list_new(self._context, known)}
+        for message in found or ():
+            for event in self._read_message(message):
+                yield event
+            if text := _read_answer(message):
+                yield TextDelta(text)
+        if found is not None and not state.next:
+            return
+        while True:
+            if given is not None or not _list_interrupts(state):
+                async for event in self._stream(given):
+                    yield event
+                state = await self._graph.aget_state(self._config)
+            if not (given := await self._ask(_list_interrupts(state))):
                 return
-            given = None if answered is not None else {_MESSAGES: await _list_new(context, known)}
-        async with aclosing(graph.astream(given, config, stream_mode=["messages", "updates"])) as stream:
-            async for mode, data in stream:
+
+    async def _stream(self, given: Any) -> AsyncGenerator[AgentEvent, None]:
+        stream = self._graph.astream(given, self._config, stream_mode=["messages", "updates"])
+        async with aclosing(stream) as updates:
+            async for mode, data in updates:
                 if mode == "messages":
                     if text := _read_answer(data[0]):
                         yield TextDelta(text)
                 else:
                     for message in _list_messages(data):
-                        for event in _read_message(message):
+                        for event in self._read_message(message):
                             yield event
 
-    return run
+    async def _ask(self, interrupts: Sequence[Any]) -> Any:
+        """Ask a person what the graph wants to know. Return the command that goes on with the answers, `None` if there is
+        nothing to ask or nobody answers; the graph waits then."""
+        answers: dict[str, str] = {}
+        for found in interrupts:
+            detail = found.value if isinstance(found.value, str) else json.dumps(found.value, default=str)
+            title = to_single_line(detail)[:_LONGEST_TITLE]
+            answer = await self._context.ask(Question(key=found.id, title=title, detail=detail, options=()))
+            if answer is None:
+                return None
+            answers[found.id] = answer
+        types: Any = import_module("langgraph.types")
+        return types.Command(resume=answers) if answers else None
+
+    def _read_message(self, message: Any) -> Iterator[AgentEvent]:
+        """Yield what a whole message says beside its text."""
+        if message.type == "ai":
+            called = tuple(
+                ToolCall(call["id"] or f"{message.id}-{n}", call["name"], json.dumps(call["args"]))
+                for n, call in enumerate(message.tool_calls)
+            )
+            new = tuple(call for call in called if call.id not in self._called)
+            if new:
+                self._called |= {call.id for call in new}
+                yield ToolCallEvent(new)
+            if usage := message.usage_metadata:
+                yield UsageEvent(
+                    Usage(
+                        model=str(message.response_metadata.get("model_name", "")),
+                        input=usage["input_tokens"],
+                        output=usage["output_tokens"],
+                        estimated=False,
+                    )
+                )
+        elif message.type == "tool" and message.tool_call_id not in self._answered:
+            self._answered.add(message.tool_call_id)
+            failed = message.status == "error"
+            output = join_texts(message.content)
+            yield ToolResultEvent(ToolResult(message.tool_call_id, message.name or "", output, failed=failed))
+
+
+def _list_interrupts(state: Any) -> list[Any]:
+    return [found for task in state.tasks for found in task.interrupts]
 
 
 async def _find_answer(context: TurnContext, known: Sequence[Any]) -> list[Any] | None:
@@ -80,7 +157,7 @@ async def _load_messages(context: TurnContext) -> list[Any]:
     found = _convert_steps(await load_steps(context))
     if context.summary:
         kinds: Any = import_module("langchain_core.messages")
-        found.insert(0, kinds.SystemMessage(context.summary))
+        found.insert(0, kinds.HumanMessage(f"What was said before:\n\n{context.summary}"))
     return found
 
 
@@ -106,36 +183,11 @@ def _convert_steps(steps: Sequence[HistoryStep]) -> list[Any]:
 def _list_messages(update: Any) -> Iterator[Any]:
     """Yield the messages that nodes have written in a step of the graph."""
     for written in update.values():
-        for values in written if isinstance(written, list) else [written]:
-            found: Any = values.get(_MESSAGES) if isinstance(values, dict) else None
-            for message in found if isinstance(found, list) else [found]:
+        for values in as_list(written):
+            for message in as_list(as_object(values).get(_MESSAGES)):
                 if getattr(message, "type", None):
                     yield message
 
 
 def _read_answer(message: Any) -> str:
     return join_texts(message.content) if message.type in ("ai", "AIMessageChunk") else ""
-
-
-def _read_message(message: Any) -> Iterator[AgentEvent]:
-    """Yield what a whole message says beside its text."""
-    if message.type == "ai":
-        called = tuple(
-            ToolCall(call["id"] or f"{message.id}-{n}", call["name"], json.dumps(call["args"]))
-            for n, call in enumerate(message.tool_calls)
-        )
-        if called:
-            yield ToolCallEvent(called)
-        if usage := message.usage_metadata:
-            yield UsageEvent(
-                Usage(
-                    model=str(message.response_metadata.get("model_name", "")),
-                    input=usage["input_tokens"],
-                    output=usage["output_tokens"],
-                    estimated=False,
-                )
-            )
-    elif message.type == "tool":
-        output = join_texts(message.content)
-        failed = message.status == "error"
-        yield ToolResultEvent(ToolResult(message.tool_call_id, message.name or "", output, failed=failed))

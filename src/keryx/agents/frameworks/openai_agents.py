@@ -1,6 +1,7 @@
 """Runs an agent of the OpenAI Agents SDK."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Iterator
 from importlib import import_module
 from typing import Any
@@ -17,27 +18,40 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.usage import Usage
+from keryx.jsonrpc import as_object
 
 
 def build_run(agent: Any) -> RunFunction:
     async def run(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
         steps = await load_steps(context)
-        items = [{"role": "developer", "content": describe_context(context)}]
-        items += [item for step in steps for item in _convert_step(step)]
-        async with _StreamedRun(agent, items, context) as streamed:
+        items = [item for step in steps for item in _convert_step(step)]
+        async with _StreamedRun(_add_instructions(agent, describe_context(context)), items) as streamed:
             async for event in streamed.events():
                 yield event
 
     return run
 
 
+def _add_instructions(agent: Any, more: str) -> Any:
+    """Return the agent with further instructions: many models take one message with instructions, at the beginning."""
+
+    async def instruct(wrapper: Any, current: Any) -> str:
+        given: Any = agent.instructions
+        if callable(given):
+            given = given(wrapper, current)
+        if inspect.isawaitable(given):
+            given = await given
+        return "\n\n".join(text for text in (given, more) if text)
+
+    return agent.clone(instructions=instruct)
+
+
 class _StreamedRun:
     """A run of the SDK. A tool begins when its call is stored."""
 
-    def __init__(self, agent: Any, items: list[Any], context: TurnContext) -> None:
+    def __init__(self, agent: Any, items: list[Any]) -> None:
         self._agent = agent
         self._items = items
-        self._context = context
         # An event, and the future of a tool that waits until everything before it is stored.
         self._queue: asyncio.Queue[AgentEvent | asyncio.Future[None] | None] = asyncio.Queue()
         # The names of the tools that were called.
@@ -97,7 +111,7 @@ class _StreamedRun:
             if event.name == "tool_called" and getattr(raw, "call_id", ""):
                 self._note_call(raw.call_id, getattr(raw, "name", raw.type), getattr(raw, "arguments", "{}"))
             elif event.name == "tool_output":
-                id_ = str(raw.get("call_id") or "") if isinstance(raw, dict) else str(raw.call_id)
+                id_ = str(as_object(raw).get("call_id") or getattr(raw, "call_id", ""))
                 if id_ in self._called:
                     self._queue.put_nowait(
                         ToolResultEvent(ToolResult(id_, self._called[id_], str(event.item.output)))

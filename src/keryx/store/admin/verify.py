@@ -24,6 +24,7 @@ from keryx.core.source import Source
 from keryx.store import changes, epochs, inbox, media, sessions
 from keryx.store.db import Database, Engine, Transaction, get_last_issued
 from keryx.store.db.session_keys import is_sealed
+from keryx.store.frameworks import checkpoints
 from keryx.store.questions import ORPHANED
 from keryx.store.search import SearchIndex
 
@@ -535,6 +536,12 @@ def _find_unpaired_call(seen: list[Message]) -> str:
                     return f"message {message.seq} has a result of {part.id}, which was not called"
                 open_calls.remove(part.id)
     return f"tool call {open_calls[0]} has no result" if open_calls else ""
+
+
+@_register("graphs")
+def _check_graphs(tx: Transaction) -> Iterator[tuple[str, str]]:
+    """The last checkpoints of every thread of a graph can be read."""
+    yield from checkpoints.find_damaged(tx)
 
 
 @_register("files")

@@ -1,7 +1,8 @@
 """Checkpoints of LangGraph. A list is stored once and grows: a checkpoint refers to it with a length. Values are opaque bytes here."""
 
+import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -252,6 +253,23 @@ def load(tx: Transaction, key: CheckpointKey) -> StoredCheckpoint | None:
     )
 
 
+def find_damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
+    """Yield the name of each thread whose last checkpoints cannot be read, and why."""
+    rows = tx.rows(
+        """
+        select t.number, c.n, t.name, c.namespace, c.id, c.parent
+        from graph_checkpoints c join graph_threads t on t.number = c.thread
+        join (select thread, namespace, max(n) as n from graph_checkpoints group by thread, namespace) last
+          on last.thread = c.thread and last.n = c.n
+        """
+    )
+    for row in rows:
+        try:
+            load(tx, _decode_key(row))
+        except (StoreDamaged, msgspec.DecodeError, zlib.error, ValueError) as exc:
+            yield str(row[2]), f"its last checkpoint cannot be read: {exc}"
+
+
 def remove_thread(tx: Transaction, viewer: Viewer, thread: str) -> None:
     tx.run(
         "delete from graph_threads where profile = :profile and owner = :owner and name = :name",
@@ -319,7 +337,7 @@ def copy_thread(tx: Transaction, viewer: Viewer, source: str, target: str) -> No
 _COPIED_COLUMNS = {
     "graph_checkpoints": "n, namespace, id, parent, run, body",
     "graph_writes": "namespace, checkpoint, task, body",
-    "graph_lists": "n, parent, parent_length, depth",
+    "graph_lists": "n, parent, parent_length",
     "graph_items": "list, position, chain, body",
     "graph_texts": "n, hash, body",
 }
@@ -389,26 +407,13 @@ class _Thread:
         shared, end = self._count_shared(spans, chains)
         if before is not None and shared == len(items):
             return before
-        number = before
-        if number is None or shared < end:
-            number = self.next_n()
-            parent, depth = (before, len(spans)) if before is not None and shared else (0, 0)
-            if depth > _DEEPEST_LIST:
-                parent, depth, shared = 0, 0, 0
-            if parent:
-                self._tx.run(
-                    """
-                    insert into graph_lists (thread, n, parent, parent_length, depth)
-                    values (:thread, :n, :parent, :length, :depth)
-                    """,
-                    {
-                        "thread": self.number,
-                        "n": number,
-                        "parent": parent,
-                        "length": shared,
-                        "depth": depth,
-                    },
-                )
+        if before is not None and shared == end:
+            number = before
+        elif before is not None and shared and len(spans) <= _DEEPEST_LIST:
+            # The span that has the last shared item, so that the starts of spans rise.
+            number = self._branch_list(next(s.list for s in reversed(spans) if s.start < shared), shared)
+        else:
+            number, shared = self.next_n(), 0
         for position in range(shared, len(items)):
             self._tx.run(
                 """
@@ -423,6 +428,18 @@ class _Thread:
                     "body": packed_bytes.compress(msgspec.msgpack.encode(self.split(items[position]))),
                 },
             )
+        return number
+
+    def _branch_list(self, parent: int, length: int) -> int:
+        """Return the number of a new list that begins with items of another."""
+        number = self.next_n()
+        self._tx.run(
+            """
+            insert into graph_lists (thread, n, parent, parent_length)
+            values (:thread, :n, :parent, :length)
+            """,
+            {"thread": self.number, "n": number, "parent": parent, "length": length},
+        )
         return number
 
     def _count_shared(self, spans: Sequence["_ListSpan"], chains: Sequence[bytes]) -> tuple[int, int]:

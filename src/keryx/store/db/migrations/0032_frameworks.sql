@@ -98,7 +98,6 @@ create table graph_lists (
   n integer not null,
   parent integer not null,
   parent_length integer not null,
-  depth integer not null,
   primary key (thread, n)
 ) strict;
 
