@@ -368,3 +368,12 @@ async def test_a_session_that_its_program_has_written_to_is_opened_by_a_new_proc
         talk.bindings["player"] = msgspec.structs.replace(talk.bindings["player"], turn=None)
         other = await talk.say(agent, "session")
     assert other.split()[0] == same.split()[0] and other != same
+
+
+async def test_an_agent_that_offers_to_resume_and_cannot_is_asked_to_load(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path) as agent:
+        await talk.events(agent, "remember this")
+    async with player(tmp_path, "can=load,resume", "bad=unknown") as agent:
+        events = await talk.events(agent, "history")
+    assert said(events) == "remember this | history" and not noted(events)
