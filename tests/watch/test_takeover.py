@@ -1,5 +1,6 @@
 """A conversation of another program goes on here with its own session, one writer at a time, and nothing is there twice."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -137,6 +138,24 @@ async def test_what_the_program_writes_in_the_middle_of_a_turn_is_not_imported(s
     await scene.ask("what now")
     await poll()
     assert polls == [0, 0]
+    assert await scene.texts() == ["hello there", "Hello.", "what now", "About what now."]
+
+
+async def test_a_turn_that_was_killed_and_ran_again_is_not_imported(scene: Scene) -> None:
+    reached = asyncio.Event()
+
+    async def hang() -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    scene.program.between = hang
+    session = (await scene.session()).id
+    receipt = await scene.world.say("what now", session=session, principal=OPERATOR, reply=None)
+    await reached.wait()
+    scene.program.between = None
+    await scene.world.restart()
+    assert (await scene.world.settle(receipt)).state is TurnState.DONE
+    assert (await scene.desk.poll()).messages == 0
     assert await scene.texts() == ["hello there", "Hello.", "what now", "About what now."]
 
 

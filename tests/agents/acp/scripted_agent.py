@@ -93,6 +93,8 @@ class Player:
                 self.sessions[name] = []
                 self.keep(name)
                 return {"sessionId": name, **self.settings(name)}
+            case "session/resume" if "unknown" in BAD:
+                return {"code": -32601, "message": "Method not found"}
             case "session/load" | "session/resume":
                 name = params["sessionId"]
                 if not (STORE / name).exists():

@@ -381,3 +381,12 @@ async def test_a_limit_with_its_reset_says_when_to_go_on(tmp_path: Path, line: s
             await Talk().events(agent, line)
     left = caught.value.until - datetime.now(UTC)
     assert timedelta(hours=2, minutes=58) < left <= timedelta(hours=3)
+
+
+async def test_an_agent_that_offers_to_resume_and_cannot_is_asked_to_load(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path) as agent:
+        await talk.events(agent, "remember this")
+    async with player(tmp_path, "can=load,resume", "bad=unknown") as agent:
+        events = await talk.events(agent, "history")
+    assert said(events) == "remember this | history" and not noted(events)

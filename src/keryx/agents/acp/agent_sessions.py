@@ -17,7 +17,7 @@ from keryx.core.ids import TurnId
 from keryx.core.sessions import Binding
 from keryx.core.texts import Phrase
 from keryx.core.usage import CostMeter
-from keryx.jsonrpc import AUTH_REQUIRED, Json, RpcError, as_object, as_objects, as_text
+from keryx.jsonrpc import AUTH_REQUIRED, METHOD_NOT_FOUND, Json, RpcError, as_object, as_objects, as_text
 
 MODEL, MODE, EFFORT = "model", "mode", "thought_level"
 _SET_OPTION_SECONDS = 30.0
@@ -137,16 +137,18 @@ async def open_session(
         where["additionalDirectories"] = list(folders)
     if binding is None:
         return OpenResult(await _create_session(connection, where, seconds), is_new=True)
-    method = "session/resume" if capabilities.resume else "session/load" if capabilities.load else ""
-    if not method:
-        why = Phrase("agent.cannot_resume")
-    else:
+    offered = (("session/resume", capabilities.resume), ("session/load", capabilities.load))
+    why: str = Phrase("agent.cannot_resume")
+    for method in [name for name, able in offered if able]:
         try:
             return OpenResult(await _resume_session(connection, method, binding, where, seconds))
         except RpcError as exc:
             if exc.code == AUTH_REQUIRED:
                 raise
             why = str(exc)
+            # Some agents offer to resume, and can only load.
+            if exc.code != METHOD_NOT_FOUND:
+                break
     if binding.kept:
         raise AgentUnavailable(Phrase("agent.kept_elsewhere", reason=why))
     warning = Phrase("agent.lost", name=connection.name, reason=why)
