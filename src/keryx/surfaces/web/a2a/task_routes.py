@@ -341,6 +341,7 @@ async def _submit(request: ApiRequest, form: SendMessageForm, said: PastMessage)
         echo[a2a.METADATA] = message.metadata
     asked = ApiTurnRequest(
         viewer=request.viewer,
+        protocol="a2a",
         model=str(model or DEFAULT_MODEL),
         inputs=(said,),
         echo=echo,
