@@ -25,6 +25,7 @@ from tests.engine.world import OPERATORS, Pause, Scenes, World, viewer
 from tests.web.site import ORIGIN, Site, open_site, post_until
 
 from keryx.core.errors import AgentFailed
+from keryx.core.ids import SessionId, TurnId
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.core.sessions import SessionFilter
@@ -352,6 +353,5 @@ async def test_a_key_has_the_rights_of_one_person(world: World) -> None:
             assert len(await world.transcript(await _find_session(world, stolen))) == 2
 
 
-async def _find_session(world: World, task: pb.Task) -> Any:
-    view = await world.hub.api_turns.load(OPERATORS, task.id)  # pyright: ignore[reportArgumentType]
-    return view.turn.session
+async def _find_session(world: World, task: pb.Task) -> SessionId:
+    return (await world.hub.api_turns.load(OPERATORS, TurnId(task.id))).turn.session
