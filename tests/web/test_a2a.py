@@ -322,7 +322,11 @@ async def test_what_is_no_call_is_told_so(site: Site, body: bytes, code: int) ->
 
 
 @ONE_ENGINE
-async def test_other_versions_and_places_are_refused(site: Site) -> None:
+async def test_other_versions_models_and_places_are_refused(site: Site) -> None:
+    body = {"message": MessageToDict(build_message("hello")), "metadata": {"model": "none"}}
+    unknown = await site.request("POST", "/a2a/message:send", json=body, headers=VERSION)
+    assert unknown.status_code == 400
+    assert "there is no model" in unknown.json()["error"]["message"]
     refused = await site.request("GET", "/a2a/tasks")
     assert refused.status_code == 400
     assert refused.json()["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
