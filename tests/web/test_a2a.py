@@ -25,6 +25,7 @@ from tests.engine.world import OPERATORS, Pause, Scenes, World, viewer
 from tests.web.site import ORIGIN, Site, open_site, post_until
 
 from keryx.core.errors import AgentFailed
+from keryx.core.ids import SessionId, TurnId
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.core.sessions import SessionFilter
@@ -321,7 +322,11 @@ async def test_what_is_no_call_is_told_so(site: Site, body: bytes, code: int) ->
 
 
 @ONE_ENGINE
-async def test_other_versions_and_places_are_refused(site: Site) -> None:
+async def test_other_versions_models_and_places_are_refused(site: Site) -> None:
+    body = {"message": MessageToDict(build_message("hello")), "metadata": {"model": "none"}}
+    unknown = await site.request("POST", "/a2a/message:send", json=body, headers=VERSION)
+    assert unknown.status_code == 400
+    assert "there is no model" in unknown.json()["error"]["message"]
     refused = await site.request("GET", "/a2a/tasks")
     assert refused.status_code == 400
     assert refused.json()["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
@@ -352,6 +357,5 @@ async def test_a_key_has_the_rights_of_one_person(world: World) -> None:
             assert len(await world.transcript(await _find_session(world, stolen))) == 2
 
 
-async def _find_session(world: World, task: pb.Task) -> Any:
-    view = await world.hub.api_turns.load(OPERATORS, task.id)  # pyright: ignore[reportArgumentType]
-    return view.turn.session
+async def _find_session(world: World, task: pb.Task) -> SessionId:
+    return (await world.hub.api_turns.load(OPERATORS, TurnId(task.id))).turn.session

@@ -48,11 +48,11 @@ def apply(messages: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
     by_id = {m["id"]: m for m in messages}
     for event in events:
         match event["type"]:
-            case "TEXT_MESSAGE_START":
+            case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START":
                 assert event["messageId"] not in by_id
-                by_id[event["messageId"]] = {"id": event["messageId"], "role": "assistant", "content": ""}
+                by_id[event["messageId"]] = {"id": event["messageId"], "role": event["role"], "content": ""}
                 messages.append(by_id[event["messageId"]])
-            case "TEXT_MESSAGE_CONTENT":
+            case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT":
                 by_id[event["messageId"]]["content"] += event["delta"]
             case "TOOL_CALL_START":
                 function = {"name": event["toolCallName"], "arguments": ""}
@@ -203,7 +203,8 @@ async def test_tools_of_the_client_are_called_by_the_client(begin: Begin) -> Non
         assert "Sunny." in str(events)
     options = agent.contexts[-1].options
     assert options.instructions == "the city of the user: Rome"
-    assert [m.text for m in agent.contexts[-1].turn_messages] == [""]
+    results = [part for m in agent.histories[-1] for part in m.parts if isinstance(part, ToolResult)]
+    assert [(r.id, r.output) for r in results] == [("c1", "22 degrees")]
 
 
 async def test_an_agent_that_fails_ends_the_run_with_an_error(begin: Begin) -> None:

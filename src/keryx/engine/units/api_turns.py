@@ -61,6 +61,8 @@ class ApiTurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a program asks for."""
 
     viewer: Viewer
+    # The protocol that the program speaks, empty for the OpenAI-compatible API. Requests of different ones are never equal.
+    protocol: str = ""
     # The name of a model or agent, or `DEFAULT_MODEL`.
     model: str
     # The messages before the question, as the program has them.
@@ -141,6 +143,7 @@ def submit(tx: Transaction, asked: ApiTurnRequest, *, policy: Policy) -> Submitt
         codec.dumps(
             [prefix, thread, asked.session, asked.previous, asked.model, asked.options, asked.temporary]
         ),
+        *filter(None, [asked.protocol]),
     )
     earlier = api_turns.list_by_fingerprint(tx, fingerprint, since=tx.now - _REPEAT_WINDOW)
     event = f"{asked.viewer.principal}:{asked.key or f'{fingerprint}.{len(earlier)}'}"

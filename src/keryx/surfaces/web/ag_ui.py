@@ -43,7 +43,7 @@ _MAX_ITEMS = 10_000
 _FILE_PARTS = frozenset({"image", "audio", "video", "document"})
 
 
-class RunForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=False, rename="camel"):
+class AgentRunForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=False, rename="camel"):
     """As in AG-UI. `threadId` is the id of a conversation, or a name that the client chooses; a repeated `runId` is the same run.
     With `model` in `forwardedProps` another model or agent answers."""
 
@@ -62,7 +62,7 @@ class RunForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=Fals
     media_types=(MEDIA_TYPES[1],),
     body_limit=MAX_BODY_BYTES,
 )
-async def run_agent(request: ApiRequest, query: LooseQuery, body: RunForm) -> ASGIApp:
+async def run_agent(request: ApiRequest, query: LooseQuery, body: AgentRunForm) -> ASGIApp:
     turn = await _find_turn(request, body)
     if turn is None:
         submitted = await request.hub.api_turns.submit(await _build_request(request, body))
@@ -92,7 +92,7 @@ async def run_agent(request: ApiRequest, query: LooseQuery, body: RunForm) -> AS
     )
 
 
-async def _find_turn(request: ApiRequest, body: RunForm) -> TurnId | None:
+async def _find_turn(request: ApiRequest, body: AgentRunForm) -> TurnId | None:
     """Return the turn that a run continues: the one whose question it answers, or the one whose answer it has in part."""
     if body.resume:
         turns = [await _resume(request, entry) for entry in body.resume]
@@ -132,7 +132,7 @@ def _read_answer(asked: AskedQuestion, entry: Json) -> str:
     return payload
 
 
-async def _build_request(request: ApiRequest, body: RunForm) -> ApiTurnRequest:
+async def _build_request(request: ApiRequest, body: AgentRunForm) -> ApiTurnRequest:
     reader = build_reader(request)
     said = await reader.read([item for m in body.messages if (item := _convert_message(m)) is not None])
     history, inputs = request_bodies.split_question(said)
@@ -147,6 +147,7 @@ async def _build_request(request: ApiRequest, body: RunForm) -> ApiTurnRequest:
     session = await request.hub.api_turns.find_context(request.viewer, body.thread_id)
     return ApiTurnRequest(
         viewer=request.viewer,
+        protocol="ag-ui",
         model=model,
         history=() if session else history,
         inputs=inputs,

@@ -270,6 +270,7 @@ async def _build_request(request: ApiRequest, call: RpcCall) -> ApiTurnRequest:
     key = request.caller.key
     return ApiTurnRequest(
         viewer=request.viewer,
+        protocol="mcp",
         model=DEFAULT_MODEL,
         inputs=(PastMessage(Role.USER, (Text(said.text),)),),
         options=RequestOptions(ask_first=key.name if key and not key.may_speak else ""),

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from keryx.core import codec
 from keryx.core.clock import from_micros, to_micros
-from keryx.core.errors import Conflict, Invalid, KeryxError
+from keryx.core.errors import Conflict, Invalid, KeryxError, NotFound
 from keryx.core.ids import TurnId
 from keryx.core.messages import join_text
 from keryx.engine.hub.api_turns import (
@@ -341,6 +341,7 @@ async def _submit(request: ApiRequest, form: SendMessageForm, said: PastMessage)
         echo[a2a.METADATA] = message.metadata
     asked = ApiTurnRequest(
         viewer=request.viewer,
+        protocol="a2a",
         model=str(model or DEFAULT_MODEL),
         inputs=(said,),
         echo=echo,
@@ -349,7 +350,11 @@ async def _submit(request: ApiRequest, form: SendMessageForm, said: PastMessage)
         session=session,
         language=request.language,
     )
-    return (await request.hub.api_turns.submit(asked)).turn
+    try:
+        return (await request.hub.api_turns.submit(asked)).turn
+    except NotFound as exc:
+        # It is a model that is not found, and not a task.
+        raise Invalid(str(exc)) from exc
 
 
 def _name_thread(context: str) -> str:
