@@ -20,6 +20,7 @@ from keryx.core.ports.agent import (
     ToolCallEvent,
     ToolResultEvent,
 )
+from keryx.core.sessions import SessionChange
 from keryx.core.turns import TurnState
 from keryx.engine.export import ExportFormat, export
 from keryx.engine.loops.sweeps import RetentionSweep
@@ -156,6 +157,30 @@ async def test_every_way_to_end_it_leaves_nothing(
     # The chat goes on with an ordinary conversation.
     after = await world.say("next")
     assert after.session and not is_temporary(after.session)
+
+
+async def test_nobody_has_a_sealed_text_opened_by_writing_it(
+    begin: Begin, database: Database, keys: Path
+) -> None:
+    world = await begin()
+    await begin_temporary(world)
+    await world.ask(WORD)
+    rows = await world.read(lambda tx: _read_sealed(tx))
+    other = await world.say("hello", chat="2", user="bob")
+    for text in (rows, f"{rows} and more"):
+        assert (await world.ask(text, chat="2", user="bob")).state is TurnState.DONE
+        await world.command(f"/title {text}", chat="2", user="bob")
+    shown = await world.open(other.session)
+    assert WORD not in str(shown.messages) and WORD not in shown.session.title
+    with pytest.raises(Invalid):
+        await world.hub.change(OPERATORS, shown.session.id, SessionChange(cwd=rows))
+
+
+def _read_sealed(tx: Transaction) -> str:
+    tx.keys = SessionKeys(None, raw=True)
+    row = tx.row("select parts from messages where substr(session, 1, 4) = 'tmp-' and role = 'user'")
+    assert row
+    return row[0]
 
 
 async def test_a_store_without_a_folder_for_keys_says_what_to_set(begin: Begin, database: Database) -> None:

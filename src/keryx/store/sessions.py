@@ -38,6 +38,7 @@ from keryx.core.usage import Tokens
 from keryx.store import changes, inbox, media
 from keryx.store.db import Engine, Row, Transaction
 from keryx.store.db.rows import RowMapper
+from keryx.store.db.session_keys import is_sealed
 
 _QUOTED = re.compile(r"""["'“„«‘‚](.+)["'”“»’‘]\Z""", re.S)
 _LIKE_WILDCARD = re.compile("[!%_]")
@@ -122,7 +123,7 @@ def create(
             "origin": origin and source.encode(origin),
             "parent": parent,
             "parent_seq": parent_seq,
-            "cwd": cwd,
+            "cwd": _check_folder(cwd),
             "settings": codec.dumps(settings),
             "now": to_micros(tx.now),
         },
@@ -235,7 +236,14 @@ def note_change(tx: Transaction, session: Session) -> None:
 
 
 def set_cwd(tx: Transaction, session: Session, cwd: str) -> None:
-    _update(tx, session, "cwd = :value", {"value": cwd})
+    _update(tx, session, "cwd = :value", {"value": _check_folder(cwd)})
+
+
+def _check_folder(cwd: str) -> str:
+    """Return a folder as it is. Refuse one that a transaction would take for a sealed text and open."""
+    if is_sealed(cwd):
+        raise Invalid("the name of a folder cannot begin with a control character")
+    return cwd
 
 
 def set_settings(tx: Transaction, session: Session, settings: SessionSettings) -> None:

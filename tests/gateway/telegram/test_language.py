@@ -43,6 +43,8 @@ COMMANDS = """\
 /resume
 /resume nirgends
 /undo-reset
+/temp nie
+/temp end
 /undo
 /undo abc
 /redo

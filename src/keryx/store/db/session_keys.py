@@ -16,8 +16,6 @@ from keryx.core.ids import SessionId, is_temporary
 from keryx.core.texts import Phrase
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     from keryx.store.db import Row
 
 FIND_TEMPORARY = "select 1 from sessions where substr(id, 1, 4) = 'tmp-' limit 1"
@@ -34,6 +32,36 @@ _EMPTY = {"[": "[]", "{": "{}", '"': '""'}
 _YOUNG_SECONDS = 600
 
 
+class SessionCipher:
+    """Encrypts with the key of one session."""
+
+    def __init__(self, key: bytes, session: SessionId) -> None:
+        """Raise `Invalid` if the package for it is not installed."""
+        try:
+            from cryptography.exceptions import InvalidTag  # noqa: PLC0415 an optional extra, and slow to import
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 the same
+        except ImportError as exc:
+            command = format_install_command("temporary")
+            raise Invalid(
+                f"temporary conversations need an extra: run `{command}` in the folder of Keryx",
+                Phrase("temporary.no_extra", command=command),
+            ) from exc
+        self._cipher = AESGCM(key)
+        self._context = session.encode()
+        self._wrong = InvalidTag
+
+    def encrypt(self, body: bytes) -> bytes:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, body, self._context)
+
+    def decrypt(self, sealed: bytes) -> bytes | None:
+        """Return what was encrypted; `None` if it was changed, or belongs to another session."""
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self._context)
+        except self._wrong:
+            return None
+
+
 def is_sealed(text: str) -> bool:
     """Whether a stored text was sealed and could not be opened."""
     return text.startswith(_MARK)
@@ -47,7 +75,7 @@ class SessionKeys:
         self._folder = folder
         self._path = "" if folder is None else str(folder)
         self._raw = raw
-        self._ciphers: dict[SessionId, AESGCM] = {}
+        self._ciphers: dict[SessionId, SessionCipher] = {}
         # Whether no session was temporary when the store was last cleared: then one can only have a key in the folder.
         self._none_left = False
         # Whether a row may be sealed. Checked at the beginning of every transaction, because another process may begin one.
@@ -56,8 +84,8 @@ class SessionKeys:
     def refresh(self) -> None:
         has_keys = os.path.isdir(self._path)
         self.in_use = not self._raw and (has_keys or not self._none_left)
-        if not has_keys:
-            self._ciphers.clear()
+        # Another process may destroy a key, so keys are read anew for each transaction.
+        self._ciphers.clear()
 
     def create(self, session: SessionId) -> None:
         """Make the key of a new session durable. Raise `Invalid` if this store cannot have temporary sessions."""
@@ -67,7 +95,8 @@ class SessionKeys:
                 " set `keys` in [temporary] of keryx.toml",
                 Phrase("temporary.no_folder"),
             )
-        _import_cipher()
+        # Before anything is stored that could not be read again.
+        SessionCipher(bytes(_KEY_BYTES), session)
         path = self._find_path(session)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -172,31 +201,19 @@ class SessionKeys:
         cipher = self._find_cipher(session)
         if cipher is None:
             raise _build_missing_error(session)
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + cipher.encrypt(nonce, body, session.encode())
+        return cipher.encrypt(body)
 
     def _decrypt(self, session: SessionId, sealed: bytes) -> bytes | None:
         cipher = self._find_cipher(session)
-        if cipher is None:
-            return None
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 an optional extra, and slow to import
+        return None if cipher is None else cipher.decrypt(sealed)
 
-        try:
-            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], session.encode())
-        except InvalidTag:
-            return None
-
-    def _find_cipher(self, session: SessionId) -> "AESGCM | None":
+    def _find_cipher(self, session: SessionId) -> SessionCipher | None:
         """Return the cipher of a session; `None` if its key is gone, whoever has destroyed it."""
+        if known := self._ciphers.get(session):
+            return known
         if self._folder is None:
             return None
         path = self._find_path(session)
-        known = self._ciphers.get(session)
-        if known is not None:
-            if os.path.exists(path):
-                return known
-            del self._ciphers[session]
-            return None
         try:
             key = path.read_bytes()
         except FileNotFoundError:
@@ -205,27 +222,13 @@ class SessionKeys:
             raise StoreBroken(f"the key {path} cannot be read: {exc.strerror}") from exc
         if len(key) != _KEY_BYTES:
             return None
-        cipher = self._ciphers[session] = _import_cipher()(key)
+        cipher = self._ciphers[session] = SessionCipher(key, session)
         return cipher
 
     def _find_path(self, session: SessionId) -> Path:
         assert self._folder is not None
         # An id that a client has chosen need not be a file name.
         return self._folder / (hashlib.sha256(session.encode()).hexdigest()[:40] + _SUFFIX)
-
-
-def _import_cipher() -> "type[AESGCM]":
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import (  # noqa: PLC0415 an optional extra, and slow to import
-            AESGCM,
-        )
-    except ImportError as exc:
-        command = format_install_command("temporary")
-        raise Invalid(
-            f"temporary conversations need an extra: run `{command}` in the folder of Keryx",
-            Phrase("temporary.no_extra", command=command),
-        ) from exc
-    return AESGCM
 
 
 def _build_missing_error(session: SessionId) -> NotFound:

@@ -380,24 +380,24 @@ export function conversation(root, app, id, seq) {
       ["redo", t("Redo"), () => app.act(() => app.api.redo(id))],
       ["retry", t("Ask the last question again"), tools.retry],
       // Of a temporary conversation there are no copies; its end is in the header.
-      ...(session.temporary ? [] : [
-        ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
-        null,
-        ["search", t("Search in this conversation"), find],
+      !session.temporary && ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
+      null,
+      !session.temporary && ["search", t("Search in this conversation"), find],
       ["list", t("Questions and dates"), () => goTo("outline")],
       ["up", t("To the first message"), () => jump(1)],
       null,
       ["copy", t("Copy all of it"), () => copyRange(1, open().session.last_seq ?? 1)],
-      ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
+      ...(session.temporary ? [] : [
+        ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
         ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
         ["file", t("Export as JSON lines"), () => (location.href = app.api.exported(id, "jsonl"))],
-      ["print", t("Print, or save as PDF"), () => goTo("print")],
-      app.info.public_address && ["link", t("Share by a link"), () => goTo("share")],
-      null,
-      ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+        ["print", t("Print, or save as PDF"), () => goTo("print")],
+        app.info.public_address && ["link", t("Share by a link"), () => goTo("share")],
+        null,
+        ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
       ]),
       ["trash", t("Delete"), () => app.remove(session)],
-    ].filter((entry) => entry !== "" && entry !== undefined));
+    ].filter((entry) => entry !== "" && entry !== undefined && entry !== false));
   }
 
   // Of what happens here the person is told as set, of all of it, or of nothing.
