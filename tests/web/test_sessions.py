@@ -23,7 +23,7 @@ from keryx.core.sessions import EndReason
 from keryx.core.turns import TurnLimits
 from keryx.engine.policy import Policy
 from keryx.store import people
-from keryx.store.db import Engine
+from keryx.store.db import Engine, Transaction
 from keryx.testing import ScriptedAgent
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
@@ -271,12 +271,11 @@ async def test_several_conversations_are_one_file(site: Site, world: World) -> N
 
 
 async def test_people_are_offered_by_the_beginning_of_their_names(site: Site, world: World) -> None:
-    for name in ("Ann", "Bob", "anton"):
-        await world.write(
-            lambda tx, name=name: people.resolve(
-                tx, profile=DEFAULT_PROFILE, platform="telegram", person=name, name=name
-            )
-        )
+    def arrange(tx: Transaction) -> None:
+        for name in ("Ann", "Bob", "anton"):
+            people.resolve(tx, profile=DEFAULT_PROFILE, platform="telegram", person=name, name=name)
+
+    await world.write(arrange)
     found = (await site.get("/api/people-names", params={"prefix": "A"}))["people"]
     assert [p["name"] for p in found] == ["Ann", "anton"]
     assert (await site.get("/api/sessions", params={"q": f"person:{found[0]['id']}"})) == {"sessions": []}
