@@ -69,10 +69,6 @@ def test_the_list(browser: Browser, furnished: tuple[House, SessionId], tmp_path
         expect(page.page.get_by_role("menu")).to_be_visible()
         take(page, "list", tmp_path)
         page.page.keyboard.press("Escape")
-        for title in ("Learning Norwegian", "Dinner for eight"):
-            page.rows().filter(has_text=title).click(modifiers=["Control"])
-        take(page, "list-selection", tmp_path)
-        page.press("End the selection (Esc)")
         page.filter("tag:infra after:30d")
         page.page.get_by_role("button", name="Filter", exact=True).click()
         expect(page.page.get_by_role("dialog")).to_be_visible()
