@@ -271,7 +271,8 @@ def test_the_trash_gives_back_what_was_deleted_until_it_is_erased(page: Tab) -> 
     page.page.get_by_role("button", name="Screens").click()
     assert faults(page) == []
     page.page.get_by_role("navigation", name="Screens").get_by_role("button", name="Trash").click()
-    expect(row(page, "Standup notes")).to_contain_text("erased")
+    expect(page.page.get_by_text("Where you were last")).to_have_count(0)
+    expect(row(page, "Standup notes")).to_contain_text("until")
     row(page, "Rename the metrics").click()
     entry(page, "Bring back").click()
     expect(row(page, "Rename the metrics")).to_have_count(0)
