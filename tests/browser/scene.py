@@ -42,6 +42,7 @@ _TITLES = (
     ("Invoice template", "api", None),
     ("Names for a sailing boat", "web", None),
 )
+_TAGS = {0: ["infra"], 3: ["later"], 7: ["infra", "later"]}
 _ANSWER = """The second worker restarts because its **lease** runs out while the model is silent. Two ways to mend it:
 
 1. Raise `limits.lease` to 30 s.
@@ -87,6 +88,8 @@ def _write(tx: Transaction) -> SessionId:
             sessions.set_project(at_time(tx, at), found, project.id)
         if n in (1, 9):
             sessions.set_pinned(at_time(tx, at), found, True)
+        if n in _TAGS:
+            projects.put_tags(at_time(tx, at), VIEWER, made, _TAGS[n])
     shown = _story(tx, now)
     sessions.set_project(at_time(tx, now), sessions.get(tx, shown), project.id)
     for day in range(30):

@@ -60,6 +60,21 @@ def test_a_phone(browser: Browser, furnished: tuple[House, SessionId], tmp_path:
         take(page, "phone", tmp_path)
 
 
+def test_the_list(browser: Browser, furnished: tuple[House, SessionId], tmp_path: Path) -> None:
+    house, _ = furnished
+    with tab(browser, house, size=(1240, 700)) as page:
+        page.open("/new")
+        expect(page.rows().first).to_be_visible()
+        page.rows().filter(has_text="Learning Norwegian").click(button="right")
+        expect(page.page.get_by_role("menu")).to_be_visible()
+        take(page, "list", tmp_path)
+        page.page.keyboard.press("Escape")
+        page.filter("tag:infra after:30d")
+        page.page.get_by_role("button", name="Filter", exact=True).click()
+        expect(page.page.get_by_role("dialog")).to_be_visible()
+        take(page, "list-filter", tmp_path)
+
+
 def test_the_board(browser: Browser, furnished: tuple[House, SessionId], tmp_path: Path) -> None:
     house, session = furnished
     with tab(browser, house, size=WIDE) as page:

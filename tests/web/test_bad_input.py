@@ -81,7 +81,7 @@ async def test_what_is_wrong_is_named(
 async def test_a_wrong_method_is_told_the_right_ones(site: Site) -> None:
     answer = await site.request("PUT", "/api/sessions")
     assert answer.status_code == 405
-    assert {m.strip() for m in answer.headers["allow"].split(",")} == {"GET", "HEAD", "POST"}
+    assert {m.strip() for m in answer.headers["allow"].split(",")} == {"GET", "HEAD", "PATCH", "POST"}
     assert answer.headers["content-type"] == "application/problem+json"
 
 

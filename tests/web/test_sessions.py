@@ -8,7 +8,7 @@ from tests.engine.conftest import Begin
 from tests.engine.world import OPEN, OPERATORS, Pause, Scenes, World
 from tests.web.site import Site, open_site
 
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.ids import DEFAULT_PROFILE, SessionId, TurnId
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.adapter import Receipt
 from keryx.core.ports.agent import (
@@ -22,7 +22,8 @@ from keryx.core.ports.agent import (
 from keryx.core.sessions import EndReason
 from keryx.core.turns import TurnLimits
 from keryx.engine.policy import Policy
-from keryx.store.db import Engine
+from keryx.store import people
+from keryx.store.db import Engine, Transaction
 from keryx.testing import ScriptedAgent
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
@@ -215,7 +216,9 @@ async def test_old_conversations_are_previewed_then_archived_or_deleted(site: Si
 async def test_what_a_filter_matches_is_previewed_and_what_is_used_since_stays(
     site: Site, world: World
 ) -> None:
-    one, two = await begun(site, world, "one"), await begun(site, world, "two")
+    one = await begun(site, world, "one")
+    world.advance(timedelta(minutes=1))
+    two = await begun(site, world, "two")
     await site.patch("/api/sessions", {"sessions": [one, two], "add_tags": ["old"]})
     world.advance(timedelta(minutes=1))
     preview = await site.get("/api/prunable", params={"q": "tag:old", "delete": "true"})
@@ -268,11 +271,14 @@ async def test_several_conversations_are_one_file(site: Site, world: World) -> N
 
 
 async def test_people_are_offered_by_the_beginning_of_their_names(site: Site, world: World) -> None:
-    await world.ask("hello", chat="7")
-    found = (await site.get("/api/people-names", params={"prefix": "a"}))["people"]
-    assert [p["name"] for p in found] == ["ann"]
-    listed = await site.get("/api/sessions", params={"q": f"person:{found[0]['name']}"})
-    assert len(listed["sessions"]) == 1
+    def arrange(tx: Transaction) -> None:
+        for name in ("Ann", "Bob", "anton"):
+            people.resolve(tx, profile=DEFAULT_PROFILE, platform="telegram", person=name, name=name)
+
+    await world.write(arrange)
+    found = (await site.get("/api/people-names", params={"prefix": "A"}))["people"]
+    assert [p["name"] for p in found] == ["Ann", "anton"]
+    assert (await site.get("/api/sessions", params={"q": f"person:{found[0]['id']}"})) == {"sessions": []}
 
 
 @pytest.mark.engines(*Engine)

@@ -1,6 +1,6 @@
 """People and their identities on platforms: aliases, codes that link two identities, and the transfer or removal of everything a person owns."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -334,7 +334,7 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
     tx.run("update sign_ins set principal = :new where profile = :profile and principal = :old", params)
 
 
-def _merge_tags(tx: Transaction, params: dict[str, str]) -> None:
+def _merge_tags(tx: Transaction, params: Mapping[str, str]) -> None:
     """Transfer the tags of one person to another; those of the same name become one."""
     tx.run(
         """

@@ -205,6 +205,9 @@ def test_tags_are_put_on_listed_filtered_by_and_pruned(keryx: Cli) -> None:
     keryx.ok("sessions", "prune", "--filter", 'tag:"to do"', "--delete", "--yes")
     assert list_titles(keryx, "--filter", "is:deleted") == ["hello"]
     assert list_titles(keryx) == []
+    keryx.ok("sessions", "delete", session, "--now", "--yes")
+    assert list_titles(keryx, "--filter", "is:deleted") == []
+    assert keryx("sessions", "delete", session, "--now", "--yes").code == 3
 
 
 def test_lanes_are_listed_shown_reset_and_suspended(keryx: Cli) -> None:

@@ -29,7 +29,7 @@ from keryx.core import ids, records
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.messages import Mark, Notice, Reasoning, Role, Text, ToolCall, ToolResult, text_parts
-from keryx.core.sessions import Session, TitleBy, Viewer
+from keryx.core.sessions import Session, TagColour, TitleBy, Viewer
 from keryx.core.turns import TurnState
 from keryx.core.usage import Usage
 from keryx.engine.export import ExportFormat, export, html_document
@@ -102,6 +102,8 @@ def a_rich_session(tx: Transaction) -> SessionId:
     revisions.undo(at_time(tx, after(50)), sessions.get(tx, session.id), 1)
     project = projects.add(at_time(tx, START_TIME), ANNS, name="travel", colour="red")
     sessions.set_project(at_time(tx, START_TIME), session, project.id)
+    projects.add_tag(at_time(tx, START_TIME), ANNS, "soon", colour=TagColour.PINK)
+    projects.put_tags(at_time(tx, START_TIME), ANNS, session.id, ["soon", "later"])
     sessions.set_pinned(at_time(tx, START_TIME), session, True)
     sessions.add_alias(tx, session, "old-id")
     return session.id

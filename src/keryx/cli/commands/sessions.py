@@ -24,7 +24,7 @@ from keryx.cli.options import (
     report,
     warn_without_node,
 )
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId
 from keryx.core.messages import Message
 from keryx.core.sessions import (
@@ -406,7 +406,7 @@ async def delete(
         keryx sessions delete 01jd0abc --now --yes
     """
     async with open_hub() as access:
-        session = await access.find_session(ref)
+        session = await _find_to_delete(access, ref, now=now)
         how = "for good" if now else "(it can be brought back for a while)"
         confirm(
             f"Delete “{session.title or session.id}”, {output.format_count(session.messages, 'message')}, {how}?",
@@ -418,6 +418,17 @@ async def delete(
         json,
         session=session.id,
     )
+
+
+async def _find_to_delete(access: HubAccess, ref: str, *, now: bool) -> Session:
+    """A session by any name; with `now`, also one in the trash, by its whole id."""
+    try:
+        return await access.find_session(ref)
+    except NotFound:
+        if not now:
+            raise
+    listed, _ = await access.hub.views.get_listed(access.viewer, SessionId(ref))
+    return listed.session
 
 
 async def prune(

@@ -149,7 +149,7 @@ TEXTS = {
     "project.taken": "there is a project {name} already: choose another name",
     "tag.unknown": "there is no tag {name}: `keryx tags list` shows them",
     "tag.taken": "there is a tag {name} already: choose another name",
-    "tag.name": "a tag has 1 to 40 characters: {name} has not",
+    "tag.name": "a tag has 1 to 40 characters and no quotation mark: change {name}",
     "session.prune_unnamed": "say which: give a time in `before`, or filters in `q`",
     "session.filter_unknown": "a list is not filtered by {what}: use is:, tag:, project:, surface:, person:, before: and after:, or search for words",
     # Turns.

@@ -149,7 +149,7 @@ TEXTS = {
     "project.taken": "es gibt schon ein Projekt {name}: wähle einen anderen Namen",
     "tag.unknown": "es gibt kein Schlagwort {name}: `keryx tags list` zeigt alle",
     "tag.taken": "es gibt schon ein Schlagwort {name}: wähle einen anderen Namen",
-    "tag.name": "ein Schlagwort hat 1 bis 40 Zeichen: {name} nicht",
+    "tag.name": "ein Schlagwort hat 1 bis 40 Zeichen und kein Anführungszeichen: ändere {name}",
     "session.prune_unnamed": "sag, welche: gib eine Zeit in `before` oder Filter in `q` an",
     "session.filter_unknown": "eine Liste lässt sich nicht nach {what} filtern: nimm is:, tag:, project:, surface:, person:, before: und after:, oder suche nach Wörtern",
     # Turns.

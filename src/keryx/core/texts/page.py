@@ -428,7 +428,7 @@ TEXTS = {
     "Show all of {name}": "Alle in {name} zeigen",
     "Actions of the project {name}": "Aktionen des Projekts {name}",
     "Select {name}": "{name} auswählen",
-    "erased {time}": "weg ab {time}",
+    "until {time}": "bis {time}",
     "Actions of {name}": "Aktionen von {name}",
     "grey": "grau",
     "red": "rot",

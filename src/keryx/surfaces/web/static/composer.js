@@ -376,7 +376,7 @@ export function home(root, app) {
   };
 
   function frame() {
-    const fresh = !app.state.sessions.length;
+    const fresh = !app.state.sessions.length && !app.state.filter.q;
     const echo = app.info.agent === "echo";
     patch(root, [
       h("div", { class: "bar only-narrow", key: "bar" }, iconButton("back", t("Back to the list"), () => app.go("/")), h("span", {}, t("New conversation"))),
@@ -426,10 +426,10 @@ function first(app) {
 }
 
 function next(app) {
-  const last = app.state.sessions.reduce((a, b) => (Date.parse(b.active_at) > Date.parse(a.active_at) ? b : a));
+  const last = !app.state.filter.q && app.state.sessions.reduce((a, b) => (Date.parse(b.active_at) > Date.parse(a.active_at) ? b : a));
   const echo = app.info.agent === "echo";
   return [
-    h("section", { class: "card" }, icon("redo"), h("h2", {}, t("Go on")), h("p", {}, t("Where you were last: "), h("a", { href: `#/s/${last.id}` }, last.title || t("the last conversation")), ".")),
+    last && h("section", { class: "card" }, icon("redo"), h("h2", {}, t("Go on")), h("p", {}, t("Where you were last: "), h("a", { href: `#/s/${last.id}` }, last.title || t("the last conversation")), ".")),
     card("search", t("Find anything"), t("Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.")),
     echo ? card("settings", t("Connect a model"), t("Only the offline agent answers now. Name an endpoint and restart Keryx."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")) : null,
   ];

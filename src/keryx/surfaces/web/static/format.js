@@ -27,6 +27,7 @@ const DAYS = 86_400_000;
 
 export const time = (at) => TIME.format(new Date(at));
 export const monthDay = (date) => NUMERIC.format(new Date(date));
+export const shortDay = (at) => SHORT.format(new Date(at));
 export const full = (at) => FULL.format(new Date(at));
 
 // Midnight of a moment's day, as a number: what day separators and groups compare.

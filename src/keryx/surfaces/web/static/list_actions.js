@@ -29,7 +29,7 @@ export function rowMenu(app, anchor, session, list, point = null) {
     ["tag", t("Tags"), () => tag(app, some)],
     null,
     ["file", t("Export"), () => exported(app, some)],
-    ...(session.activity === "running" || session.activity === "waiting" ? [["stop", t("Stop the answer"), () => stop(app, some)]] : []),
+    ...(session.activity === "running" ? [["stop", t("Stop the answer"), () => stop(app, some)]] : []),
     ["check", t("Select"), () => list.select(session.id)],
     null,
     ["trash", t("Delete"), () => app.remove(session)],

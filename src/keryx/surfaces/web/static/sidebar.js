@@ -2,7 +2,7 @@
 // them; several of them selected; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { ago, badge, cut, dayOf, groupOf, heldText, moment, plural, surfaceName } from "./format.js";
+import { ago, badge, cut, dayOf, groupOf, heldText, moment, plural, shortDay, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 const GROUP = 32;
@@ -198,8 +198,8 @@ export function sidebar(root, app) {
           : h("kbd", { class: "only-wide", "aria-hidden": "true" }, `${t("Ctrl")} K`)),
       h("div", { class: "filters", role: "group", "aria-label": t("Filters"), hidden: !state.sessions.length && !chosen.length && !state.projects.length && !query },
         h("button", { type: "button", class: "chip", key: "add", "aria-haspopup": "dialog", onclick: async () => (await load())?.chooseFilters(app, filters) }, icon("lanes"), t("Filter")),
-        chosen.map((f) => h("button", { type: "button", class: `chip chosen ${tagLook(f)}`, key: `${f.name}:${f.value}`, "aria-label": t("Remove the filter {name}", { name: labelOf(f) }), onclick: () => filters.toggle(f.name, f.value) }, labelOf(f), icon("close"))),
-        chosen.length && !filters.has("is", "deleted") && items.length ? iconButton("more", t("All of these"), allOfThese, { key: "all", class: "mark small-mark", "aria-haspopup": "menu" }) : null),
+        chosen.length && !filters.has("is", "deleted") && items.length ? iconButton("more", t("All of these"), allOfThese, { key: "all", class: "mark small-mark", "aria-haspopup": "menu" }) : null,
+        chosen.map((f) => h("button", { type: "button", class: `chip chosen ${tagLook(f)}`, key: `${f.name}:${f.value}`, "aria-label": t("Remove the filter {name}", { name: labelOf(f) }), onclick: () => filters.toggle(f.name, f.value) }, labelOf(f), icon("close")))),
       h("nav", { class: "sessions", key: "list", "aria-label": t("Conversations"), own: true, hidden: Boolean(query) || !items.length, ref: begin }),
       !query && !items.length ? h("div", { class: "hint grow", key: "none" }, chosen.length ? (filters.has("is", "deleted") ? t("The trash is empty. What is deleted stays here until it is erased.") : t("No conversation fits this choice.")) : [t("Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected."), h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, t("Begin the first one")))]) : null,
       query ? h("nav", { class: "sessions", key: "hits", "aria-label": t("Search results"), onkeydown: hitKeys }, hits()) : null,
@@ -430,7 +430,7 @@ export function sidebar(root, app) {
       selecting ? h("input", { type: "checkbox", class: "pick", key: "pick", checked: selected.has(session.id), tabindex: tab, "aria-label": t("Select {name}", { name: nameOf(session) }), onchange: () => toggle(session.id) }) : null,
       h("a", { class: fresh ? "session unread" : "session", key: "link", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null, draggable: moves?.begin && !session.deleted_at ? "true" : "false" },
         h("span", { class: "name cut", title: nameOf(session) }, nameOf(session)),
-        h("span", { class: "when" }, session.erase_at ? t("erased {time}", { time: ago(session.erase_at) }) : ago(session.active_at)),
+        h("span", { class: "when" }, session.erase_at ? t("until {time}", { time: shortDay(session.erase_at) }) : ago(session.active_at)),
         h("span", { class: "from" },
           chat ? [h("span", { class: "badge", title: surfaceName(session.platform) }, badge(session.platform)), h("span", { class: "cut" }, session.place)] : h("span", { class: "cut" }, surfaceName(session.platform || session.surface)),
           project && h("span", { class: "in-project" }, h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut" }, project.name)),
