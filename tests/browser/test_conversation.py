@@ -213,7 +213,6 @@ def test_a_print_has_all_messages_and_nothing_else(page: Tab) -> None:
     expect(page.answers.last).to_be_visible()
     page.page.evaluate("() => { window.print = () => { window.printed = true; }; }")
     page.choose("Print, or save as PDF")
-    page.page.wait_for_function("window.printed")
     expect(page.page.locator("#paper .message")).to_have_count(320)
     page.page.emulate_media(media="print")
     expect(page.page.locator("#app")).to_be_hidden()
@@ -246,6 +245,20 @@ def test_files_of_the_folder_and_values_of_commands_are_completed(
         expect(page.composer).to_have_value("/mode read")
         page.composer.press("Enter")
         expect(page.page.locator(".notice").last).to_be_visible()
+
+
+def test_files_are_imported_on_the_start_screen(page: Tab, tmp_path: Path) -> None:
+    session = page.begin("taken along", "taken along")
+    exported = page.page.request.get(f"{page.address}/api/sessions/{session}/export?format=jsonl")
+    file, other = tmp_path / "keryx.jsonl", tmp_path / "other.json"
+    file.write_bytes(exported.body())
+    other.write_text('{"nothing": 1}')
+    page.open("/new")
+    picker = page.page.get_by_label("Files to import")
+    picker.set_input_files(file)
+    expect(page.page.get_by_text("Everything in keryx.jsonl is here already.")).to_be_visible()
+    picker.set_input_files(other)
+    expect(page.page.get_by_role("alert")).to_contain_text("no export that Keryx knows")
 
 
 def test_on_a_phone_versions_and_the_search_fit(phone: Tab) -> None:

@@ -111,6 +111,20 @@ async def test_a_question_within_a_version_has_versions_too_and_a_fork_keeps_all
         await site.problem(404, "POST", f"/api/sessions/{session}/version", json={"turn": "nothing"})
 
 
+async def test_a_version_whose_question_was_deleted_gives_way_whole(begin: Begin) -> None:
+    world = await begin(agent=History(), policy=Policy(access=OPEN))
+    async with open_site(world.hub, world.clock) as site:
+        first = await say(site, world, "one")
+        session = first["session"]
+        again = await settled(world, await site.post(f"/api/sessions/{session}/retry"))
+        await say(site, world, "two", session)
+        await site.delete(f"/api/messages/{session}.{again['seq']}")
+        await site.post(f"/api/sessions/{session}/version", {"turn": first["turn"]})
+        assert await shown(site, session) == ["one", "one"]
+        await site.post(f"/api/sessions/{session}/version", {"turn": again["turn"]})
+        assert await shown(site, session) == ["one", "two", "one | two"]
+
+
 async def test_a_version_from_before_a_summary_is_refused(site: Site, world: World) -> None:
     first = await say(site, world, "one")
     session = first["session"]

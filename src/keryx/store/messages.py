@@ -310,6 +310,23 @@ def set_undone(tx: Transaction, session: SessionId, turn: TurnId, *, first: int,
     )
 
 
+def set_undone_since(tx: Transaction, session: SessionId, *, first: int, group: int) -> None:
+    """Make the turns that begin with message `first` or later inactive as one undo group, withdrawn ones and those whose
+    question was removed too."""
+    tx.run(
+        """
+        update messages set undone = :group, plain = 0
+        where session = :session and seq >= :first and undone = 0 and turn in (
+          select q.turn from messages q
+          where q.session = :session and q.seq >= :first and q.role = 'user' and q.undone <= 0 and not exists (
+            select 1 from messages e where e.turn = q.turn and e.session = :session and e.seq < :first
+          )
+        )
+        """,
+        {"session": session, "first": first, "group": group},
+    )
+
+
 def find_last_undo(tx: Transaction, session: SessionId) -> UndoGroup | None:
     """The newest undo group that is still undone."""
     row = tx.row(

@@ -154,9 +154,10 @@ def choose_version(tx: Transaction, session: Session, turn: TurnId) -> None:
     if used == wanted:
         return
     epoch = epochs.find_current(tx, session.id)
-    if epoch and wanted.seq < epoch.first_seq:
+    if epoch and min(wanted.seq, used.seq) < epoch.first_seq:
         raise Conflict(Phrase("turn.undo_compacted"))
-    undo(tx, session, message=used.seq)
+    group = sessions.next_undo_group(tx, session.id)
+    messages.set_undone_since(tx, session.id, first=used.seq, group=group)
     messages.restore(tx, session.id, wanted.undone)
     sessions.remove_bindings(tx, session.id)
     sessions.note_revision(tx, session)

@@ -141,9 +141,9 @@ def message(
     )
 
 
-def answer(facts: AnswerFacts) -> schema.Answer:
+def answer(facts: AnswerFacts) -> schema.AnswerFactsSchema:
     used, begin, end = facts.usage, facts.started_at, facts.finished_at
-    return schema.Answer(
+    return schema.AnswerFactsSchema(
         turn=facts.turn,
         model=used.model if used else "",
         seconds=round((end - begin).total_seconds(), 1) if begin and end else None,

@@ -269,7 +269,7 @@ class RetryForm(RequestForm, frozen=True, kw_only=True):
     model: Name | None = None
 
 
-class VersionForm(RequestForm, frozen=True, kw_only=True):
+class ChooseVersionForm(RequestForm, frozen=True, kw_only=True):
     """The turn of a version."""
 
     turn: Name

@@ -148,7 +148,7 @@ class MessageSchema(Schema, frozen=True, kw_only=True):
     undone: int = 0
 
 
-class Answer(Schema, frozen=True, kw_only=True):
+class AnswerFactsSchema(Schema, frozen=True, kw_only=True):
     """How the answer of a finished turn came about: `model` wrote it in `seconds`. `cost` is in millionths; it is left out
     where no price is known."""
 
@@ -182,7 +182,7 @@ class MessageWindow(Schema, frozen=True, kw_only=True):
     messages: list[MessageSchema]
     earlier: bool = False
     later: bool = False
-    answers: list[Answer] = []
+    answers: list[AnswerFactsSchema] = []
     versions: Versions = Versions()
 
 
@@ -654,7 +654,7 @@ class Snapshot(Schema, frozen=True, kw_only=True):
     questions: list[QuestionSchema] = []
     composer: Composer = Composer()
     lanes: list[LaneSchema] = []
-    answers: list[Answer] = []
+    answers: list[AnswerFactsSchema] = []
     versions: Versions = Versions()
 
 

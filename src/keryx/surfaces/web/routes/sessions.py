@@ -260,7 +260,7 @@ async def retry(request: ApiRequest, body: request_schema.RetryForm) -> schema.S
 
 
 @router.post("/api/sessions/{session}/version", summary="Go on with another version of a question.")
-async def choose_version(request: ApiRequest, body: request_schema.VersionForm) -> None:
+async def choose_version(request: ApiRequest, body: request_schema.ChooseVersionForm) -> None:
     await request.hub.choose_version(request.viewer, request.session_id, TurnId(body.turn))
 
 

@@ -69,8 +69,10 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       if (!(problem instanceof Problem)) throw problem;
       return { files: [] };
     });
+    // An answer to what was typed before may come after the answer to what is typed now.
+    if (left || FILE.exec(text.slice(0, area.selectionStart))?.[1] !== q) return;
     files = { q, found: found.files };
-    if (!left) update();
+    update();
   }
 
   // How much of the model's context the conversation takes.

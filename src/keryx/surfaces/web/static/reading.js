@@ -17,7 +17,7 @@ export async function outline(app, { id, jump }) {
     h("h2", {}, t("Questions and dates")),
     h("form", { class: "stack", onsubmit: (e) => { e.preventDefault(); if (e.target.elements.day.value) close({ day: e.target.elements.day.value }); } },
       h("label", { class: "small", for: "outline-day" }, t("Go to a date")),
-      h("input", { class: "field grow", type: "date", id: "outline-day", name: "day", max: new Date().toISOString().slice(0, 10) }),
+      h("input", { class: "field grow", type: "date", id: "outline-day", name: "day" }),
       h("button", { class: "button" }, t("Go"))),
     h("nav", { "aria-label": t("Questions"), ref: (e) => fill(e, close) }),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Close")))), { label: t("Questions and dates") });

@@ -56,7 +56,7 @@ class TurnEvent(Schema, frozen=True, kw_only=True, tag="turn", tag_field="type")
     """A turn was queued, has begun, is asked to stop, or has ended. Once it does not run, its draft is over."""
 
     turn: schema.TurnSchema
-    answer: schema.Answer | None = None
+    answer: schema.AnswerFactsSchema | None = None
 
 
 class DeliveryEvent(Schema, frozen=True, kw_only=True, tag="delivery", tag_field="type"):
