@@ -72,7 +72,7 @@ function lineForm(form, label, yes, send) {
     const name = form.values.name.trim();
     if (name && (await form.run(yes, () => send(name))) !== undefined) form.set("name", "");
   };
-  return h("form", { class: "line-form", key: form.id, "aria-label": label, onsubmit: (event) => { event.preventDefault(); submit(); } },
+  return h("form", { class: "line-form", key: form.id, onsubmit: (event) => { event.preventDefault(); submit(); } },
     form.field("name", label, { maxlength: "200" }), h("button", { class: "button", disabled: Boolean(form.busy) }, yes),
     form.problem && h("p", { class: "wrong", role: "alert" }, form.problem));
 }
