@@ -68,8 +68,8 @@ class SettingsEditor:
             raise WrongField("name", Phrase("setup.model_name"))
         written = _build_model_values(entry)
         items = settings_file.read_items(self._home, "models")
-        old = next((item for item in items if item.get("name") == entry.name), {})
-        if isinstance(written["prices"], dict):
+        old = next((item for item in items if item.get("name") == entry.name), None)
+        if old and isinstance(written["prices"], dict):
             # Those of reasoning and of the cache are not in the form.
             written["prices"] = {**old.get("prices", {}), **written["prices"]}
         files: dict[str, str] = {}

@@ -285,7 +285,7 @@ def _has_table(parsed: Mapping[str, Any], path: Sequence[str]) -> bool:
     for name in path:
         if not isinstance(inner, dict) or name not in inner:
             return False
-        inner = cast(dict[str, Any], inner)[name]
+        inner = cast(dict[str, object], inner)[name]
     return True
 
 

@@ -33,7 +33,7 @@ document.addEventListener("securitypolicyviolation", (e) => window.sprung.push(`
 ALIVE = """
 () => [...document.querySelectorAll("*")].flatMap((e) => [
   ...(["SCRIPT", "IFRAME", "OBJECT", "EMBED", "FORM", "BASE", "META", "LINK", "STYLE"].includes(e.tagName)
-      && e.closest("#page, dialog") && !e.closest(".composer, .question, .ask, .schedule, .stack, .settings") ? [e.outerHTML] : []),
+      && e.closest("#page, dialog") && !e.closest(".composer, .question, .ask, .line-form, .form-box, .stack, .settings") ? [e.outerHTML] : []),
   ...[...e.attributes].filter((a) => /^on/i.test(a.name) || /^\\s*(javascript|vbscript|data:text)/i.test(a.value)
       || (a.name === "style" && /url|expression|@import/i.test(a.value))).map((a) => `${e.tagName} ${a.name}=${a.value}`),
 ])
@@ -241,7 +241,18 @@ def test_nothing_that_is_shown_runs(browser: Browser, house: House) -> None:
                 break
             go_up(talk, articles.first, str(seq))
         assert seq == "1"
-        for path in ("/", "/board", "/deliveries", "/lanes", "/jobs", "/pairing", "/usage", "/settings"):
+        for path in (
+            "/",
+            "/board",
+            "/deliveries",
+            "/lanes",
+            "/jobs",
+            "/pairing",
+            "/usage",
+            "/settings",
+            "/people",
+            "/permissions",
+        ):
             page.open(path)
             expect(page.page.get_by_text("Loading…")).to_have_count(0)
             unharmed(page, path)

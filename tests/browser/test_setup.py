@@ -1,7 +1,7 @@
 """Set-up in the browser: models, platforms, tools, people and users, by mouse, by keyboard, on a phone and in German."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,6 +77,7 @@ def test_a_model_is_tried_saved_and_answers_after_a_restart(browser: Browser, ho
         expect(models).to_contain_text("key in a file")
         page.press("Restart now")
         expect(page.page.get_by_text("What was saved is in force after a restart")).to_have_count(0)
+        expect(page.page.get_by_text("Keryx restarts.")).to_have_count(0)
         expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
         expect(models).to_contain_text("big")
         page.open("/new")
@@ -235,7 +236,7 @@ def test_a_model_is_added_with_the_keyboard_alone_in_german(browser: Browser, sh
     page.page.keyboard.press("Tab")
     page.page.keyboard.type("ein-modell")
     page.page.keyboard.press("Enter")
-    expect(page.page.get_by_role("alert")).to_contain_text("schreibe eine Adresse")
+    expect(page.page.get_by_role("alert")).to_contain_text("Schreibe eine Adresse")
     expect(page.page.get_by_label("Adresse")).to_be_focused()
     page.page.keyboard.press("Control+a")
     page.page.keyboard.type("http://localhost:9/v1")
@@ -251,12 +252,12 @@ def test_a_model_is_added_with_the_keyboard_alone_in_german(browser: Browser, sh
 
 
 @contextmanager
-def at_localhost(browser: Browser, house: House) -> Iterator[tuple[BrowserContext, Tab]]:
+def at_localhost(browser: Browser, house: House) -> Generator[tuple[BrowserContext, Tab]]:
     """A tab under a name, which passkeys need, with a device that has them."""
     context = browser.new_context(locale="en-GB")
     page = Tab(context, f"http://localhost:{house.port}")
     session = context.new_cdp_session(page.page)
-    session.send("WebAuthn.enable")
+    session.send("WebAuthn.enable")  # pyright: ignore[reportUnknownMemberType]
     options = {
         "protocol": "ctap2",
         "transport": "internal",
@@ -265,7 +266,7 @@ def at_localhost(browser: Browser, house: House) -> Iterator[tuple[BrowserContex
         "isUserVerified": True,
         "automaticPresenceSimulation": True,
     }
-    session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    session.send("WebAuthn.addVirtualAuthenticator", {"options": options})  # pyright: ignore[reportUnknownMemberType]
     try:
         yield context, page
         page.healthy()

@@ -39,6 +39,7 @@ async def test_a_user_signs_in_and_has_own_conversations(world: World) -> None:
     async with open_site(world.hub, world.clock, password=HASH) as site:
         ann = await add_user(site, "Ann")
         assert ann["name"] == "ann" and "password" not in ann
+        assert (await sign_in(site, "Operator"))["operator"]
         await site.problem(409, "POST", "/api/users", json={"name": "ann", "password": ANNS_PASSWORD})
         for name in ("operator", "a b", ""):
             await site.problem(400, "POST", "/api/users", json={"name": name, "password": ANNS_PASSWORD})

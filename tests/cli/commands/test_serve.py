@@ -1,5 +1,6 @@
 """A node: it says how it is, there is one of it, and it ends in good order however it is ended."""
 
+import json
 import signal
 import socket
 import sys
@@ -8,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from urllib.error import HTTPError
 
+import pytest
 from tests.cli.driver import WAIT, Cli, Node
 
 from keryx import metrics
@@ -167,3 +169,25 @@ def test_a_node_that_is_killed_goes_on_where_it_was(keryx: Cli) -> None:
         shown = keryx.until("one two three four five six\n", "sessions", "show", session)
     assert shown.count("  slow 1.5") == 1
     assert "[interrupted" in shown
+
+
+def test_it_starts_again_in_place_when_the_page_asks_for_it(keryx: Cli) -> None:
+    with keryx.serving() as node:
+        keryx.home.joinpath("keryx.toml").write_text("[profiles.work]\n")
+        assert "work" not in get(node, "api/start")[1]
+        request = urllib.request.Request(f"{node.address}/api/setup/restart", method="POST")
+        with urllib.request.urlopen(request, timeout=WAIT) as answer:
+            assert answer.status == 204
+        assert node.process.stdout
+        again = json.loads(node.process.stdout.readline())
+        assert again["address"] == node.address and again["pid"] == node.process.pid
+        assert "work" in get(node, "api/start")[1]
+        # A file that it could not start with is refused, and nothing stops.
+        keryx.home.joinpath("keryx.toml").write_text("[limits]\nat_once = 'many'\n")
+        refused = urllib.request.Request(f"{node.address}/api/setup/restart", method="POST")
+        with pytest.raises(HTTPError) as told, urllib.request.urlopen(refused, timeout=WAIT):
+            pass
+        with told.value:
+            assert told.value.code == 400 and "line 2" in told.value.read().decode()
+        assert get(node, "healthz")[0] == 200
+        assert stop(node, signal.SIGTERM)[0] == 0

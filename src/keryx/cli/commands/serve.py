@@ -271,8 +271,9 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
                 code = _RESTART_CODE if restarting else 0
                 reason = "some part did not end by itself; everything is recorded"
                 deadlines.append(exit_after(_GRACE_SECONDS, reason, code=code))
-    for deadline in deadlines:
-        deadline.cancel()
+    if restarting:
+        for deadline in deadlines:
+            deadline.cancel()
     return restarting
 
 

@@ -868,4 +868,5 @@ TEXTS = {
     "{n} rule chooses it|{n} rules choose it": "{n} Regel wählt es|{n} Regeln wählen es",
     "Browser": "Browser",
     " (this one)": " (dieser)",
+    "Now {agent} answers, because the settings name it. Models answer where agent is auto or llm, or a conversation chooses so.": "Jetzt antwortet {agent}, weil die Einstellungen ihn nennen. Modelle antworten, wo agent auto oder llm ist oder ein Gespräch es so wählt.",
 }

@@ -29,6 +29,8 @@ _MAX_FORM_BYTES = 16_384
 async def sign_in(request: ApiRequest, body: request_schema.SignInForm) -> Response:
     """Return the caller with a cookie, and mark the browser as a known one. Raise `Throttled` after too many wrong secrets."""
     services, name = request.services, body.name.strip().lower()
+    if name == OPERATOR:
+        name = ""
     if not services.authenticator.required:
         raise Unauthenticated(Phrase("web.open"))
     browser = find_browser(request)

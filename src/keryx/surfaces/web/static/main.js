@@ -50,6 +50,8 @@ const app = {
   state: EMPTY,
   info: null,
   link: "reconnecting",
+  // A restart was asked for on this page.
+  restarting: false,
   api,
   get narrow() {
     return NARROW.matches;
@@ -293,6 +295,8 @@ async function alert(kind, { id, session, surface, title: text = "" }) {
 // The link is back: what waits is sent, and what is shown is asked for again where the stream does not tell it.
 function resume() {
   interrupted = false;
+  // The page begins anew with the settings that are in force then.
+  if (app.restarting) return location.reload();
   unsent.flush();
   if (!app.info || !side) return;
   side.resume();

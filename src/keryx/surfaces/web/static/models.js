@@ -51,8 +51,10 @@ export function show(root, app) {
       const remove = async (model) => {
         if (await app.ask({ title: t("Remove {name}?", { name: model.name }), text: t("The file with its key is removed too. Conversations that use it go on with the default."), yes: t("Remove"), danger: true })) await app.act(async () => { await setup.removeModel(model.name, model.revision); await reload(); });
       };
+      const answering = data.agents.find((a) => a.default);
       const prefer = (model) => app.act(async () => { await setup.chooseModel(model.name); await reload(); });
       return [
+        data.models.length > 0 && answering && !["llm", "local"].includes(answering.kind) && h("p", { class: "help", key: "agent" }, t("Now {agent} answers, because the settings name it. Models answer where agent is auto or llm, or a conversation chooses so.", { agent: answering.name })),
         data.models.length
           ? h("ul", { class: "entries", key: "models", "aria-label": t("Models") }, data.models.map((model) => entry(model.name,
             [model.name, model.default && h("span", { class: "chip" }, t("Default"))],

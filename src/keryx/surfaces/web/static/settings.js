@@ -6,7 +6,7 @@ import { h, t } from "./dom.js";
 import { full, plural, surfaceName } from "./format.js";
 import { Form } from "./forms.js";
 import { table } from "./screen.js";
-import { browserName, setupScreen } from "./setup.js";
+import { browserName, setup, setupScreen } from "./setup.js";
 
 export function show(root, app) {
   const forms = { project: new Form(app, { name: "" }), key: new Form(app, { name: "" }) };
@@ -16,8 +16,9 @@ export function show(root, app) {
     lead: t("How this page behaves is kept on the server, the same in every browser."),
     live: ["project", "project_gone"],
     load: async () => {
-      const [signIns, keys, settings] = await Promise.all([app.api.signIns(), app.api.keys(), app.info.who.operator ? app.api.settings() : { settings: [] }]);
-      return { ...signIns, ...keys, ...settings };
+      const { operator } = app.info.who;
+      const [signIns, keys, settings, { restart, problem }] = await Promise.all([app.api.signIns(), app.api.keys(), operator ? app.api.settings() : { settings: [] }, operator ? setup.read() : {}]);
+      return { ...signIns, ...keys, ...settings, restart, problem };
     },
     body: (data, reload) => [page(app), alerts(app), projects(app, forms.project, reload), browsers(data.sign_ins, app, reload), programs(data.keys, app, forms.key, reload), old(app), inForce(data.settings, app)],
   });
@@ -72,7 +73,7 @@ function lineForm(form, label, yes, send) {
     const name = form.values.name.trim();
     if (name && (await form.run(yes, () => send(name))) !== undefined) form.set("name", "");
   };
-  return h("form", { class: "line-form", key: form.id, "aria-label": label, onsubmit: (event) => { event.preventDefault(); submit(); } },
+  return h("form", { class: "line-form", key: form.id, onsubmit: (event) => { event.preventDefault(); submit(); } },
     form.field("name", label, { maxlength: "200" }), h("button", { class: "button", disabled: Boolean(form.busy) }, yes),
     form.problem && h("p", { class: "wrong", role: "alert" }, form.problem));
 }

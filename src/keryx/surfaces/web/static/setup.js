@@ -93,25 +93,22 @@ export function places(app, current) {
 
 // One screen of the set-up. `load` and `body` are as of `screen`; what `load` gives is shown below the way to the others.
 export function setupScreen(root, app, { name, title, lead, load, body, live = [] }) {
-  let restarting = false;
   const restart = async (reload) => {
     const turns = Object.values(app.state.turns).length;
     if (turns && !(await app.ask({ title: t("Restart now?"), text: t("Answers that are running get some time to finish; what is left goes on after the restart."), yes: t("Restart") }))) return;
-    restarting = true;
+    app.restarting = true;
     app.draw();
     if ((await app.act(setup.restart)) === undefined) {
-      restarting = false;
+      app.restarting = false;
       await reload();
     }
   };
   const banner = (data, reload) => {
     if (data.problem) return h("div", { class: "trouble", role: "alert", key: "broken" }, icon("warn"), h("span", { class: "grow" }, t("keryx.toml cannot be used as it is, so Keryx would not start again: "), data.problem));
-    if (restarting) return h("div", { class: "told", role: "status", key: "restart" }, icon("retry"), h("span", { class: "grow" }, t("Keryx restarts. This page goes on by itself.")));
+    if (app.restarting) return h("div", { class: "told", role: "status", key: "restart" }, icon("retry"), h("span", { class: "grow" }, t("Keryx restarts. This page goes on by itself.")));
     return data.restart && h("div", { class: "told", role: "status", key: "restart" }, icon("info"), h("span", { class: "grow" }, t("What was saved is in force after a restart, which takes a few seconds.")), h("button", { type: "button", class: "button main", onclick: () => restart(reload) }, t("Restart now")));
   };
-  const shown = screen(root, app, { title, lead, load, live, body: (data, reload) => [places(app, name), banner(data, reload), body(data, reload)] });
-  // The page begins anew with what is in force then.
-  return { ...shown, resume: () => (restarting ? location.reload() : shown.resume()) };
+  return screen(root, app, { title, lead, load, live, body: (data, reload) => [places(app, name), banner(data, reload), body(data, reload)] });
 }
 
 const BROWSERS = [[/Edg\//, "Edge"], [/OPR\//, "Opera"], [/Firefox\//, "Firefox"], [/Chrome\/|Chromium\//, "Chrome"], [/Safari\//, "Safari"]];
