@@ -86,11 +86,11 @@ class Laptop:
 async def laptop(world: World, tmp_path: Path) -> AsyncIterator[Laptop]:
     await world.ask("hello", user="ann", principal=None)
     _, secret = await world.hub.api_keys.add(OPERATORS, "laptop", person=("fake", "ann"))
-    viewer = await world.hub.api_keys.check(secret)
-    assert viewer is not None
+    key = await world.hub.api_keys.check(secret)
+    assert key is not None
     desk = Desk(world.database, tmp_path / "home", "claude-code")
     async with open_site(world.hub, world.clock, token=TOKEN) as made:
-        yield Laptop(world, made, desk, secret, viewer)
+        yield Laptop(world, made, desk, secret, key.viewer)
 
 
 def write_talk(laptop: Laptop) -> Path:

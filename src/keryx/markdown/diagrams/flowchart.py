@@ -107,10 +107,11 @@ def draw(text: str) -> str:
     if not chart.nodes:
         raise NotDrawable
     upright = chart.direction in ("TB", "TD", "BT")
-    places = {
-        name: _NodeBox(*(_measure(node) if upright else _measure(node)[::-1]), group=node.group)
-        for name, node in chart.nodes.items()
-    }
+    places: dict[str, _NodeBox] = {}
+    for name, node in chart.nodes.items():
+        width, height = _measure(node)
+        across, along = (width, height) if upright else (height, width)
+        places[name] = _NodeBox(across, along, group=node.group)
     forward = _order_edges(chart)
     routes = _build_layers(chart, places, forward, upright=upright)
     layers = _sort_layers([*places.values(), *(p for route in routes for p in route[1:-1])])

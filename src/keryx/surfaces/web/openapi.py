@@ -177,7 +177,7 @@ def _build_parameters(operation: Operation) -> list[dict[str, Any]]:
 def _build_responses(operation: Operation) -> dict[str, Any]:
     problem: dict[str, Any] = _OPENAI_ERROR if operation.path.startswith(OPENAI_PATH) else _PROBLEM
     if operation.error_media_types:
-        shapes = {kind: {"schema": {}} for kind in operation.error_media_types}
+        shapes: dict[str, Any] = {kind: {"schema": {}} for kind in operation.error_media_types}
         problem = {**problem, "content": {**problem["content"], **shapes}}
     problems = {"4XX": problem, "5XX": problem}
     if operation.media_types:

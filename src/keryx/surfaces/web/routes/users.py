@@ -181,7 +181,7 @@ def _is_available(request: ApiRequest) -> bool:
 
 
 def _refuse_keys(request: ApiRequest) -> None:
-    if request.caller.by_key:
+    if request.caller.key is not None:
         raise Forbidden(Phrase("user.by_key"))
 
 
