@@ -264,11 +264,11 @@ def fill(tx: Transaction, *, counted: bool = True) -> None:
 
 def fill_frameworks(tx: Transaction) -> None:
     timed, change = at_time(tx, START_TIME), adk_sessions.StateChange()
-    for n in range(200):
-        one = NewCheckpoint(
-            thread=f"o{n}", namespace="", id="c000", parent=None, run="", body=b"", values={}, kept={}
+    for n in range(400):
+        other = NewCheckpoint(
+            thread=f"o{n % 20}", namespace=f"n{n}", id="c", parent=None, run="", body=b"", values={}, kept={}
         )
-        assert checkpoints.put(timed, OPERATORS, one)
+        assert checkpoints.put(timed, OPERATORS, other)
     for n in range(1, 200):
         items = tuple(b"%d" % i for i in range(n))
         new = NewCheckpoint(
