@@ -112,6 +112,7 @@ _FILL = (
     """,
     "insert into buttons (question, receipt, delivery) select 'q' || i, '\"1\"', 'e' || i from n",
     "update sessions set erase_at = :now where id = 's3'",
+    "insert into graph_threads (profile, owner, name, changed_at) select 'default', 'operator', 'x' || i, :now from n",
 )
 # The engines name the index of a key or a constraint in their own way.
 _SQLITE_NAMES = {
