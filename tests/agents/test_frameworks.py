@@ -3,7 +3,7 @@
 """Agents of the OpenAI Agents SDK and of LangGraph, each as `package.module:object`, with the history in their own form."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -94,11 +94,11 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def connected(endpoint: Endpoint) -> Iterator[None]:
-    client = AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY)
-    guide.model = OpenAIChatCompletionsModel(MODEL, client)
-    guide.model_settings = ModelSettings()
-    yield
+async def connected(endpoint: Endpoint) -> AsyncIterator[None]:
+    async with AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY) as client:
+        guide.model = OpenAIChatCompletionsModel(MODEL, client)
+        guide.model_settings = ModelSettings()
+        yield
     guide.model = None
 
 

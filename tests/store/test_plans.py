@@ -156,6 +156,7 @@ _FILL = (
     "update sessions set deleted_at = :now where id in (select 's' || i from n where i % 100 = 99)",
     "update sessions set surface = 'cli' where id in (select 's' || i from n where i % 5 = 0)",
     "update turns set state = 'failed' where id in (select 't' || i from n where i % 100 = 0 and i < 1900)",
+    "insert into graph_threads (profile, owner, name, changed_at) select 'default', 'operator', 'x' || i, :now from n",
 )
 # The engines name the index of a key or a constraint in their own way.
 _SQLITE_NAMES = {
@@ -264,11 +265,6 @@ def fill(tx: Transaction, *, counted: bool = True) -> None:
 
 def fill_frameworks(tx: Transaction) -> None:
     timed, change = at_time(tx, START_TIME), adk_sessions.StateChange()
-    for n in range(400):
-        other = NewCheckpoint(
-            thread=f"o{n % 20}", namespace=f"n{n}", id="c", parent=None, run="", body=b"", values={}, kept={}
-        )
-        assert checkpoints.put(timed, OPERATORS, other)
     for n in range(1, 200):
         items = tuple(b"%d" % i for i in range(n))
         new = NewCheckpoint(

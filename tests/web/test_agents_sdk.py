@@ -1,23 +1,20 @@
 """Sessions of the OpenAI Agents SDK are conversations here: the real SDK, with nothing of ours in it."""
 
-from collections.abc import Iterator
+import json
 from typing import Any
 
-import pytest
+import httpx2
 from openai import AsyncOpenAI
-from tests.engine.world import OPERATORS, World
-from tests.fakes.endpoint import KEY, Endpoint, answer, calls
-from tests.fakes.endpoint import MODEL as TEST_MODEL
+from tests.engine.world import World
 from tests.web.site import Site
 from tests.web.test_openai_api import connect, list_sessions
 
 from agents import (
     Agent,
-    OpenAIChatCompletionsModel,
     OpenAIConversationsSession,
+    OpenAIResponsesModel,
     RunConfig,
     Runner,
-    RunResultStreaming,
     function_tool,
 )
 from keryx.core.ids import SessionId
@@ -27,12 +24,6 @@ from keryx.core.ids import SessionId
 def weather(city: str) -> str:
     """The weather of a city."""
     return f"sunny in {city}"
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    with Endpoint() as made:
-        yield made
 
 
 def user(text: str) -> Any:
@@ -74,40 +65,59 @@ async def test_items_are_added_read_taken_back_and_cleared(site: Site, world: Wo
         assert await session.get_items() == []
 
 
-async def test_runs_of_an_agent_remember_each_other(site: Site, world: World, endpoint: Endpoint) -> None:
-    endpoint.scripts[:] = [
-        calls(("c1", "weather", '{"city": "Oslo"}')),
-        answer("It is sunny."),
-        answer("You asked about Oslo."),
-    ]
-    async with connect(site) as client, AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY) as model_client:
-        agent = Agent(
-            name="guide", tools=[weather], model=OpenAIChatCompletionsModel(TEST_MODEL, model_client)
+def speaks(text: str) -> Any:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": content}
+
+
+async def test_runs_of_an_agent_remember_each_other(site: Site, world: World) -> None:
+    called = {
+        "type": "function_call",
+        "id": "f1",
+        "call_id": "c1",
+        "name": "weather",
+        "arguments": '{"city": "Oslo"}',
+    }
+    script = [called, speaks("It is sunny."), speaks("You asked about Oslo.")]
+    requests: list[Any] = []
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        """Answer like a model behind OpenAI's API of responses."""
+        requests.append(json.loads(request.content))
+        output = script[len(requests) - 1]
+        body = {"id": "r", "object": "response", "created_at": 0, "status": "completed", "model": "test"}
+        return httpx2.Response(
+            200,
+            json={
+                **body,
+                "output": [output],
+                "tools": [],
+                "tool_choice": "auto",
+                "parallel_tool_calls": True,
+            },
         )
+
+    wire = httpx2.AsyncClient(transport=httpx2.MockTransport(respond))
+    async with connect(site) as client, AsyncOpenAI(api_key="none", http_client=wire) as model_client:
+        agent = Agent(name="guide", tools=[weather], model=OpenAIResponsesModel("test", model_client))
         session = OpenAIConversationsSession(openai_client=client)
-        quiet = RunConfig(tracing_disabled=True)
 
         async def ask(text: str, session: Any) -> str:
-            result: RunResultStreaming = Runner.run_streamed(agent, text, session=session, run_config=quiet)
-            async for _ in result.stream_events():
-                pass
-            return str(result.final_output)
+            quiet = RunConfig(tracing_disabled=True)
+            return str((await Runner.run(agent, text, session=session, run_config=quiet)).final_output)
 
         assert await ask("What is the weather in Oslo?", session) == "It is sunny."
         # Another program goes on with the id alone.
         other = OpenAIConversationsSession(openai_client=client, conversation_id=session.session_id)
         assert await ask("Which city?", other) == "You asked about Oslo."
-        sent = endpoint.requests[-1]["messages"]
-        assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
-        assert sent[2]["content"] == "sunny in Oslo"
-        assert texts(await session.get_items()) == [
+        said = [
             "What is the weather in Oslo?",
             "function_call",
             "function_call_output",
             "It is sunny.",
             "Which city?",
-            "You asked about Oslo.",
         ]
+        assert texts(requests[-1]["input"]) == said
+        assert texts(await session.get_items()) == [*said, "You asked about Oslo."]
     [shown] = await list_sessions(world)
     assert shown == SessionId(session.session_id.removeprefix("conv_"))
-    assert (await world.hub.session(OPERATORS, shown)).id == shown

@@ -190,11 +190,18 @@ def put_writes(
 
 def list_keys(tx: Transaction, viewer: Viewer, query: CheckpointQuery) -> list[CheckpointKey]:
     """Return the keys of checkpoints, those with the highest ids first."""
-    conditions = ["t.profile = :profile", "t.owner = :owner"]
     params: dict[str, Any] = {"profile": viewer.profile, "owner": viewer.principal}
-    if query.thread is not None:
-        conditions.append("t.name = :name")
-        params["name"] = query.thread
+    if query.thread is None:
+        conditions = ["t.profile = :profile", "t.owner = :owner"]
+    else:
+        # The number first: the index of checkpoints has them in order for one thread.
+        row = tx.row(
+            "select number from graph_threads where profile = :profile and owner = :owner and name = :name",
+            {**params, "name": query.thread},
+        )
+        if row is None:
+            return []
+        conditions, params = ["c.thread = :number"], {"number": row[0]}
     if query.namespace is not None:
         conditions.append("c.namespace = :namespace")
         params["namespace"] = query.namespace
@@ -208,7 +215,7 @@ def list_keys(tx: Transaction, viewer: Viewer, query: CheckpointQuery) -> list[C
     rows = tx.rows(
         f"""
         select t.number, c.n, t.name, c.namespace, c.id, c.parent
-        from graph_threads t join graph_checkpoints c on c.thread = t.number
+        from graph_checkpoints c join graph_threads t on t.number = c.thread
         where {" and ".join(conditions)}
         order by c.id desc {limit}
         """,
