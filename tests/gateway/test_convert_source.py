@@ -10,7 +10,6 @@ from keryx.core.ports.adapter import SupportsMigration
 from keryx.core.source import ChatType, Source
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 
-
 TABLES: dict[str, dict[str, str]] = {
     "telegram": {"token": "env:T"},
     "discord": {"token": "env:D"},
