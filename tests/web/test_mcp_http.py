@@ -25,7 +25,7 @@ from keryx.testing import ScriptedAgent
 ONE_ENGINE = pytest.mark.engines(Engine.SQLITE)
 SAY = "say_in_conversation"
 ACCEPT = {"Accept": "application/json, text/event-stream"}
-MODERN = {
+MODERN: dict[str, Any] = {
     "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -70,10 +70,10 @@ async def test_a_client_reads_conversations_and_says_something_in_one(
         hints = [tools[name].annotations for name in ("read_conversation", SAY)]
         assert [hint.read_only_hint for hint in hints if hint] == [True, False]
         assert session in read(await client.call_tool("search_conversations", {"query": "garden"}))
-        progress: list[float] = []
+        reported: list[float] = []
 
-        async def report(done: float, total: float | None, message: str | None) -> None:
-            progress.append(done)
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            reported.append(progress)
 
         said = await client.call_tool(
             SAY, {"conversation": session, "text": "and the lawn?"}, progress_callback=report
@@ -81,7 +81,7 @@ async def test_a_client_reads_conversations_and_says_something_in_one(
         assert read(said) == "and the lawn?"
         assert said.structured_content is not None
         assert said.structured_content["conversation"] == session
-        assert progress
+        assert reported
         assert "and the lawn?" in read(await client.call_tool("read_conversation", {"conversation": session}))
         missing = await client.call_tool("read_conversation", {"conversation": "unknown"})
         assert missing.is_error
