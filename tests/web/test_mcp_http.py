@@ -70,10 +70,10 @@ async def test_a_client_reads_conversations_and_says_something_in_one(
         hints = [tools[name].annotations for name in ("read_conversation", SAY)]
         assert [hint.read_only_hint for hint in hints if hint] == [True, False]
         assert session in read(await client.call_tool("search_conversations", {"query": "garden"}))
-        steps: list[float] = []
+        reported: list[float] = []
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            steps.append(progress)
+            reported.append(progress)
 
         said = await client.call_tool(
             SAY, {"conversation": session, "text": "and the lawn?"}, progress_callback=report
@@ -81,7 +81,7 @@ async def test_a_client_reads_conversations_and_says_something_in_one(
         assert read(said) == "and the lawn?"
         assert said.structured_content is not None
         assert said.structured_content["conversation"] == session
-        assert steps
+        assert reported
         assert "and the lawn?" in read(await client.call_tool("read_conversation", {"conversation": session}))
         missing = await client.call_tool("read_conversation", {"conversation": "unknown"})
         assert missing.is_error

@@ -381,9 +381,9 @@ async def test_a_key_moves_with_its_person_and_goes_with_them(begin: Begin) -> N
         world.advance(1)
     key, secret = await world.hub.api_keys.add(OPERATORS, "phone", person=("fake", "2"))
     merged = await world.hub.people.link(OPERATORS, ("fake", "1"), ("fake", "2"))
-    found = await world.hub.api_keys.check(secret)
-    assert found is not None
-    assert found.viewer.principal == merged != key.principal
+    moved = await world.hub.api_keys.check(secret)
+    assert moved is not None
+    assert moved.viewer.principal == merged != key.principal
     await world.hub.people.erase(OPERATORS, merged)
     assert await world.hub.api_keys.check(secret) is None
 
