@@ -1,5 +1,6 @@
 """One conversation over HTTP: versions of questions, single messages, search in it, its outline, its words and its links."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.importers.samples import SAMPLES
 from tests.web.site import HOST, INSTALLATION, Listener, Site, open_site
 
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId, TurnId
-from keryx.core.ports.agent import TextDelta, TurnContext, UsageEvent
+from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext, UsageEvent
 from keryx.core.sessions import Viewer
 from keryx.core.usage import Usage
 from keryx.engine.policy import Policy
@@ -29,7 +30,7 @@ PIXEL = bytes.fromhex(
 class History:
     """An agent that answers with the questions that it was shown, and says which model it was asked for."""
 
-    async def run(self, context: TurnContext) -> Any:
+    async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
         said = [m.text for m in await context.history() if m.role.value == "user"]
         yield TextDelta(" | ".join(said))
         yield UsageEvent(Usage(model=context.settings.model or "small", input=7, output=5, cost=1200))

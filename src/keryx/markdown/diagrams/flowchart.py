@@ -108,8 +108,9 @@ def draw(text: str) -> str:
         raise NotDrawable
     upright = chart.direction in ("TB", "TD", "BT")
     places = {
-        name: _Place(*(_measure(node) if upright else _measure(node)[::-1]), group=node.group)
+        name: _Place(width if upright else height, height if upright else width, group=node.group)
         for name, node in chart.nodes.items()
+        for width, height in [_measure(node)]
     }
     forward = _order_edges(chart)
     routes = _build_layers(chart, places, forward, upright=upright)
