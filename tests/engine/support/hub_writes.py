@@ -17,9 +17,9 @@ from keryx import config
 from keryx.app import App
 from keryx.core import ids
 from keryx.core.deliveries import DeliveryState, Target
-from keryx.core.ids import DEFAULT_PROFILE, SessionId, WorkerId
+from keryx.core.ids import DEFAULT_PROFILE, SessionId, TurnId, WorkerId
 from keryx.core.media import Attachment
-from keryx.core.messages import text_parts
+from keryx.core.messages import Role, TurnVersion, text_parts
 from keryx.core.ports.adapter import Adapter
 from keryx.core.questions import Consent, Question
 from keryx.core.sessions import (
@@ -38,7 +38,7 @@ from keryx.engine.importer import import_sessions
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service
 from keryx.engine.units.jobs import JobRequest
-from keryx.store import deliveries, inbox, platforms, questions, workers
+from keryx.store import deliveries, inbox, messages, platforms, questions, sessions, workers
 from keryx.store.db import Database, Transaction
 from keryx.store.search import tsvector
 from keryx.store.viewer_state import UnsentMessage
@@ -143,9 +143,16 @@ async def version(setup: HubSetup) -> Act:
     session = await setup.talked()
     first = (await setup.hub.open(OPERATORS, session.id)).messages[0].turn
     assert first is not None
-    sent = await setup.hub.retry(OPERATORS, session.id, surface="web")
-    assert sent.turn is not None
-    await setup.hub.drop(OPERATORS, sent.turn)
+
+    def ask_again(tx: Transaction) -> None:
+        second = TurnId(fresh())
+        group = sessions.next_undo_group(tx, session.id)
+        messages.set_undone(tx, session.id, first, first=1, group=group)
+        seq = messages.append(tx, session.id, Role.USER, text_parts("again"), turn=second)
+        messages.add_version(tx, session.id, TurnVersion(first, first, 1))
+        messages.add_version(tx, session.id, TurnVersion(second, first, seq))
+
+    await setup.write(ask_again)
     return lambda: setup.hub.choose_version(OPERATORS, session.id, first)
 
 
