@@ -34,9 +34,8 @@ def test_the_page_shows_what_a_program_does_and_takes_over(
     records = [{**record, "cwd": str(folder.resolve())} for record in talk]
     write_lines(file, records[:2])
     with house.serving(), tab(browser, house) as opened:
-        house.cli.until("hello there", "sessions", "list")
-        session = house.cli.json("sessions", "show", "s1")["session"]["id"]
-        opened.open(f"/s/{session}")
+        opened.open()
+        opened.page.get_by_text("hello there").first.click()
         expect(opened.answers).to_have_text(["Hello."])
         kept = opened.page.locator(".kept")
         expect(kept).to_contain_text("Claude Code is still open in a terminal")

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -478,7 +479,7 @@ def orphan(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     program.parent.mkdir()
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     started = subprocess.run(
-        ["/bin/sh", "-c", f"{program} 60 >/dev/null 2>&1 & echo $!"],
+        ["/bin/sh", "-c", f"{program} 600 >/dev/null 2>&1 & echo $!"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -488,7 +489,8 @@ def orphan(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     try:
         yield tmp_path, pid
     finally:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are read from /proc")
