@@ -66,7 +66,7 @@ async def test_items_are_added_read_taken_back_and_cleared(site: Site, world: Wo
 
 
 def speaks(text: str) -> Any:
-    content = [{"type": "output_text", "text": text, "annotations": []}]
+    content: Any = [{"type": "output_text", "text": text, "annotations": []}]
     return {"type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": content}
 
 
