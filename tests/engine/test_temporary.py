@@ -105,6 +105,8 @@ async def test_a_temporary_conversation_is_readable_until_its_end_and_never_afte
     await export(database, OPERATORS, None, ExportFormat.JSONL, out.write)
     assert WORD not in out.getvalue() and "Oslo" in out.getvalue()
     with pytest.raises(Invalid, match="temporary"):
+        await world.hub.shares.add(OPERATORS, session)
+    with pytest.raises(Invalid, match="temporary"):
         await export(database, OPERATORS, [session], ExportFormat.JSONL, out.write)
     with pytest.raises(Invalid, match="temporary"):
         await world.hub.fork(OPERATORS, session, surface="web")

@@ -6,7 +6,7 @@ import secrets
 import msgspec
 
 from keryx.core import ids
-from keryx.core.errors import NotFound
+from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message, Role, is_active
 from keryx.core.sessions import Viewer
@@ -36,6 +36,8 @@ class HubShares(HubPart):
     def add(self, tx: Transaction, viewer: Viewer, session: SessionId) -> tuple[Share, str]:
         """Make a link to a session as it is now. Return it with its token, which cannot be read again."""
         row = sessions.get(tx, session, viewer=viewer)
+        if ids.is_temporary(row.id):
+            raise Invalid(Phrase("temporary.not_exported"))
         token = secrets.token_urlsafe(32)
         share = Share(id=ids.new(tx.now), session=row.id, through=row.last_seq, created_at=tx.now)
         viewer_state.add_share(tx, share, digest=_hash_token(token))
