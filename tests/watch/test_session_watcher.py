@@ -24,7 +24,7 @@ from keryx.core.sessions import PROGRAM_TITLES, ProgramState, Session, TitleBy
 from keryx.engine.loops.session_watcher import PollReport, SessionWatcher, StoreTarget
 from keryx.importers import PROGRAMS
 from keryx.importers.watched_programs import WATCHED_PROGRAMS, ProgramProcess, list_processes
-from keryx.store import change_feed, changes, imports, sessions
+from keryx.store import change_feed, changes, imports, people, sessions
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database
 from keryx.testing import FakeClock
@@ -425,7 +425,10 @@ async def test_a_conversation_stays_known_when_it_is_given_to_another_person(
 ) -> None:
     desk, file = await watch_one(database, home)
     [session] = await desk.sessions()
-    await database.write("test", lambda tx: sessions.change_owner(tx, session, ANN))
+    await database.write(
+        "test",
+        lambda tx: people.transfer_ownership(tx, profile=session.profile, old=session.owner, new=ANN),
+    )
     append(file, *claude_talk(10, "w1", QUESTION, REPLY))
     desk.touch(file)
     desk.viewer = ANNS

@@ -28,7 +28,7 @@ class StoreThread:
     def __init__(self, store: str = "", *, profile: str = "", database: Database | None = None) -> None:
         settings = config.read()
         self._settings = msgspec.structs.replace(settings, database=store) if store else settings
-        self._database = database
+        self._store = database
         self._opening = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -87,21 +87,21 @@ class StoreThread:
             return self._loop
 
     async def _enter(self) -> None:
-        if self._database is None:
-            self._database = open_database(self._settings)
-        await self._database.__aenter__()
+        if self._store is None:
+            self._store = open_database(self._settings)
+        await self._store.__aenter__()
 
     async def _leave(self) -> None:
-        assert self._database is not None, "a store that was opened is there"
-        await self._database.__aexit__(None, None, None)
+        assert self._store is not None, "a store that was opened is there"
+        await self._store.__aexit__(None, None, None)
 
     async def _write(self, label: str, work: Work[T]) -> T:
-        assert self._database is not None, "a loop runs when the store is open"
-        return await self._database.write(label, work)
+        assert self._store is not None, "a loop runs when the store is open"
+        return await self._store.write(label, work)
 
     async def _read(self, label: str, work: Work[T]) -> T:
-        assert self._database is not None, "a loop runs when the store is open"
-        return await self._database.read(label, work)
+        assert self._store is not None, "a loop runs when the store is open"
+        return await self._store.read(label, work)
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

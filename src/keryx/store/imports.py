@@ -102,6 +102,20 @@ def find(tx: Transaction, key: ImportKey) -> Import | None:
     )
 
 
+def change_owner(tx: Transaction, session: SessionId, *, old: PrincipalId, new: PrincipalId) -> None:
+    """Let a person import what is new of a session that another one has imported. If both have imported it, each part stays as it is."""
+    tx.run(
+        """
+        update imports set owner = :new
+        where session = :id and owner = :old and not exists (
+          select 1 from imports o
+          where o.profile = imports.profile and o.owner = :new and o.program = imports.program
+            and o.source = imports.source)
+        """,
+        {"id": session, "old": old, "new": new},
+    )
+
+
 def add(tx: Transaction, key: ImportKey, session: SessionId) -> None:
     tx.run(
         """

@@ -12,7 +12,7 @@ from keryx.core.clock import to_micros
 from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.source import NO_ALIASES, Aliases
-from keryx.store import jobs, lanes, sessions
+from keryx.store import imports, jobs, lanes, sessions
 from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
 
@@ -294,6 +294,7 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
     params = {"profile": profile, "old": old, "new": new}
     for id_ in sessions.list_ids_for_owner(tx, profile=profile, owner=old):
         sessions.change_owner(tx, sessions.get(tx, id_, deleted=True), new)
+        imports.change_owner(tx, id_, old=old, new=new)
     for lane in lanes.list_for_owner(tx, profile=profile, owner=old):
         lanes.change_owner(tx, lane, new)
     same_name = tx.rows(

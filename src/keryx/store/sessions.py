@@ -375,17 +375,6 @@ def change_owner(tx: Transaction, session: Session, owner: PrincipalId) -> None:
     tx.run("update turns set owner = :owner where session = :id", params)
     tx.run("update usage set owner = :owner where session = :id", params)
     tx.run("update deliveries set owner = :owner where session = :id", params)
-    # So that what is new in its program is added to it. If both have imported it, each part stays as it is.
-    tx.run(
-        """
-        update imports set owner = :owner
-        where session = :id and not exists (
-          select 1 from imports o
-          where o.profile = imports.profile and o.owner = :owner and o.program = imports.program
-            and o.source = imports.source)
-        """,
-        params,
-    )
     _note_removal(tx, session)
     _note_change(tx, heir, OWNER_CHANGED)
 

@@ -120,7 +120,7 @@ def test_what_an_import_leaves_out_is_said(used_shell: Shell, tmp_path: Path) ->
     file = tmp_path / "all.jsonl"
     used_shell("sessions", "export", "--all", "--output", str(file))
     file.write_text(file.read_text() + "garbage\n")
-    assert "line 7: this is not JSON" in used_shell("sessions", "import", str(file), code=1)
+    assert "line 7: not JSON" in used_shell("sessions", "import", str(file), code=1)
 
 
 def test_verify_names_what_is_wrong(used_shell: Shell) -> None:

@@ -136,12 +136,12 @@ MEANINGS = {
     "relay.notice_after": "How long an instance may be away before people are told that their messages wait.",
     "relay.url": "The address of the Keryx that holds the bots, wss:// or ws://, if this one is an instance of its relay.",
     "relay.key_from": "Where the key of this instance is: env:NAME or file:PATH. The variable KERYX_RELAY_KEY holds the key itself and goes before it.",
+    "relay.plain": "Allow ws:// to another machine, through a tunnel that encrypts.",
     "watch.enabled": "`keryx serve` shows the conversations that other programs on this machine keep, such as Claude Code, while they run.",
     "watch.programs": "Which programs are watched: claude-code, codex, opencode, goose, gemini, qwen; by default all.",
     "watch.since": "Conversations that did not change for longer appear when they change.",
     "watch.person": "Whose conversations they are, as PLATFORM:ID; without it, the operator's.",
     "watch.machine": "The name of this machine in what people read; by default its host name.",
-    "relay.plain": "Allow ws:// to another machine, through a tunnel that encrypts.",
 }
 _URL_PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@|(\bpassword=)[^&\s]*")
 _INLINE_SECRET = re.compile(r"^(text:|https?://[^?]*\?).+", re.S)

@@ -13,7 +13,7 @@ from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.source import Source
 from keryx.engine.units import access
 from keryx.store import access as access_store
-from keryx.store import jobs, overheard, people, platforms, sessions
+from keryx.store import imports, jobs, overheard, people, platforms, sessions
 from keryx.store import lanes as lane_store
 from keryx.store.db import Transaction
 
@@ -52,6 +52,7 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) ->
         session = sessions.get(tx, id_, deleted=True)
         if session.origin and _is_author(tx, session.origin, platform, handle):
             sessions.change_owner(tx, session, new)
+            imports.change_owner(tx, session.id, old=session.owner, new=new)
     for lane in lane_store.list_for_owner(tx, profile=profile, owner=old):
         if _is_author(tx, lane.source, platform, handle):
             lane_store.change_owner(tx, lane, new)
