@@ -123,7 +123,7 @@ TEXTS = {
     "the last conversation": "das letzte Gespräch",
     "Find anything": "Alles finden",
     "Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.": "Strg K findet Gespräche und Befehle. Das Suchfeld durchsucht jede Nachricht. ? zeigt alle Tasten.",
-    "Only the offline agent answers now. Name an endpoint and restart Keryx.": "Jetzt antwortet nur der Agent ohne Netz. Nenne einen Endpunkt und starte Keryx neu.",
+    "Only the offline agent answers now.": "Jetzt antwortet nur der Agent ohne Netz.",
     # A conversation.
     "Copied": "Kopiert",
     "Copied.": "Kopiert.",

@@ -191,7 +191,7 @@ def _load_sizes(tx: Transaction, entries: Sequence[Message]) -> dict[str, int]:
 
 
 def _load_answers(tx: Transaction, session: Session, turns: set[TurnId]) -> list[AnswerFacts]:
-    """Load how the answers of turns came about, without those that are not finished."""
+    """Load how the answers of turns came about, in the order of their questions, without those that are not finished."""
     if not turns:
         return []
     used = usage.list_answers(tx, session, turns)
@@ -199,7 +199,7 @@ def _load_answers(tx: Transaction, session: Session, turns: set[TurnId]) -> list
         AnswerFacts(
             turn=turn.id, usage=used.get(turn.id), started_at=turn.started_at, finished_at=turn.finished_at
         )
-        for turn in turns_store.get_many(tx, turns)
+        for turn in sorted(turns_store.get_many(tx, turns), key=lambda turn: turn.input_seq)
         if turn.state.finished
     ]
 

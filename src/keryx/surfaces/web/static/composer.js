@@ -433,6 +433,6 @@ function next(app) {
   return [
     last && h("section", { class: "card" }, icon("redo"), h("h2", {}, t("Go on")), h("p", {}, t("Where you were last: "), h("a", { href: `#/s/${last.id}` }, last.title || t("the last conversation")), ".")),
     card("search", t("Find anything"), t("Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.")),
-    echo ? card("settings", t("Connect a model"), t("Only the offline agent answers now. Name an endpoint and restart Keryx."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")) : null,
+    echo && app.info.who.operator ? card("settings", t("Connect a model"), t("Only the offline agent answers now."), h("p", {}, h("a", { class: "button", href: "#/models" }, t("Add a model")))) : null,
   ];
 }
