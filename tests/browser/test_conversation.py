@@ -180,8 +180,15 @@ def test_a_selection_over_many_messages_is_copied_whole_from_the_store(page: Tab
     )
     page.page.evaluate("navigator.clipboard.writeText('')")
     page.page.keyboard.press("Control+c")
-    page.page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
-    some = page.page.evaluate("navigator.clipboard.readText()")
+    some = page.page.evaluate(
+        """async () => {
+          for (;;) {
+            const text = await navigator.clipboard.readText();
+            if (text) return text;
+            await new Promise((soon) => setTimeout(soon, 20));
+          }
+        }"""
+    )
     assert some.count("**You**") + some.count("**Agent**") == 3
 
 

@@ -68,12 +68,17 @@ async def test_an_exchange_takes_six_units_of_work_however_many_platforms_there_
     metered = MeteredDatabase(database)
     others = [RecordingAdapter("another"), RecordingAdapter("third")]
     world = await begin(database=metered, adapters=[RecordingAdapter(FAKE), *others])
-    await world.ask("hello")
-    await world.delivered(1)
-    before = {label: meter.units for label, meter in metered.meters.items()}
-    for n in range(2, 7):
+
+    async def exchange(number: int) -> None:
         await world.ask("hello")
-        await world.delivered(n)
+        await world.delivered(number)
+        # A unit is counted after others see what it wrote.
+        await world.eventually(lambda: metered.meters["delivery.settle"].units == number)
+
+    await exchange(1)
+    before = {label: meter.units for label, meter in metered.meters.items()}
+    for number in range(2, 7):
+        await exchange(number)
     asked = {
         label: units
         for label, meter in metered.meters.items()

@@ -2,7 +2,9 @@
 # pyright: reportMissingModuleSource=false
 """Sessions of the Agent Development Kit on the store, and an agent of the kit behind a chat."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -10,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests import left_out
 from tests.agents.conversation import Conversation, a_context, collect, spoken
+from tests.engine.support.fault_recorder import changed, rows
 
 from keryx.agents import frameworks
+from keryx.core.errors import Retryable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, UsageEvent
-from keryx.integrations.store_thread import StoreThread
+from keryx.integrations import StoreThread
+from keryx.store.admin.verify import verify
 from keryx.store.db import Database
+from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
 # Its packages are larger than all others of the tests together.
 if find_spec("google") is None or find_spec("google.adk") is None:
@@ -159,3 +165,38 @@ async def test_an_agent_of_the_kit_streams_uses_tools_and_knows_the_history() ->
     ]
     assert [e.usage.input for e in events if isinstance(e, UsageEvent)] == [7, 7]
     assert [content.role for content in requests[0].contents] == ["user", "model", "user", "model", "user"]
+
+
+@pytest.mark.parametrize("label", ["adk.create", "adk.append", "adk.delete"])
+async def test_a_write_that_is_struck_is_done_whole_or_not_at_all(
+    closed: Callable[[], Database], label: str
+) -> None:
+    database = CrashingDatabase(closed())
+    with StoreThread(database=database) as store:
+        service = KeryxSessionService(store)
+        for when in FaultTiming:
+            name = f"of {when}"
+            acts: dict[str, Callable[[], Awaitable[object]]] = {
+                "adk.create": partial(service.create_session, **ANN, session_id=name)
+            }
+            if label != "adk.create":
+                session = await service.create_session(**ANN, session_id=name, state={"user:name": "Ann"})
+                event = say("text", session.last_update_time + 1, n=1)
+                acts["adk.append"] = partial(service.append_event, session, event)
+                acts["adk.delete"] = partial(service.delete_session, **ANN, session_id=name)
+            act = acts[label]
+            before = store.read("rows", rows)
+            fault = DatabaseFault(label, when)
+            database.faults = [fault]
+            with pytest.raises(Retryable):
+                await act()
+            assert fault.hits == 1
+            found = store.read("rows", rows)
+            assert bool(changed(before, found)) is (when is FaultTiming.AFTER)
+            with suppress(AlreadyExistsError):
+                await act()
+            done = store.read("rows", rows)
+            assert changed(before, done)
+            assert when is FaultTiming.BEFORE or not changed(found, done)
+    async with closed() as reopened:
+        assert await verify(reopened) == []

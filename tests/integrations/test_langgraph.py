@@ -16,8 +16,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.base import SearchItem
 
 from keryx.core.errors import Conflict, Unavailable
+from keryx.integrations import StoreThread
 from keryx.integrations.langgraph import KeryxMemory, KeryxSaver
-from keryx.integrations.store_thread import StoreThread
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Transaction
 from keryx.testing import FakeClock

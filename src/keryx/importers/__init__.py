@@ -1,64 +1,62 @@
 """Readers of the conversations of other programs, one module for each. A reader turns files into values, and neither writes
 nor runs anything."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol, cast
 
 import msgspec
 
 from keryx.core.errors import Invalid, NotFound
-from keryx.importers import (
-    chatgpt,
-    claude_ai,
-    claude_code,
-    codex,
-    gemini,
-    goose,
-    hermes,
-    hermes_webui,
-    librechat,
-    open_webui,
-    openclaw,
-    opencode,
-    pi,
-    qwen,
-)
 from keryx.importers.conversation import ForeignSession, ImportLog
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """A program whose conversations can be imported."""
+class _Reader(Protocol):
+    """The module of a program."""
+
+    def find_places(self, home: Path, env: dict[str, str]) -> list[Path]: ...
+
+    def read(self, path: Path, log: ImportLog) -> Iterator[ForeignSession]: ...
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program whose conversations can be imported. Its module is loaded when it is used: a server rarely needs one."""
 
     name: str
     title: str
-    # Returns the folders that it keeps its conversations in by default, from the home folder and the environment.
-    find_places: Callable[[Path, dict[str, str]], list[Path]]
-    read: Callable[[Path, ImportLog], Iterator[ForeignSession]]
     # Programs with the same key share their sessions: what both have is imported once.
     key: str
 
+    def find_places(self, home: Path, env: dict[str, str]) -> list[Path]:
+        """Return the folders that it keeps its conversations in by default, from the home folder and the environment."""
+        return self._load().find_places(home, env)
 
-_MODULES = (
-    (hermes, "Hermes Agent", hermes.NAME),
-    (hermes_webui, "hermes-webui", hermes.NAME),
-    (openclaw, "OpenClaw", openclaw.NAME),
-    (claude_code, "Claude Code", claude_code.NAME),
-    (codex, "Codex", codex.NAME),
-    (opencode, "opencode", opencode.NAME),
-    (goose, "goose", goose.NAME),
-    (gemini, "Gemini CLI", gemini.NAME),
-    (qwen, "Qwen Code", qwen.NAME),
-    (pi, "pi", pi.NAME),
-    (open_webui, "Open WebUI", open_webui.NAME),
-    (librechat, "LibreChat", librechat.NAME),
-    (chatgpt, "ChatGPT", chatgpt.NAME),
-    (claude_ai, "Claude.ai", claude_ai.NAME),
-)
+    def read(self, path: Path, log: ImportLog) -> Iterator[ForeignSession]:
+        return self._load().read(path, log)
+
+    def _load(self) -> _Reader:
+        return cast(_Reader, import_module(f"{__name__}.{self.name.replace('-', '_')}"))
+
+
 PROGRAMS: Mapping[str, Program] = {
-    module.NAME: Program(
-        name=module.NAME, title=title, find_places=module.find_places, read=module.read, key=key
+    name: Program(name, title, key)
+    for name, title, key in (
+        ("hermes", "Hermes Agent", "hermes"),
+        ("hermes-webui", "hermes-webui", "hermes"),
+        ("openclaw", "OpenClaw", "openclaw"),
+        ("claude-code", "Claude Code", "claude-code"),
+        ("codex", "Codex", "codex"),
+        ("opencode", "opencode", "opencode"),
+        ("goose", "goose", "goose"),
+        ("gemini", "Gemini CLI", "gemini"),
+        ("qwen", "Qwen Code", "qwen"),
+        ("pi", "pi", "pi"),
+        ("open-webui", "Open WebUI", "open-webui"),
+        ("librechat", "LibreChat", "librechat"),
+        ("chatgpt", "ChatGPT", "chatgpt"),
+        ("claude-ai", "Claude.ai", "claude-ai"),
     )
-    for module, title, key in _MODULES
 }
 
 

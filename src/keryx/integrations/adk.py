@@ -18,7 +18,7 @@ from google.adk.sessions.base_session_service import (
 )
 
 from keryx.core.errors import Conflict, NotFound
-from keryx.integrations.store_thread import StoreThread
+from keryx.integrations import StoreThread
 from keryx.store.db import Transaction
 from keryx.store.frameworks import adk_sessions
 from keryx.store.frameworks.adk_sessions import AdkSession, StateChange

@@ -34,7 +34,7 @@ from langgraph.store.base import (
 
 from keryx.core.errors import Invalid
 from keryx.core.sessions import Viewer
-from keryx.integrations.store_thread import StoreThread
+from keryx.integrations import StoreThread
 from keryx.store.db import Transaction
 from keryx.store.frameworks import checkpoints, memories
 from keryx.store.frameworks.checkpoints import (

@@ -19,8 +19,16 @@ _VERBS = "engine/hub/verbs.py"
 _LENT = {"engine/loops/driver.py": ("_run_unit", "engine/loops/questions.py")}
 # These modules pass the labels of others through.
 _PASS_THROUGH = frozenset(
-    {_VERBS, "store/db/sqlite.py", "store/db/postgres.py", "testing/fault_injection.py"}
+    {
+        _VERBS,
+        "store/db/sqlite.py",
+        "store/db/postgres.py",
+        "testing/fault_injection.py",
+        "integrations/__init__.py",
+    }
 )
+# What writes are asked of: a database, or the thread that has one.
+_WRITERS = {"database": ("write",), "store": ("write", "write_async")}
 
 
 @cache
@@ -59,10 +67,8 @@ def _given(function: Function) -> Iterator[ast.expr]:
 
 
 def _writes(part: ast.AST) -> bool:
-    return (
-        isinstance(part, ast.Attribute)
-        and part.attr == "write"
-        and ast.unparse(part.value).removeprefix("self.").lstrip("_") == "database"
+    return isinstance(part, ast.Attribute) and part.attr in _WRITERS.get(
+        ast.unparse(part.value).removeprefix("self.").lstrip("_"), ()
     )
 
 
