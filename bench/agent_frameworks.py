@@ -26,8 +26,8 @@ from bench.stage import OPEN, Stage
 from bench.table import Line, line
 from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
+from keryx.integrations import StoreThread
 from keryx.integrations.langgraph import KeryxSaver
-from keryx.integrations.store_thread import StoreThread
 from keryx.timing import SystemClock
 
 _TURNS = 1000
