@@ -5,7 +5,7 @@ import os
 import re
 import threading
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -203,47 +203,15 @@ def _check(lines: list[str], wanted: dict[str, Any], place: str, values: Mapping
     return new
 
 
-def remove_values(text: str, table: str, keys: Collection[str]) -> str:
-    """Return the text of a settings file without these values of a table, and without the table if that leaves it empty."""
+def remove_value(text: str, table: str, key: str) -> str:
+    """Return the text of a settings file without a value of a table, and without the table if that leaves nothing in it."""
+    text = update_text(text, table, {key: None})
     lines = text.splitlines()
-    header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]\s*(#.*)?\Z")
-    start = next((n for n, line in enumerate(lines) if header.match(line)), None)
-    if start is None:
+    start, end = _find_blocks(lines, rf"\[\s*{re.escape(table)}\s*\]")[0]
+    # A comment, or a table below, stays.
+    if read_table_of(text, table) or any(line.strip() for line in lines[start + 1 : end]):
         return text
-    end = next((n for n in range(start + 1, len(lines)) if _TABLE_HEADER.match(lines[n])), len(lines))
-    names = "|".join(map(re.escape, keys))
-    body = [line for line in lines[start + 1 : end] if not re.match(rf"\s*(?:{names})\s*=", line)]
-    head = lines[: start + 1]
-    if not any(line.strip() for line in body):
-        head, body = lines[:start], []
-        while head and not head[-1].strip():
-            head.pop()
-        if head and lines[end:]:
-            head.append("")
-    kept = [*head, *body, *lines[end:]]
-    new = "\n".join(kept) + "\n" if kept else ""
-    wanted = _parse(text)
-    inner: Any = wanted
-    for name in table.split("."):
-        inner = inner[name]
-    for key in keys:
-        inner.pop(key, None)
-    try:
-        right = _drop_empty(tomllib.loads(new)) == _drop_empty(wanted)
-    except tomllib.TOMLDecodeError:
-        right = False
-    if not right:
-        raise Invalid(f"keryx.toml cannot be changed by itself: remove from [{table}]: {', '.join(keys)}")
-    return new
-
-
-def _drop_empty(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table without the tables in it that are empty."""
-    inner = {
-        key: _drop_empty(cast(dict[str, Any], value)) if isinstance(value, dict) else value
-        for key, value in table.items()
-    }
-    return {key: value for key, value in inner.items() if value != {}}
+    return remove_table(text, table)
 
 
 def format_entry(name: str, values: Mapping[str, Value]) -> str:

@@ -192,7 +192,7 @@ def _undo_change(text: str, change: SettingChange, kept: list[str]) -> str:
         kept.append(f"[{change.table}] {change.key}: it was changed since, or removed")
         return text
     if change.before is None:
-        return settings_file.remove_values(text, change.table, [change.key])
+        return settings_file.remove_value(text, change.table, change.key)
     return settings_file.update_text(text, change.table, {change.key: change.before})
 
 
