@@ -6,7 +6,6 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from keryx.core import clock
 from keryx.core.errors import Invalid
 from keryx.core.lanes import LaneSharing
 from keryx.core.resets import ResetMode, ResetPolicy
@@ -23,7 +22,7 @@ from keryx.importers.program_setup import (
     ForeignModel,
     ForeignPlace,
     ProgramSetup,
-    SourceFolder,
+    SetupReader,
     UnsentAnswer,
     is_true,
     split_list,
@@ -83,25 +82,22 @@ def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
     return _HomeReader(home, log, env).read()
 
 
-class _HomeReader:
+class _HomeReader(SetupReader):
     def __init__(self, home: Path, log: ImportLog, env: Mapping[str, str]) -> None:
-        self._home = home
-        self._log = log
-        self._files = SourceFolder(home, log)
+        super().__init__(home, log)
         self._settings = self._files.read_yaml("config.yaml")
-        written = self._files.read_variables(".env")
         known = tuple(f"{name.upper()}_" for name in (*PLATFORMS, "gateway"))
         keys = {variable for _, variables in _PROVIDERS.values() for variable in variables}
         given = {name: value for name, value in env.items() if name.startswith(known) or name in keys}
         # A variable in the file takes precedence, as it does for Hermes.
-        self._env = {**given, **written}
-        self._setup = ProgramSetup(place=home)
+        self._env = {**given, **self._written_env}
         # Of its schedules.
-        self._zone = "UTC"
+        self._zone = self._choose_zone(
+            self._env.get("HERMES_TIMEZONE") or as_text(self._settings.get("timezone"))
+        )
 
     def read(self) -> ProgramSetup:
         setup = self._setup
-        self._zone = self._find_zone()
         setup.gateway = self._files.find_process(("gateway.pid", "gateway_state.json"), "hermes")
         for name, platform in PLATFORMS.items():
             self._read_platform(name, platform)
@@ -129,17 +125,6 @@ class _HomeReader:
     def _get_flag(self, name: str, nested: Json, *, default: bool) -> bool:
         value = self._settings.get(name, nested.get(name))
         return default if value is None else is_true(value)
-
-    def _find_zone(self) -> str:
-        """Return the zone of its schedules: the one that is set, or that of the machine."""
-        named = self._env.get("HERMES_TIMEZONE") or as_text(self._settings.get("timezone"))
-        if not named:
-            return program_setup.find_local_zone()
-        with suppress(Invalid):
-            self._setup.zone = clock.find_zone(named).key
-            return self._setup.zone
-        self._log.lose("time zones that do not exist: schedules are in UTC", named)
-        return "UTC"
 
     def _list_blocks(self, name: str) -> list[Json]:
         """Return the tables of a platform in config.yaml, the one that takes precedence first."""

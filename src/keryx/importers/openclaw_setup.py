@@ -25,6 +25,7 @@ from keryx.importers.program_setup import (
     ForeignPlace,
     ProgramSetup,
     SettingValue,
+    SetupReader,
     SourceFolder,
     UnsentAnswer,
     split_list,
@@ -61,21 +62,17 @@ def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
     return _SettingsReader(home, log, env).read()
 
 
-class _SettingsReader:
+class _SettingsReader(SetupReader):
     def __init__(self, home: Path, log: ImportLog, env: Mapping[str, str]) -> None:
-        self._home = home
-        self._log = log
-        self._files = SourceFolder(home, log)
-        written = self._files.read_variables(".env")
-        self._env = {**env, **written}
+        super().__init__(home, log)
+        self._env = {**env, **self._written_env}
         self._settings = self._files.read_relaxed_json("openclaw.json")
-        self._setup = ProgramSetup(place=home)
         # Of schedules that name none.
-        self._zone = "UTC"
+        defaults = as_dict(as_dict(self._settings.get("agents")).get("defaults"))
+        self._zone = self._choose_zone(as_text(defaults.get("userTimezone")))
 
     def read(self) -> ProgramSetup:
         setup = self._setup
-        self._zone = self._find_zone()
         setup.gateway = self._find_gateway()
         channels = as_dict(self._settings.get("channels"))
         for platform in PLATFORMS:
@@ -100,16 +97,6 @@ class _SettingsReader:
         setup.instructions = self._read_instructions()
         self._name_losses()
         return setup
-
-    def _find_zone(self) -> str:
-        named = as_text(as_dict(as_dict(self._settings.get("agents")).get("defaults")).get("userTimezone"))
-        if not named:
-            return program_setup.find_local_zone()
-        with suppress(Invalid):
-            self._setup.zone = clock.find_zone(named).key
-            return self._setup.zone
-        self._log.lose("time zones that do not exist: schedules are in UTC", named)
-        return "UTC"
 
     def _find_gateway(self) -> int:
         folder = self._home / "tmp" / f"openclaw-{os.getuid()}"

@@ -245,6 +245,27 @@ class SourceFolder:
         return 0
 
 
+class SetupReader:
+    """What the readers of all programs have: the folder, its variables, and the setup that they fill."""
+
+    def __init__(self, home: Path, log: ImportLog) -> None:
+        self._home = home
+        self._log = log
+        self._files = SourceFolder(home, log)
+        self._written_env = self._files.read_variables(".env")
+        self._setup = ProgramSetup(place=home)
+
+    def _choose_zone(self, named: str) -> str:
+        """Return the zone of its schedules: the one that is set, or that of the machine."""
+        if not named:
+            return find_local_zone()
+        with suppress(Invalid):
+            self._setup.zone = clock.find_zone(named).key
+            return self._setup.zone
+        self._log.lose("time zones that do not exist: schedules are in UTC", named)
+        return "UTC"
+
+
 def is_running(pid: int, word: str) -> bool:
     """Whether a process of this machine has a word in its command line."""
     try:
