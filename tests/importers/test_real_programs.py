@@ -1,16 +1,11 @@
 """Real programs talk to a fake model, and what they wrote is imported. Each test runs where its program is installed."""
 
-import json
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests import left_out
 from tests.importers.fake_model import ANSWER, TOOL_ANSWER, serve_model
+from tests.importers.real_programs import Place
 from tests.importers.test_programs import ON_SQLITE, count, list_sessions, read_messages, read_tables, take
 
 from keryx.core.messages import Role
@@ -20,15 +15,6 @@ from keryx.store.db import Database
 
 pytestmark = [pytest.mark.faults, ON_SQLITE, pytest.mark.timeout(900)]
 
-INSTALL = {
-    "claude": "npm install -g @anthropic-ai/claude-code",
-    "codex": "npm install -g @openai/codex",
-    "opencode": "npm install -g opencode-ai",
-    "hermes": 'pip install "hermes-agent[messaging]"',
-    "pi": "npm install -g @mariozechner/pi-coding-agent",
-    "qwen": "npm install -g @qwen-code/qwen-code",
-    "goose": "npm install -g @aaif/goose-binary-linux-x64, and its bin/goose in the PATH",
-}
 TOOL_TALK = [
     (Role.USER, "hello there"),
     (Role.ASSISTANT, ANSWER),
@@ -39,49 +25,6 @@ TOOL_TALK = [
 ]
 
 
-class Place:
-    """A home folder of a program, with the address of the model."""
-
-    def __init__(self, home: Path, model: str) -> None:
-        self.home = home
-        self.model = model
-        self.work = home / "work"
-        self.work.mkdir(parents=True)
-
-    def write(self, name: str, text: str | Mapping[str, Any]) -> None:
-        file = self.home / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text if isinstance(text, str) else json.dumps(text))
-
-    def run(self, *words: str, **env: str) -> str:
-        """Run a program in the work folder, with nothing of this machine's settings."""
-        path = shutil.which(words[0])
-        if path is None:
-            left_out.skip(
-                f"import of real files of {words[0]}",
-                why=f"{words[0]} is not installed",
-                command=INSTALL[words[0]],
-            )
-        base = {
-            "HOME": str(self.home),
-            "PATH": os.environ["PATH"],
-            "NO_COLOR": "1",
-            "CI": "1",
-            "TERM": "dumb",
-        }
-        done = subprocess.run(
-            [path, *words[1:]],
-            cwd=self.work,
-            env=base | env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        return done.stdout
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     with serve_model() as model:
@@ -89,13 +32,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def talk_with_claude(place: Place) -> Path:
-    env = {
-        "ANTHROPIC_BASE_URL": place.model,
-        "ANTHROPIC_API_KEY": "sk-x",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "IS_SANDBOX": "1",
-    }
+    env = place.set_up_claude()
     place.run("claude", "-p", "hello there", **env)
     place.run("claude", "-c", "-p", "please use-tool now", "--dangerously-skip-permissions", **env)
     return place.home / ".claude/projects"
@@ -113,17 +50,7 @@ def talk_with_codex(place: Place) -> Path:
 
 
 def talk_with_opencode(place: Place) -> Path:
-    options = {"baseURL": f"{place.model}/v1", "apiKey": "x"}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"fake": {"name": "fake"}}}
-    settings = {
-        "model": "rig/fake",
-        "small_model": "rig/fake",
-        "autoupdate": False,
-        "share": "disabled",
-        "provider": {"rig": provider},
-        "permission": {"*": "allow"},
-    }
-    place.write(".config/opencode/opencode.json", settings)
+    place.set_up_opencode()
     place.run("opencode", "run", "hello there")
     place.run("opencode", "run", "-c", "please use-tool now")
     return place.home / ".local/share/opencode"
@@ -148,8 +75,7 @@ def talk_with_pi(place: Place) -> Path:
 
 
 def talk_with_qwen(place: Place) -> Path:
-    place.write(".qwen/settings.json", {"security": {"auth": {"selectedType": "openai"}}})
-    env = {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"{place.model}/v1", "OPENAI_MODEL": "fake"}
+    env = place.set_up_qwen()
     place.run("qwen", "-p", "hello there", **env)
     place.run("qwen", "-y", "-c", "-p", "please use-tool now", **env)
     return place.home / ".qwen/projects"

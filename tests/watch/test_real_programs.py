@@ -2,7 +2,6 @@
 Each test runs where its programs are installed."""
 
 import json
-import shutil
 import threading
 import time
 import urllib.request
@@ -12,30 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import left_out
 from tests.cli.driver import Cli, Node
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.importers.fake_model import ANSWER, serve_model
-from tests.importers.test_real_programs import Place
+from tests.importers.real_programs import Place, find_program
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
-INSTALL = {
-    "claude": "npm install -g @anthropic-ai/claude-code",
-    "claude-agent-acp": "npm install -g @agentclientprotocol/claude-agent-acp",
-    "opencode": "npm install -g opencode-ai",
-    "qwen": "npm install -g @qwen-code/qwen-code",
-}
 WAIT = 120.0
-
-
-def find_program(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        left_out.skip(
-            f"takeover of real conversations of {name}", why=f"{name} is not installed", command=INSTALL[name]
-        )
-    return path
 
 
 def wait_for(what: str, find: Callable[[], Any]) -> Any:
@@ -121,13 +104,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def build_claude(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
     find_program("claude")
-    env = {
-        "ANTHROPIC_BASE_URL": place.model,
-        "ANTHROPIC_API_KEY": "sk-x",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "IS_SANDBOX": "1",
-    }
+    env = place.set_up_claude()
     agent = {"command": [find_program("claude-agent-acp")], "env": {**env, "HOME": str(place.home)}}
 
     def talk(text: str, *, again: bool) -> str:
@@ -137,17 +114,7 @@ def build_claude(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
 
 
 def build_opencode(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
-    options = {"baseURL": f"{place.model}/v1", "apiKey": "x"}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"fake": {"name": "fake"}}}
-    settings = {
-        "model": "rig/fake",
-        "small_model": "rig/fake",
-        "autoupdate": False,
-        "share": "disabled",
-        "provider": {"rig": provider},
-        "permission": {"*": "allow"},
-    }
-    place.write(".config/opencode/opencode.json", settings)
+    place.set_up_opencode()
     agent = {"command": [find_program("opencode"), "acp"], "env": {"HOME": str(place.home)}}
 
     def talk(text: str, *, again: bool) -> str:
@@ -157,8 +124,7 @@ def build_opencode(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
 
 
 def build_qwen(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
-    place.write(".qwen/settings.json", {"security": {"auth": {"selectedType": "openai"}}})
-    env = {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"{place.model}/v1", "OPENAI_MODEL": "fake"}
+    env = place.set_up_qwen()
     agent = {"command": [find_program("qwen"), "--acp"], "env": {**env, "HOME": str(place.home)}}
 
     def talk(text: str, *, again: bool) -> str:
