@@ -201,7 +201,7 @@ const app = {
       step(connections.some((c) => c.platform !== "local"), "pairing", t("Connect a chat"), t("Telegram, Signal, Matrix, Discord and others: talk from there, and go on here."), t("Choose a platform"), "platforms"),
       preferences.guided
         ? h("p", {}, t("You have left the guided start; it stays here."))
-        : h("p", { class: "muted small" }, h("button", { type: "button", class: "quiet", onclick: async () => { await app.prefer({ guided: true }); app.go("/"); } }, t("Leave the guided start")), t("It stays in the settings.")),
+        : h("p", { class: "muted small" }, h("button", { type: "button", class: "quiet", onclick: async () => { await app.prefer({ guided: true }); app.go("/"); } }, t("Leave the guided start")), " · ", t("It stays in the settings.")),
     ];
   },
 
