@@ -36,7 +36,7 @@ for path in (
     "tools:mcp",
     "sessions:app",
     "export_import:import_app",
-    "move_in:migrate_app",
+    "program_migration:migrate_app",
     "watch:watch",
     "turns:turns",
     "turns:why",

@@ -17,6 +17,7 @@ import anyio
 import msgspec
 from cyclopts import Parameter
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from keryx import config as keryx_config
 from keryx.app import App
@@ -222,36 +223,14 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
             restarting = True
 
     async with watch_loop(watchdog), app.service(NODE_KIND, everything=True, drain=drain) as service:
-        pages = build_health_routes(
-            service.hub,
-            meters=lambda: app.database.meters,
-            check_writable=app.database.check_writable,
-            stopping=stopping.is_set,
-            connections=lambda: service.platform_status.statuses,
-        )
-        pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
-        limits = build_limits(app.settings.web, descriptors)
-        proxies = TrustedProxies(app.settings.web.trusted_proxies)
-
-        def shared(address: str) -> bool:
-            return is_loopback(address) or proxies.trusts(address)
-
-        web = build_web_app(
-            app,
-            service.hub,
-            extra_routes=pages,
-            streams=limits.streams,
-            max_hook_body=max(
-                (adapter.hook.limit for adapter in service.adapters if adapter.hook), default=0
-            ),
-            transcribe=service.transcribe,
-            request_restart=restart,
+        web, build_server = _build_site(
+            app, service, descriptors=descriptors, stopping=stopping.is_set, restart=restart
         )
         # Tools that rotate logs send it, and its default ends a process.
         with handle_signals([signal.SIGUSR1], lambda: None), handle_signals(list_stop_signals(), stop):
             async with (
                 web.lifespan() as site,
-                _serve_http(HttpServer(site, limits, shared=shared), listener),
+                _serve_http(build_server(site), listener),
                 _serve_relay(app, service),
                 _watch_programs(app, service),
             ):
@@ -275,6 +254,41 @@ async def _run(app: App, listener: socket.socket, json: bool, *, descriptors: in
         for deadline in deadlines:
             deadline.cancel()
     return restarting
+
+
+def _build_site(
+    app: App,
+    service: Service,
+    *,
+    descriptors: int,
+    stopping: Callable[[], bool],
+    restart: Callable[[], None],
+) -> tuple[WebApp, Callable[[ASGIApp], HttpServer]]:
+    """Return the page with the API, and what builds the server for it."""
+    pages = build_health_routes(
+        service.hub,
+        meters=lambda: app.database.meters,
+        check_writable=app.database.check_writable,
+        stopping=stopping,
+        connections=lambda: service.platform_status.statuses,
+    )
+    pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
+    limits = build_limits(app.settings.web, descriptors)
+    proxies = TrustedProxies(app.settings.web.trusted_proxies)
+
+    def shared(address: str) -> bool:
+        return is_loopback(address) or proxies.trusts(address)
+
+    web = build_web_app(
+        app,
+        service.hub,
+        extra_routes=pages,
+        streams=limits.streams,
+        max_hook_body=max((adapter.hook.limit for adapter in service.adapters if adapter.hook), default=0),
+        transcribe=service.transcribe,
+        request_restart=restart,
+    )
+    return web, lambda site: HttpServer(site, limits, shared=shared)
 
 
 @contextmanager

@@ -191,3 +191,9 @@ def present_preferences(values: dict[str, str]) -> schema.Preferences:
             if key.startswith(_CONVERSATION_KEY)
         },
     )
+
+
+@router.get("/api/people-names", summary="People to filter the list by, in the order of their names.")
+async def people_names(request: ApiRequest, query: request_schema.PersonNameQuery) -> schema.PersonNames:
+    found = await request.hub.views.find_people(request.viewer, query.prefix, limit=query.limit)
+    return schema.PersonNames(people=[schema.PersonName(id=id_, name=name) for id_, name in found])

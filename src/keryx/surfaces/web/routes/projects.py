@@ -59,9 +59,3 @@ async def change_tag(request: ApiRequest, body: request_schema.TagChangeForm) ->
 @router.delete("/api/tags/{tag}", summary="Remove a tag; the conversations stay.")
 async def remove_tag(request: ApiRequest) -> None:
     await request.hub.tags.remove(request.viewer, request.path_param("tag"))
-
-
-@router.get("/api/people-names", summary="People to filter the list by, in the order of their names.")
-async def people_names(request: ApiRequest, query: request_schema.PersonNameQuery) -> schema.PersonNames:
-    found = await request.hub.views.find_people(request.viewer, query.prefix, limit=query.limit)
-    return schema.PersonNames(people=[schema.PersonName(id=id_, name=name) for id_, name in found])
