@@ -8,7 +8,7 @@ from pathlib import Path
 
 from keryx import config, importers
 from keryx.bootstrap import BaseApp, open_database
-from keryx.cli.commands.program_migration import ProgramMigration
+from keryx.cli.commands.migration import ProgramMigration
 from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
 
 

@@ -36,7 +36,7 @@ for path in (
     "tools:mcp",
     "sessions:app",
     "export_import:import_app",
-    "program_migration:migrate_app",
+    "migration:migrate_app",
     "watch:watch",
     "turns:turns",
     "turns:why",
