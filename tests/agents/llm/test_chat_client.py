@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from keryx.agents.llm.chat_client import (
     ResponseBody,
     RetryPolicy,
     StreamedAnswer,
+    StreamLoad,
     StreamPacer,
 )
 from keryx.core.errors import AgentFailed
@@ -126,10 +128,32 @@ async def test_streams_of_models_compute_at_most_half_of_the_time() -> None:
     began = loop.time()
     # Each of the three has computed for a millisecond, ten times.
     async with asyncio.TaskGroup() as group:
-        for _ in range(3):
-            group.create_task(repeat(10, lambda: pacer.pause(0.001)))
+        for load in (StreamLoad(), StreamLoad(), StreamLoad()):
+            group.create_task(repeat(10, partial(pacer.pause, 0.001, load)))
     # A few milliseconds may be computed in advance.
     assert loop.time() - began >= 0.05
+
+
+async def test_heavy_streams_compute_a_fifth_of_the_time_and_light_ones_do_not_wait_for_them() -> None:
+    loop, pacer = asyncio.get_running_loop(), StreamPacer()
+    heavy, light = StreamLoad(), StreamLoad()
+    # What a stream may compute before it counts as a heavy one.
+    assert [heavy.add(0.001, now=loop.time()) for _ in range(49)] == [False] * 49
+    began = loop.time()
+    await repeat(40, partial(pacer.pause, 0.001, heavy))
+    assert loop.time() - began >= 0.17
+    queued = asyncio.create_task(repeat(1_000, partial(pacer.pause, 0.001, heavy)))
+    await asyncio.sleep(0)
+    await pacer.pause(0.001, light)
+    assert not queued.done()
+    queued.cancel()
+
+
+def test_a_stream_is_light_again_after_a_while() -> None:
+    load = StreamLoad()
+    assert [load.add(0.001, now=1.0) for _ in range(60)][-1]
+    assert load.add(0.001, now=1.05)
+    assert not load.add(0.001, now=1.2)
 
 
 async def repeat(times: int, work: Callable[[], Awaitable[None]]) -> None:

@@ -55,6 +55,13 @@ _MAX_SLICE_BYTES = 16_384
 _MAX_SLICE_SECONDS = 0.001
 # A shorter sleep would take a millisecond, too.
 _MAX_AHEAD_SECONDS = 0.005
+# A stream that computes for more than this share of the time is a heavy one, once it is this long ahead of its share. A model
+# that writes 300 words a second is not.
+_LIGHT_SHARE = 0.1
+_LIGHT_SECONDS = 0.05
+# Of the time of the event loop: what all streams may compute, and what the heavy ones may.
+_ALL_SHARE = 0.5
+_HEAVY_SHARE = 0.2
 _SILENT_RETRY_SECONDS = 2.0
 # For a model that has a fallback.
 _HASTY_TRIES = 2
@@ -230,18 +237,38 @@ class StreamedAnswer:
 
 
 class StreamPacer:
-    """Shares the event loop with the streams of models: all of them together compute at most half of the time."""
+    """Shares the event loop with the streams of models: all of them together compute at most half of the time, and those that
+    send far more than a person can read a fifth."""
 
     def __init__(self) -> None:
-        # When the next slice of any stream may be parsed.
+        # When the next slice of any stream may be parsed, and that of a heavy one.
         self._free_at = 0.0
+        self._heavy_free_at = 0.0
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, load: "StreamLoad") -> None:
         """Let others run after a stream has computed for so long."""
         now = asyncio.get_running_loop().time()
-        self._free_at = max(self._free_at, now) + 2 * min(seconds, _MAX_SLICE_SECONDS)
+        seconds = min(seconds, _MAX_SLICE_SECONDS)
+        self._free_at = max(self._free_at, now) + seconds / _ALL_SHARE
         ahead = self._free_at - now
+        if load.add(seconds, now=now):
+            self._heavy_free_at = max(self._heavy_free_at, now) + seconds / _HEAVY_SHARE
+            ahead = max(ahead, self._heavy_free_at - now)
         await asyncio.sleep(ahead if ahead > _MAX_AHEAD_SECONDS else 0)
+
+
+class StreamLoad:
+    """How far one stream is ahead of the share of the time that a light one computes."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self._updated_at = 0.0
+
+    def add(self, seconds: float, *, now: float) -> bool:
+        """Count what the stream has computed. Return whether it is a heavy one now."""
+        self._ahead = max(0.0, self._ahead - (now - self._updated_at) * _LIGHT_SHARE) + seconds
+        self._updated_at = now
+        return self._ahead > _LIGHT_SECONDS
 
 
 class ResponseBody(httpx2.AsyncByteStream):
@@ -254,6 +281,7 @@ class ResponseBody(httpx2.AsyncByteStream):
         self._source = source
         self._close = close
         self._pacer = pacer
+        self._load = StreamLoad()
         self._length = 0
 
     def reset(self) -> None:
@@ -273,7 +301,7 @@ class ResponseBody(httpx2.AsyncByteStream):
                     return
                 began = loop.time()
                 yield piece
-                await self._pacer.pause(loop.time() - began)
+                await self._pacer.pause(loop.time() - began, self._load)
 
     async def aclose(self) -> None:
         await self._close()
