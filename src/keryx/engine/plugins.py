@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -65,8 +65,8 @@ async def render_parts(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
         with guard_plugin():
             if isinstance(adapter, ThreadedAdapter):
                 return await adapter.call(lambda: list(adapter.parts(text)))
-            if isinstance(adapter, SupportsRemoteRendering):
-                return await adapter.render(text)
+            if _renders_remotely(type(adapter)):
+                return await cast(SupportsRemoteRendering, adapter).render(text)
             if len(text) > _MAX_INLINE_RENDER:
                 return await anyio.to_thread.run_sync(adapter.parts, text)
             return adapter.parts(text)
@@ -76,6 +76,12 @@ async def render_parts(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
         raise Refused(
             f"the {adapter.platform} adapter cannot split this answer ({name_error(exc)}: {exc})"
         ) from exc
+
+
+@cache
+def _renders_remotely(kind: type) -> bool:
+    """Whether adapters of a class render elsewhere. Asked for each answer, and the check of a protocol is slow."""
+    return issubclass(kind, SupportsRemoteRendering)
 
 
 async def create_send_key(adapter: SupportsSendKeys, part: OutgoingPart) -> str:

@@ -1,6 +1,5 @@
 """Events that platforms sent, stored once with their receipts so that repeats are recognised; and the named cursors that move in the same commit."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -98,12 +97,11 @@ def set_state(tx: Transaction, name: str, value: str) -> None:
 
 
 def take_states(tx: Transaction, names: Sequence[str]) -> list[str]:
-    """Return the values of those of these states that exist, in no order, and remove them."""
-    params = {"names": json.dumps(names)}
-    rows = tx.rows(f"select value from cursors where name {tx.in_names}", params) if names else []
-    if rows:
-        tx.run(f"delete from cursors where name {tx.in_names}", params)
-    return [codec.loads(row[0], str) for row in rows]
+    """Return the values of those of these states that exist, in their order, and remove them."""
+    found = [(name, value) for name in names if (value := get_cursor(tx, name))]
+    for name, _ in found:
+        tx.run("delete from cursors where name = :name", {"name": name})
+    return [value for _, value in found]
 
 
 def trim_states(tx: Transaction, prefix: str, *, before: datetime) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from datetime import timedelta
 from functools import cache, partial
 from typing import TypeGuard, TypeVar
 
@@ -119,22 +120,28 @@ class Watchdog:
     async def watch(self, mailbox: Mailbox, scope: anyio.CancelScope) -> None:
         with scope:
             while True:
-                left, reason = self._remaining()
-                if left <= 0:
-                    mailbox.put(TurnTimeout(reason))
+                quiet, total = self._find_remaining()
+                if min(quiet, total) <= 0:
+                    mailbox.put(TurnTimeout(self._describe_end(silent=quiet < total)))
                     return
-                await self._clock.sleep(left)
+                await self._clock.sleep(min(quiet, total))
 
-    def _remaining(self) -> tuple[float, Phrase]:
+    def _find_remaining(self) -> tuple[float, float]:
+        """Return the seconds until the silence is too long, and until the whole turn is."""
         now = self._clock.monotonic()
         if self._pauses:
             self._last = now
-        silence = self._limits.silence if self._begun else self._limits.first_byte
-        quiet = self._last + silence.total_seconds() - now
-        total = self._started + self._limits.total.total_seconds() - now
-        if quiet < total:
-            return quiet, Phrase("turn.silent", span=durations.describe(silence))
-        return total, Phrase("turn.too_long", span=durations.describe(self._limits.total))
+        quiet = self._last + self._silence.total_seconds() - now
+        return quiet, self._started + self._limits.total.total_seconds() - now
+
+    @property
+    def _silence(self) -> timedelta:
+        return self._limits.silence if self._begun else self._limits.first_byte
+
+    def _describe_end(self, *, silent: bool) -> Phrase:
+        if silent:
+            return Phrase("turn.silent", span=durations.describe(self._silence))
+        return Phrase("turn.too_long", span=durations.describe(self._limits.total))
 
 
 class OutputMeter:
