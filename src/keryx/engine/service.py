@@ -70,7 +70,7 @@ class Service:
         self._hooks = hooks
         self._everything = everything
         self.transcribe = transcribe
-        self.feed = Feed(database, clock, on_blocked=self._look_again)
+        self.feed = Feed(database, clock, on_blocked=self._look_again, on_missed=self._look_again)
         self.hub = Hub(database, policy=policy, feed=self.feed)
         self.worker = build_worker(kind, now=clock.now())
         self.platform_status = PlatformStatusReporter(database, clock, worker=self.worker.id)
@@ -121,18 +121,23 @@ class Service:
             await self._database.write("turns.gather", self._prolong_gathering)
         if self._everything and self._policy.notices.restart:
             await self._database.write("notices.restart", lambda tx: targets.announce_restart(tx))
+        loops = (
+            self.runner,
+            self._previews,
+            *self._dispatchers,
+            *([self._scheduler] if self._everything else ()),
+        )
+        for loop in loops:
+            self.feed.announce_to(loop.handle)
         async with anyio.create_task_group() as group:
             await group.start(self.feed.run)
             group.start_soon(self.leases.run)
-            group.start_soon(self.runner.run, self.feed.live(self._look_again))
-            group.start_soon(self._previews.run, self.feed.live(self._look_again))
-            for dispatcher in self._dispatchers:
-                group.start_soon(dispatcher.run, self.feed.live(self._look_again))
+            for loop in loops:
+                group.start_soon(loop.run)
             group.start_soon(self.platform_status.run)
             for listener in self._listeners.values():
                 group.start_soon(listener.run)
             if self._everything:
-                group.start_soon(self._scheduler.run, self.feed.live(self._look_again))
                 self._start_sweeps(group)
             try:
                 yield self.hub

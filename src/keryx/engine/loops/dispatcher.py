@@ -1,7 +1,6 @@
 """Claims deliveries in order, sends them through an adapter and records the outcome."""
 
 import logging
-from collections.abc import AsyncIterator
 from datetime import datetime
 from functools import partial
 
@@ -95,19 +94,18 @@ class Dispatcher:
             while self._sending:
                 await self._work.wait(self._work.count)
 
-    async def run(self, changes: AsyncIterator[Change]) -> None:
-        """Send until cancelled. `changes` is the live feed, which announces new deliveries."""
+    async def run(self) -> None:
+        """Send until cancelled."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._listen, changes)
             await self._send_forever(group)
 
-    async def _listen(self, changes: AsyncIterator[Change]) -> None:
-        async for change in changes:
-            if change.kind is ChangeKind.DELIVERY:
-                state, account = parse_note(change.note)
-                # A delivery that ended makes room for others only if some are waiting.
-                if account == self._account and (state is DeliveryState.READY or self._waiting):
-                    self._work.signal()
+    def handle(self, change: Change) -> None:
+        """Take note of a new delivery, or of one that ended."""
+        if change.kind is ChangeKind.DELIVERY:
+            state, account = parse_note(change.note)
+            # A delivery that ended makes room for others only if some are waiting.
+            if account == self._account and (state is DeliveryState.READY or self._waiting):
+                self._work.signal()
 
     async def _send_forever(self, group: TaskGroup) -> None:
         while True:

@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -21,6 +21,7 @@ from keryx.store.db import Database, Work
 from keryx.timing import WakeSignal
 
 T = TypeVar("T")
+ChangeHandler: TypeAlias = Callable[[Change], None]
 log = logging.getLogger(__name__)
 
 _BATCH_SIZE = 500
@@ -36,12 +37,19 @@ class Feed:
     """Reads every change once for all followers. It queries the database only after a change."""
 
     def __init__(
-        self, database: Database, clock: Clock, *, on_blocked: Callable[[], None] = lambda: None
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        on_blocked: Callable[[], None] = lambda: None,
+        on_missed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_blocked` is called repeatedly while an unfinished transaction blocks the feed for longer than a moment."""
+        """`on_blocked` is called repeatedly while an unfinished transaction blocks the feed for longer than a moment,
+        `on_missed` when changes were trimmed before they were read."""
         self._database = database
         self._clock = clock
         self._on_blocked = on_blocked
+        self._on_missed = on_missed
         self._recent: deque[Change] = deque()
         # The size of each, in the same order.
         self._sizes: deque[int] = deque()
@@ -50,10 +58,16 @@ class Feed:
         self._read = 0
         self._offsets: dict[Cursor, int] = {}
         self._wake = WakeSignal()
+        self._handlers: list[ChangeHandler] = []
         self._cursor: Cursor | None = None
         self._start: Cursor | None = None
         self.reading = False
         self._started = False
+
+    def announce_to(self, handler: ChangeHandler) -> None:
+        """Call a handler with every change from the start of the feed on, as soon as it is read. Handlers return at once, and
+        raise nothing."""
+        self._handlers.append(handler)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Read until cancelled. Report that it has started when it has caught up. All followers depend on it."""
@@ -67,6 +81,7 @@ class Feed:
             except CursorExpired as exc:
                 log.warning("the feed was trimmed while this process slept; continuing at its end: %s", exc)
                 self._begin_at(await self._read_store("feed.head", changes.get_head))
+                self._on_missed()
             self.reading = True
             if not self._started:
                 self._started = True
@@ -82,19 +97,6 @@ class Feed:
         """The cursor where this process began to read, to follow from without a query."""
         assert self._start is not None, "the feed does not run yet"
         return self._start
-
-    async def live(self, missed: Callable[[], None]) -> AsyncIterator[Change]:
-        """Yield every change since the start. If changes were trimmed before they were read, call `missed` and go on."""
-        cursor = self.start
-        while True:
-            try:
-                async for batch in self.batches(cursor):
-                    for change in batch:
-                        cursor = change.cursor
-                        yield change
-            except CursorExpired:
-                cursor = await self._read_store("feed.head", changes.get_head)
-                missed()
 
     async def follow(
         self, viewer: Viewer | None, cursor: Cursor, *, session: SessionId | None = None
@@ -151,6 +153,8 @@ class Feed:
             batch, blocked = await self._read_after(self._cursor)
             for change in batch:
                 self._remember(change)
+                for handle in self._handlers:
+                    handle(change)
             if batch:
                 self._wake.signal()
             if not batch or (len(batch) < _BATCH_SIZE and not blocked):

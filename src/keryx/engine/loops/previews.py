@@ -1,7 +1,7 @@
 """Live previews of running turns: a message that is edited until the answer replaces it. Only stored text is shown, and the chat's gate is closed while a preview is sent."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -154,18 +154,17 @@ class Previews:
             while self._sending:
                 await self._more.wait(self._more.count)
 
-    async def run(self, changes: AsyncIterator[Change]) -> None:
-        """Show previews until cancelled. `changes` is the live feed."""
+    async def run(self) -> None:
+        """Show previews until cancelled."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._listen, changes)
             await self._start_forever(group)
 
-    async def _listen(self, changes: AsyncIterator[Change]) -> None:
-        async for change in changes:
-            watch = self._watched.get(change.turn) if change.turn else None
-            if watch is not None and change.kind in _PREVIEW_CHANGES:
-                watch.dirty = True
-                watch.wake.signal()
+    def handle(self, change: Change) -> None:
+        """Take note of more text or another state of a turn that is shown."""
+        watch = self._watched.get(change.turn) if change.turn else None
+        if watch is not None and change.kind in _PREVIEW_CHANGES:
+            watch.dirty = True
+            watch.wake.signal()
 
     async def _start_forever(self, group: TaskGroup) -> None:
         while True:

@@ -1,7 +1,6 @@
 """Claims queued turns, starts a driver for each, and passes on cancels and answers."""
 
 import logging
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
@@ -85,12 +84,25 @@ class Runner:
         """Check again for turns: one that waits for a time may be due earlier than expected."""
         self._work.signal()
 
-    async def run(self, changes: AsyncIterator[Change]) -> None:
-        """Run turns until cancelled. `changes` is the live feed, which announces new turns, cancels and answers."""
+    async def run(self) -> None:
+        """Run turns until cancelled."""
         self._began = self._clock.monotonic()
         async with anyio.create_task_group() as group:
-            group.start_soon(self._listen, changes)
             await self._claim_forever(group)
+
+    def handle(self, change: Change) -> None:
+        """Take note of a new turn, of a cancel, or of an answer to a question."""
+        if change.kind is ChangeKind.TURN:
+            state = TurnState(change.note)
+            # A turn that ended makes room for others only if some are waiting.
+            if state is TurnState.QUEUED or (state.finished and self._waiting):
+                self._work.signal()
+            if state is TurnState.QUEUED and change.turn and change.turn in self._running:
+                self._running[change.turn].put(RestartCheck())
+        elif change.kind is ChangeKind.CANCEL and change.turn and change.turn in self._running:
+            self._running[change.turn].put(CancelRequest())
+        elif change.kind is ChangeKind.QUESTION and change.turn and change.turn in self._running:
+            self._running[change.turn].answers.signal()
 
     async def drain(self, seconds: float) -> None:
         """Claim no more turns, wait a while for running ones, then put them back into the queue."""
@@ -105,20 +117,6 @@ class Runner:
     async def _wait_idle(self) -> None:
         while self._running or self._claiming:
             await self._work.wait(self._work.count)
-
-    async def _listen(self, changes: AsyncIterator[Change]) -> None:
-        async for change in changes:
-            if change.kind is ChangeKind.TURN:
-                state = TurnState(change.note)
-                # A turn that ended makes room for others only if some are waiting.
-                if state is TurnState.QUEUED or (state.finished and self._waiting):
-                    self._work.signal()
-                if state is TurnState.QUEUED and change.turn and change.turn in self._running:
-                    self._running[change.turn].put(RestartCheck())
-            elif change.kind is ChangeKind.CANCEL and change.turn and change.turn in self._running:
-                self._running[change.turn].put(CancelRequest())
-            elif change.kind is ChangeKind.QUESTION and change.turn and change.turn in self._running:
-                self._running[change.turn].answers.signal()
 
     async def _claim_forever(self, group: TaskGroup) -> None:
         while True:

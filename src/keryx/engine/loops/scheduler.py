@@ -1,11 +1,8 @@
 """Begins the runs of jobs when they are due, once over all nodes."""
 
 import logging
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from functools import partial
-
-import anyio
 
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Clock
@@ -34,19 +31,17 @@ class Scheduler:
         """Check again what is due, for instance after the clock was set."""
         self._changed.signal()
 
-    async def run(self, changes: AsyncIterator[Change]) -> None:
-        """Begin runs until cancelled. `changes` is the live feed."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._listen, changes)
-            while True:
-                seen = self._changed.count
-                at = await self._begin_due()
-                await wait_until(self._changed, seen, self._clock, at)
+    async def run(self) -> None:
+        """Begin runs until cancelled."""
+        while True:
+            seen = self._changed.count
+            at = await self._begin_due()
+            await wait_until(self._changed, seen, self._clock, at)
 
-    async def _listen(self, changes: AsyncIterator[Change]) -> None:
-        async for change in changes:
-            if change.kind is ChangeKind.JOB:
-                self._changed.signal()
+    def handle(self, change: Change) -> None:
+        """Take note of a new or changed job."""
+        if change.kind is ChangeKind.JOB:
+            self._changed.signal()
 
     async def _begin_due(self) -> datetime | None:
         """Begin the runs that are due, and return when to look again."""
