@@ -1,5 +1,6 @@
 ## make serve   install what is needed into .venv and start Keryx on http://127.0.0.1:7337
 ## make test    lint, types, layers and the whole test suite
+## make slow    the slow half of the tests: the same on PostgreSQL, in further sizes and colours; ten more minutes
 ## make check   lint, formatting, types and layers only
 ## make faults  kill -9, full disks, broken syncs, dead nodes, and what takes too long for make test: about two hours
 ## make bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour
@@ -9,7 +10,7 @@ WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 8 ? 8
 # pytest keeps its compiled tests, which halves the time to collect them
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint format faults bench lock docs clean
+.PHONY: help serve test slow check lint format faults bench lock docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -29,6 +30,9 @@ test: lint
 		.venv/bin/pytest -n 0 --last-failed --last-failed-no-failures none; tests=$$?; \
 	fi; \
 	wait $$types && tail -1 .venv/.pyright && exit $$tests
+
+slow: lint
+	.venv/bin/pytest -m "slow and not faults" -n $(WORKERS)
 
 check: lint
 	.venv/bin/pyright

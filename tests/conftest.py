@@ -35,6 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Open = Callable[[], Awaitable[Database]]
+_STORE_TESTS = Path(__file__).with_name("store")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,10 +46,20 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what uses a store on both engines, or on those that the nearest mark names."""
+    """Run what uses a store on both engines, or on those that the nearest mark names. Above the store the second run belongs to
+    the slow tests, if no mark asks for it: the tests of the store run its statements on both."""
     if "engine" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("engines")
-        metafunc.parametrize("engine", mark.args if mark else list(Engine), ids=str, indirect=True)
+        twice = mark is not None or _STORE_TESTS in metafunc.definition.path.parents
+        metafunc.parametrize(
+            "engine",
+            [
+                pytest.param(engine, marks=() if twice or engine is Engine.SQLITE else pytest.mark.slow)
+                for engine in (mark.args if mark else Engine)
+            ],
+            ids=str,
+            indirect=True,
+        )
 
 
 def pytest_collection_finish() -> None:
