@@ -274,7 +274,16 @@ async def _send(
     request: ApiRequest, form: SendMessageForm, binding: ProtocolBinding, *, stream: bool
 ) -> TurnResponse | Response:
     options = form.configuration or SendOptions()
-    _check_options(options)
+    if options.task_push_notification_config:
+        raise TaskError(
+            ErrorKind.PUSH_NOTIFICATION_NOT_SUPPORTED,
+            "push notifications are not supported: follow the task with SubscribeToTask",
+        )
+    modes = options.accepted_output_modes
+    if modes and not any(mode.startswith(_TEXT_MODES) for mode in modes):
+        raise TaskError(
+            ErrorKind.CONTENT_TYPE_NOT_SUPPORTED, "answers are text: accept text/markdown or text/plain"
+        )
     said = await _read_message(request, form.message)
     if form.message.task_id:
         turn = await _answer(request, form.message, said)
@@ -288,19 +297,6 @@ async def _send(
         view = await request.hub.api_turns.load(request.viewer, turn)
         return binding.respond({"task": builder.build_task(view, history=history)})
     return _wait(request, turn, binding, lambda view: {"task": builder.build_task(view, history=history)})
-
-
-def _check_options(options: SendOptions) -> None:
-    if options.task_push_notification_config:
-        raise TaskError(
-            ErrorKind.PUSH_NOTIFICATION_NOT_SUPPORTED,
-            "push notifications are not supported: follow the task with SubscribeToTask",
-        )
-    modes = options.accepted_output_modes
-    if modes and not any(mode.startswith(_TEXT_MODES) for mode in modes):
-        raise TaskError(
-            ErrorKind.CONTENT_TYPE_NOT_SUPPORTED, "answers are text: accept text/markdown or text/plain"
-        )
 
 
 async def _read_message(request: ApiRequest, message: MessageForm) -> PastMessage:
