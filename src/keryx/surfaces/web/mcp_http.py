@@ -3,7 +3,6 @@
 It has no sessions of its own, so that any node answers any request. A tool call that waits for a turn is a stream; the ids of its
 events name the turn, and a cut stream is continued from the store."""
 
-import base64
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -317,7 +316,7 @@ class CallEvents:
     """The events of a tool call that follows a turn: its progress, if the client wants that, then its result."""
 
     def __init__(self, turn: TurnId, call: CallId, *, primes: bool, progress_token: object = None) -> None:
-        self._id = _build_event_id(turn, call)
+        self._id = f"{turn}.{codec.encode_base64url(codec.dumps(call).encode())}"
         self._primes = primes
         self._token = progress_token
         self._progress = 0
@@ -353,15 +352,10 @@ class CallEvents:
         return encode_event(notification, "message", id_=self._id)
 
 
-def _build_event_id(turn: TurnId, call: CallId) -> str:
-    return f"{turn}.{base64.urlsafe_b64encode(codec.dumps(call).encode()).decode().rstrip('=')}"
-
-
 def _read_event_id(text: str) -> tuple[TurnId, CallId]:
     turn, _, call = text.partition(".")
     try:
-        raw = base64.urlsafe_b64decode(call + "=" * (-len(call) % 4))
-        id_ = codec.loads(raw, object)
+        id_ = codec.loads(codec.decode_base64url(call), object)
     except (ValueError, Invalid) as exc:
         raise NotFound("there is no stream with this Last-Event-ID: call again") from exc
     return TurnId(turn), id_ if isinstance(id_, str | int) else None

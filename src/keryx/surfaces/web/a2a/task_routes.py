@@ -2,7 +2,6 @@
 
 The id of a message is its idempotency key: a repeated one returns the first task."""
 
-import base64
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -396,7 +395,9 @@ async def _list(request: ApiRequest, form: ListForm) -> Json:
     tasks = [
         builder.build_task(view, history=form.history_length, with_artifacts=artifacts) for view in page.views
     ]
-    token = _build_token(page.next) if page.next else ""
+    token = ""
+    if page.next:
+        token = codec.encode_base64url(f"{to_micros(page.next.changed_at)}.{page.next.position}".encode())
     return {**empty, "tasks": tasks, "nextPageToken": token, "totalSize": page.total}
 
 
@@ -412,13 +413,9 @@ def _read_status(name: str | None) -> frozenset[Any]:
     return TaskState[name].value
 
 
-def _build_token(at: ChangePosition) -> str:
-    return base64.urlsafe_b64encode(f"{to_micros(at.changed_at)}.{at.position}".encode()).decode().rstrip("=")
-
-
 def _read_token(token: str) -> ChangePosition:
     try:
-        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+        text = codec.decode_base64url(token).decode("ascii")
         micros, position = map(int, text.split("."))
         return ChangePosition(from_micros(micros), position)
     except (ValueError, OverflowError) as exc:
