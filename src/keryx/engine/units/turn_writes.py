@@ -152,6 +152,11 @@ def load_authors(tx: Transaction, selected: Sequence[Turn]) -> TurnAuthors:
     return {id_: source for id_, source in authors.items() if source is not None}
 
 
+def load_queued_authors(tx: Transaction, *, session: SessionId) -> TurnAuthors:
+    """Return the authors of the queued turns of a session that came from a platform."""
+    return load_authors(tx, turns_store.list_queued(tx, session))
+
+
 def claim(
     tx: Transaction,
     *,
