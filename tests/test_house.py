@@ -184,19 +184,19 @@ def path(module: Path) -> str:
 
 @dataclass
 class ModuleFacts:
-    classes: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list[str])
     # Of asynchronous functions, the names of those that take a transaction.
-    holding: list[str] = field(default_factory=list)
+    holding: list[str] = field(default_factory=list[str])
     # By the line of a lambda over a transaction, how many calls it makes.
-    lambdas: dict[int, int] = field(default_factory=dict)
+    lambdas: dict[int, int] = field(default_factory=dict[int, int])
     # Functions of the module itself, without methods.
-    functions: list[str] = field(default_factory=list)
-    names: Counter[str] = field(default_factory=Counter)
+    functions: list[str] = field(default_factory=list[str])
+    names: Counter[str] = field(default_factory=Counter[str])
     # Lines of imports inside functions.
-    imports: set[int] = field(default_factory=set)
+    imports: set[int] = field(default_factory=set[int])
     sql: bool = False
     # Docstrings and comments.
-    texts: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list[str])
 
 
 @cache
