@@ -28,7 +28,7 @@ from keryx.core.sessions import SessionSettings, Viewer
 from keryx.core.turns import TurnLimits, TurnState
 from keryx.engine.hub import Hub
 from keryx.store.db.metrics import MeteredDatabase
-from keryx.testing.fakes import fixed_history
+from keryx.testing import fixed_history
 from keryx.timing import SystemClock
 
 _AT_ONCE = 50

@@ -48,7 +48,13 @@ def explain(
     those of `[table]`, or the whole file, where `more` tables are known and `hidden` ones are never suggested."""
     what, _, where = text.partition(" - at `$")
     where = where.rstrip("`").removeprefix(".").replace("[...]", ".*")
-    hint = _find_hint(kind, where)
+    # The type of a setting by its path, such as `tools[0].policy` or `agents.*.kind`.
+    hint = kind
+    for part in where.split(".") if where else ():
+        hint = hint if part == "*" else get_type_hints(hint)[_INDEX.sub("", part)]
+        if part == "*" or _INDEX.search(part):
+            hint = [a for a in get_args(hint) if a is not Ellipsis][-1]
+        hint = next((a for a in get_args(hint) if a is not type(None) and type(None) in get_args(hint)), hint)
     place = ".".join(filter(None, (table, where)))
     if unknown := _UNKNOWN_FIELD.search(what):
         name = f"{place}.{unknown[1]}" if place else unknown[1]
@@ -127,17 +133,6 @@ def _list_words(hint: Any) -> list[str]:
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return [item.value for item in hint]
     return list(dict.fromkeys(word for inner in get_args(hint) for word in _list_words(inner)))
-
-
-def _find_hint(kind: Any, where: str) -> Any:
-    """Return the type of a setting by its path, such as `tools[0].policy` or `agents.*.kind`."""
-    hint = kind
-    for part in where.split(".") if where else ():
-        hint = hint if part == "*" else get_type_hints(hint)[_INDEX.sub("", part)]
-        if part == "*" or _INDEX.search(part):
-            hint = [a for a in get_args(hint) if a is not Ellipsis][-1]
-        hint = next((a for a in get_args(hint) if a is not type(None) and type(None) in get_args(hint)), hint)
-    return hint
 
 
 def _list_names_of_lines(text: str) -> Iterator[tuple[int, str, str]]:

@@ -42,7 +42,8 @@ def main(parent_pipe: int, command: list[str]) -> int:
 def list_descendants(root: int) -> list[int]:
     """Return the descendants of a process, parents before their children; none where there is no /proc."""
     children: dict[int, list[int]] = {}
-    for pid in _list_processes():
+    names = os.listdir("/proc") if os.path.isdir("/proc") else []
+    for pid in (int(name) for name in names if name.isdigit()):
         try:
             with open(f"/proc/{pid}/stat", errors="replace") as file:
                 parent = int(file.read().rpartition(")")[2].split()[1])
@@ -54,10 +55,6 @@ def list_descendants(root: int) -> list[int]:
     for pid in found:
         found += children.get(pid, ())
     return found
-
-
-def _list_processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc") else []
 
 
 def _exec_child(parent_pipe: int, command: list[str], library: ctypes.CDLL | None) -> None:

@@ -334,13 +334,10 @@ def _find_entry_end(lines: Sequence[str], start: int) -> int:
 def format_value(value: Value) -> str:
     """Return a value as keryx.toml has it."""
     if isinstance(value, Mapping):
-        entries = (f"{_format_key(key)} = {format_value(inner)}" for key, inner in value.items())
+        keys = (key if _BARE_KEY.match(key) else msgspec.json.encode(key).decode() for key in value)
+        entries = (f"{key} = {format_value(inner)}" for key, inner in zip(keys, value.values(), strict=True))
         return f"{{ {', '.join(entries)} }}"
     return msgspec.json.encode(value).decode()
-
-
-def _format_key(key: str) -> str:
-    return key if _BARE_KEY.match(key) else msgspec.json.encode(key).decode()
 
 
 def _make_folder(folder: Path) -> None:

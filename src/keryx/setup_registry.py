@@ -140,7 +140,14 @@ async def check(
     complete = complete_answers(setup, answers)
     try:
         async with asyncio.timeout(seconds):
-            return await _run_check(setup, complete, session)
+            # Run the check, that of another package in a thread of its own.
+            if _find_entry(setup.platform).module.partition(".")[0] == _OWN_PACKAGE:
+                return await setup.check(complete, session)
+            thread = PluginThread(f"the setup of {setup.platform}")
+            try:
+                return await thread.run(lambda: setup.check(complete, session))
+            finally:
+                thread.request_stop()
     except KeryxError:
         raise
     except TimeoutError:
@@ -204,14 +211,3 @@ def _find_entry(platform: str) -> EntryPoint:
         known = ", ".join(sorted(entries))
         raise NotFound(f"there is no setup of {platform[:80]!r}: there are {known}")
     return entries[platform]
-
-
-async def _run_check(setup: PlatformSetup, answers: Mapping[str, str], session: SetupDialog) -> SetupOutcome:
-    """Run the check, that of another package in a thread of its own."""
-    if _find_entry(setup.platform).module.partition(".")[0] == _OWN_PACKAGE:
-        return await setup.check(answers, session)
-    thread = PluginThread(f"the setup of {setup.platform}")
-    try:
-        return await thread.run(lambda: setup.check(answers, session))
-    finally:
-        thread.request_stop()

@@ -15,8 +15,7 @@ from keryx.core.ids import SessionId, TurnId
 from keryx.core.messages import Mark, Message, Part, Role, ToolCall, ToolResult, text_parts
 from keryx.core.ports.agent import Agent, AgentEvent, FetchMedia, TextDelta, TurnContext, fetch_nothing
 from keryx.core.sessions import SessionSettings
-from keryx.testing import START_TIME, FakeClock
-from keryx.testing.fakes import fixed_history
+from keryx.testing import START_TIME, FakeClock, fixed_history
 
 SESSION = SessionId("s1")
 TURN = TurnId("t9")

@@ -33,8 +33,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.threaded_adapter import ThreadedAdapter
 from keryx.plugin_thread import PluginExit
 from keryx.store.db import Engine
-from keryx.testing import RecordingAdapter
-from keryx.testing.fakes import RecordingAdapterContext
+from keryx.testing import RecordingAdapter, RecordingAdapterContext
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 

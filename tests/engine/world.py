@@ -31,8 +31,7 @@ from keryx.engine.policy import Policy
 from keryx.engine.service import Service
 from keryx.store import deliveries, turns
 from keryx.store.db import Database, DatabaseWrapper, Transaction, Work
-from keryx.testing import FakeClock, RecordingAdapter, ScriptedAgent
-from keryx.testing.fakes import ScriptStep
+from keryx.testing import FakeClock, RecordingAdapter, ScriptedAgent, ScriptStep
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,8 +21,7 @@ from keryx.engine.threaded_adapter import close_all
 from keryx.engine.units import place
 from keryx.store import deliveries, sessions, turns
 from keryx.store.db import Database, Transaction
-from keryx.testing import ScriptedAgent
-from keryx.testing.fakes import ScriptStep
+from keryx.testing import ScriptedAgent, ScriptStep
 
 Scripts: TypeAlias = Mapping[str, Sequence[ScriptStep]]
 # Makes the answer to a question without a script, from the texts of people so far. The last one is the question.

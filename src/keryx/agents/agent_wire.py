@@ -72,7 +72,8 @@ def decode(value: object, kind: Any) -> Any:
 
 
 def encode_context(context: TurnContext) -> Json:
-    return {name: getattr(context, name) for name in _FIELD_TYPES}
+    fields = msgspec.structs.asdict(context)
+    return {name: fields[name] for name in _FIELD_TYPES}
 
 
 def decode_context(values: Mapping[str, Any], call: Call, clock: Clock) -> TurnContext:

@@ -57,20 +57,16 @@ def find_scope(tool: str, arguments: Mapping[str, Any], *, cwd: str) -> CallScop
     """Return what a lasting consent to a call covers: commands with the same first word, or exactly this command; files in
     the same folder; else the tool."""
     if command := _read_command(arguments):
-        return _find_command_scope(tool, command)
+        word = _find_program(command)
+        if word:
+            rule = f"{tool}({word} *)"
+            return CallScope(rule, Phrase("question.always_program", program=truncate(word, 40)), (rule,))
+        rule = _build_exact_rule(tool, command)
+        return CallScope(rule, Phrase("question.always_command"), (rule,))
     values = [value for key in _PATH_KEYS for value in _as_list(arguments.get(key))]
     if paths := [value for value in values if isinstance(value, str) and value]:
         return _find_path_scope(tool, [os.path.normpath(os.path.join("/", cwd, path)) for path in paths])
     return CallScope(tool, Phrase("question.always_tool", tool=tool), (tool,))
-
-
-def _find_command_scope(tool: str, command: str) -> CallScope:
-    word = _find_program(command)
-    if word:
-        rule = f"{tool}({word} *)"
-        return CallScope(rule, Phrase("question.always_program", program=truncate(word, 40)), (rule,))
-    rule = _build_exact_rule(tool, command)
-    return CallScope(rule, Phrase("question.always_command"), (rule,))
 
 
 def _find_program(command: str) -> str:

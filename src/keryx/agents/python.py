@@ -76,7 +76,16 @@ class ThreadedAgent:
     async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
         with describe_unusable():
             agent = await self.wait_until_loaded()
-        bound = _bind_context(context)
+        # A context for another thread: what it calls runs in the loop of the hub.
+        hub = asyncio.get_running_loop()
+        bound = msgspec.structs.replace(
+            context,
+            history=bind_to_loop(hub, context.history),
+            fetch_new_messages=bind_to_loop(hub, context.fetch_new_messages),
+            ask=bind_to_loop(hub, context.ask),
+            fetch=bind_to_loop(hub, context.fetch),
+            clock=_HubClock(hub, context.clock),
+        )
         while True:
             thread, seconds = self._choose_thread()
             try:
@@ -136,19 +145,6 @@ class _HubClock:
         self.now = clock.now
         self.monotonic = clock.monotonic
         self.sleep = bind_to_loop(hub, clock.sleep)
-
-
-def _bind_context(context: TurnContext) -> TurnContext:
-    """Return a context for another thread: what it calls runs in the loop of the hub."""
-    hub = asyncio.get_running_loop()
-    return msgspec.structs.replace(
-        context,
-        history=bind_to_loop(hub, context.history),
-        fetch_new_messages=bind_to_loop(hub, context.fetch_new_messages),
-        ask=bind_to_loop(hub, context.ask),
-        fetch=bind_to_loop(hub, context.fetch),
-        clock=_HubClock(hub, context.clock),
-    )
 
 
 @asynccontextmanager

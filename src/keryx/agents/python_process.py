@@ -123,7 +123,7 @@ class PythonProcess:
         try:
             await serve(self._peer, frames, self)
         except* BrokenPipeError:
-            log.info("the process of the agent %s reads no more", self._path)
+            log.info("the process of the agent %s closed its input", self._path)
         finally:
             await self._child.stop()
             code = await self._child.wait()

@@ -81,10 +81,11 @@ def find_reset(
 ) -> datetime | None:
     """Return when a limit resets according to an error, `None` if it does not say. A time without a zone is one of the zone
     of `now`."""
-    body_text, values = _flatten(body)
+    fields = list(_iterate_fields(body, _MAX_DEPTH))
+    body_text = "\n".join(v for name, v in fields if isinstance(v, str) and name in ("message", "detail", ""))
     delay = parse_retry_after(headers, now=now)
     found = (
-        next(filter(None, (_read_field(name, value, now) for name, value in values)), None)
+        next(filter(None, (_read_field(name, value, now) for name, value in fields)), None)
         or (now + delay if delay else None)
         or _read_moment(headers.get(_UNIFIED_RESET, ""), now)
         or _read_words(f"{text}\n{body_text}"[:_MAX_TEXT], now)
@@ -96,14 +97,6 @@ def find_reset(
 def is_limit(text: str) -> bool:
     """Whether the words of an error are about a limit of use."""
     return _LIMIT_WORDS.search(text) is not None
-
-
-def _flatten(body: object) -> tuple[str, list[tuple[str, object]]]:
-    """Return the texts of a body, and its fields with their names in lower case."""
-    fields = list(_iterate_fields(body, _MAX_DEPTH))
-    return "\n".join(
-        v for name, v in fields if isinstance(v, str) and name in ("message", "detail", "")
-    ), fields
 
 
 def _iterate_fields(value: object, depth: int) -> Iterator[tuple[str, object]]:

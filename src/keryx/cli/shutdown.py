@@ -68,7 +68,7 @@ def exit_after(seconds: float, reason: str, *, code: int) -> threading.Timer:
         timer.start()
     except RuntimeError as exc:
         # No more threads are allowed. The process that watches a node has a deadline too.
-        log.warning("the end has no deadline: %s", exc)
+        log.warning("cannot set a deadline for the shutdown: %s", exc)
     return timer
 
 

@@ -1,5 +1,6 @@
-"""JSON encoding and decoding that accepts every Python string, including NUL characters and lone surrogates."""
+"""JSON encoding and decoding that accepts every Python string, including NUL characters and lone surrogates; base64url."""
 
+import base64
 import json
 import re
 from functools import cache
@@ -53,6 +54,16 @@ def loads(text: str | bytes, kind: type[T], *, strict: bool = True) -> T:
         return msgspec.convert(plain, kind, strict=strict, str_keys=True)
     except (msgspec.DecodeError, ValueError, RecursionError) as exc:
         raise _build_error(kind, exc) from exc
+
+
+def encode_base64url(raw: bytes) -> str:
+    """Return bytes as text for URLs, without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def decode_base64url(text: str) -> bytes:
+    """Return the bytes of a text, padded or not. Raise `ValueError` for anything else."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 @cache

@@ -134,7 +134,14 @@ def parse_prefix(text: str, *, zone: str, now: datetime) -> tuple[Schedule, str]
     if named := _ZONE.match(rest):
         zone, rest = clock.find_zone(named[0]).key, rest[named.end() :].strip()
     if found.re is _ISO:
-        return Schedule(OnceRule(_parse_time(found, zone, now)), zone), rest
+        try:
+            given = datetime.fromisoformat(found[0].upper())
+            at = given.astimezone(UTC) if given.tzinfo else clock.from_wall_time(given, clock.find_zone(zone))
+        except (ValueError, OverflowError) as exc:
+            raise Invalid(Phrase("schedule.no_time", text=repr(found[0]))) from exc
+        if at <= now:
+            raise Invalid(Phrase("schedule.passed", time=found[0]))
+        return Schedule(OnceRule(at), zone), rest
     if found.re is _AT:
         return Schedule(OnceRule(_find_named_time(found, zone, now)), zone), rest
     if found.re in (_CRON, _EVERY_AT):
@@ -180,17 +187,6 @@ def find_due(schedule: Schedule, *, at: datetime, now: datetime, window: timedel
         else:
             end = middle
     return DueRun(run=last, following=following)
-
-
-def _parse_time(found: re.Match[str], zone: str, now: datetime) -> datetime:
-    try:
-        given = datetime.fromisoformat(found[0].upper())
-        at = given.astimezone(UTC) if given.tzinfo else clock.from_wall_time(given, clock.find_zone(zone))
-    except (ValueError, OverflowError) as exc:
-        raise Invalid(Phrase("schedule.no_time", text=repr(found[0]))) from exc
-    if at <= now:
-        raise Invalid(Phrase("schedule.passed", time=found[0]))
-    return at
 
 
 def _parse_count(text: str | None) -> float:

@@ -390,9 +390,21 @@ class _BatchWriter:
         if self._state.created:
             return False
         if self._own_questions is None:
-            self._own_questions = _list_own_questions(
-                self._tx, self._session, self._batch.source.surface, since=question.at
+            # What was asked in turns that ran here and had not ended long before.
+            tx = self._tx
+            found = imports.list_own_turns(
+                tx, self._session, surface=self._batch.source.surface, since=question.at - _WRITE_DELAY
             )
+            self._own_questions = [
+                _OwnQuestion(
+                    _squeeze(join_text(message.parts)),
+                    turn.created_at - _TIME_SLACK,
+                    (turn.finished_at or tx.now) + _WRITE_DELAY,
+                )
+                for turn in found
+                for message in messages.list_for_turn(tx, self._session, turn.id, first=turn.input_seq)
+                if message.role is Role.USER
+            ]
         said = _squeeze(join_text(question.parts))
         return any(
             own.earliest <= question.at <= own.latest and own.text in said for own in self._own_questions
@@ -589,23 +601,6 @@ class _OwnQuestion(msgspec.Struct, frozen=True):
     text: str
     earliest: datetime
     latest: datetime
-
-
-def _list_own_questions(
-    tx: Transaction, session: SessionId, surface: str, *, since: datetime
-) -> list[_OwnQuestion]:
-    """Return what was asked in turns of a session that ran here and had not ended long before a time."""
-    found = imports.list_own_turns(tx, session, surface=surface, since=since - _WRITE_DELAY)
-    return [
-        _OwnQuestion(
-            _squeeze(join_text(message.parts)),
-            turn.created_at - _TIME_SLACK,
-            (turn.finished_at or tx.now) + _WRITE_DELAY,
-        )
-        for turn in found
-        for message in messages.list_for_turn(tx, session, turn.id, first=turn.input_seq)
-        if message.role is Role.USER
-    ]
 
 
 def _squeeze(text: str) -> str:

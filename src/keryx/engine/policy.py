@@ -14,7 +14,7 @@ from keryx.core.errors import Invalid
 from keryx.core.jobs import JobSettings
 from keryx.core.lanes import LaneSharing
 from keryx.core.ports import adapter as adapter_port
-from keryx.core.ports.adapter import Adapter, Capabilities, PlatformReach, RelayTransport
+from keryx.core.ports.adapter import Adapter, PlatformReach, RelayTransport
 from keryx.core.ports.relay import RelayLimits
 from keryx.core.resets import ResetPolicies
 from keryx.core.sessions import PruneRule, SessionSettings, TakeoverRules
@@ -274,20 +274,19 @@ def check_access(rules: AccessRules, adapters: Sequence[Adapter]) -> None:
     for adapter in adapters:
         rule = access.find_rule(rules, adapter.platform, adapter.account) or CLOSED
         try:
-            _check_rule(adapter.platform, rule, adapter.capabilities)
+            platform, capabilities = adapter.platform, adapter.capabilities
+            for person in (*rule.allow, *rule.operators):
+                if person != EVERYBODY:
+                    adapter_port.check_id(platform, "person", person, capabilities.ids.person)
+            for chat in rule.groups:
+                if chat != EVERYBODY:
+                    adapter_port.check_id(platform, "chat", chat, capabilities.ids.chat)
+            if rule.roles and not capabilities.roles:
+                raise Invalid(f"there are no roles on {platform}: take `roles` out")
+            unknown = [role for role in rule.roles if role not in (*capabilities.roles, EVERYBODY)]
+            if unknown and EVERYBODY not in capabilities.roles:
+                raise Invalid(
+                    f"{unknown[0]!r} is no role on {platform}: use {' or '.join(capabilities.roles)}"
+                )
         except Invalid as exc:
             raise Invalid(f"[access.{adapter.platform}] is wrong: {exc}") from exc
-
-
-def _check_rule(platform: str, rule: AccessRule, capabilities: Capabilities) -> None:
-    for person in (*rule.allow, *rule.operators):
-        if person != EVERYBODY:
-            adapter_port.check_id(platform, "person", person, capabilities.ids.person)
-    for chat in rule.groups:
-        if chat != EVERYBODY:
-            adapter_port.check_id(platform, "chat", chat, capabilities.ids.chat)
-    if rule.roles and not capabilities.roles:
-        raise Invalid(f"there are no roles on {platform}: take `roles` out")
-    unknown = [role for role in rule.roles if role not in (*capabilities.roles, EVERYBODY)]
-    if unknown and EVERYBODY not in capabilities.roles:
-        raise Invalid(f"{unknown[0]!r} is no role on {platform}: use {' or '.join(capabilities.roles)}")

@@ -95,7 +95,7 @@ class MigrationScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing of the program, and what becomes of it."""
+    """One item of the program, and the plan for it."""
 
     kind: str
     what: str

@@ -167,7 +167,12 @@ class _SessionReader:
                     input_ = conversation.parse_arguments(call.get("arguments"))
                     yield ToolCall(as_text(block.get("id")), as_text(call.get("name")), input_)
                 case "toolResponse":
-                    yield _parse_result(block)
+                    result = as_dict(block.get("toolResult"))
+                    value = as_dict(result.get("value"))
+                    content = value.get("content") if "content" in value else result.get("value")
+                    text = conversation.text_of(content) or as_text(result.get("error"))
+                    failed = result.get("status") == "error" or value.get("isError") is True
+                    yield ToolResult(as_text(block.get("id")), "", text, failed=failed)
                 case "image":
                     pass
                 case "redactedThinking":
@@ -189,12 +194,3 @@ class _SessionReader:
             model=self._model,
         )
         return (usage,)
-
-
-def _parse_result(block: Json) -> ToolResult:
-    result = as_dict(block.get("toolResult"))
-    value = as_dict(result.get("value"))
-    content = value.get("content") if "content" in value else result.get("value")
-    text = conversation.text_of(content) or as_text(result.get("error"))
-    failed = result.get("status") == "error" or value.get("isError") is True
-    return ToolResult(as_text(block.get("id")), "", text, failed=failed)

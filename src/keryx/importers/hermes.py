@@ -112,7 +112,17 @@ class _StateReader:
     def read(self) -> Iterator[ForeignSession]:
         columns = ("id", "parent_session_id", "end_reason", "started_at", "model_config", "source")
         for row in self._database.rows("sessions", columns=columns, order=("started_at", "id")):
-            self._nodes[as_text(row["id"])] = _parse_node(row)
+            config = as_dict(conversation.parse_json(row.get("model_config")))
+            self._nodes[as_text(row["id"])] = _Node(
+                id=as_text(row["id"]),
+                parent=as_text(row.get("parent_session_id")),
+                end_reason=as_text(row.get("end_reason")),
+                started_at=float(row["started_at"])
+                if isinstance(row.get("started_at"), int | float)
+                else 0.0,
+                branch=bool(config.get("_branched_from")),
+                delegate=bool(config.get("_delegate_from")) or row.get("source") == "tool",
+            )
         for node in self._nodes.values():
             parent = self._nodes.get(node.parent)
             continues = (
@@ -231,8 +241,12 @@ class _StateReader:
                 key = hash(tuple(row.get(name) for name in ("role", "content", "tool_calls", "tool_call_id")))
                 if row.get("role") in ("session_meta", "system"):
                     self._log.fold("session records")
-                elif in_copies and _is_summary(row):
-                    text = _strip_summary(conversation.text_of(_decode(row.get("content"))))
+                elif in_copies and (
+                    (text := conversation.text_of(_decode(row.get("content"))))
+                    .lstrip()
+                    .startswith(_SUMMARY_PREFIXES)
+                ):
+                    text = _strip_summary(text)
                     at = times.read(row.get("timestamp"))
                     if summary:
                         yield summary
@@ -292,10 +306,6 @@ class _StateReader:
         )
 
 
-def _is_summary(row: Json) -> bool:
-    return conversation.text_of(_decode(row.get("content"))).lstrip().startswith(_SUMMARY_PREFIXES)
-
-
 def _strip_summary(text: str) -> str:
     """Return a summary without the instructions of Hermes before it."""
     head, newline, body = text.partition("\n")
@@ -326,18 +336,6 @@ def _parse_content(content: object) -> tuple[Parts, tuple[ForeignFile, ...]]:
         elif text := conversation.text_of(block):
             parts.append(Text(text))
     return tuple(parts), tuple(files)
-
-
-def _parse_node(row: Json) -> _Node:
-    config = as_dict(conversation.parse_json(row.get("model_config")))
-    return _Node(
-        id=as_text(row["id"]),
-        parent=as_text(row.get("parent_session_id")),
-        end_reason=as_text(row.get("end_reason")),
-        started_at=float(row["started_at"]) if isinstance(row.get("started_at"), int | float) else 0.0,
-        branch=bool(config.get("_branched_from")),
-        delegate=bool(config.get("_delegate_from")) or row.get("source") == "tool",
-    )
 
 
 def _parse_origin(row: Json) -> Source | None:

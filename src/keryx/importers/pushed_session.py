@@ -151,7 +151,8 @@ def pack_entry(entry: ForeignEntry, *, known: bool) -> PushedEntry:
 
 
 def _pick(entry: ForeignEntry, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in kind.__struct_fields__}
+    fields = msgspec.structs.asdict(entry)
+    return {name: fields[name] for name in kind.__struct_fields__}
 
 
 def _load_files(entry: ForeignMessage) -> tuple[tuple[PushedFile, ...], Parts]:
@@ -173,8 +174,8 @@ def unpack_session(pushed: PushedSession) -> ForeignSession:
     """Return what was sent as a session that can be imported."""
     return ForeignSession(
         **{
-            name: getattr(pushed, name)
-            for name in PushedSession.__struct_fields__
+            name: value
+            for name, value in msgspec.structs.asdict(pushed).items()
             if name not in ("program", "machine", "stamp", "entries")
         },
         entries=lambda: map(_unpack_entry, pushed.entries),
@@ -184,17 +185,13 @@ def unpack_session(pushed: PushedSession) -> ForeignSession:
 def _unpack_entry(entry: PushedEntry) -> ForeignEntry:
     match entry:
         case PushedCompaction():
-            return ForeignCompaction(**_fields(entry))
+            return ForeignCompaction(**msgspec.structs.asdict(entry))
         case PushedCall():
-            return ForeignCall(**_fields(entry))
+            return ForeignCall(**msgspec.structs.asdict(entry))
         case PushedMessage():
             files = tuple(
                 ForeignFile(name=file.name, mime=file.mime, load=lambda body=file.body: body)
                 for file in entry.files
             )
-            fields: dict[str, Any] = {**_fields(entry), "files": files}
+            fields: dict[str, Any] = {**msgspec.structs.asdict(entry), "files": files}
             return ForeignMessage(**fields)
-
-
-def _fields(entry: PushedEntry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in type(entry).__struct_fields__}

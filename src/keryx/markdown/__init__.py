@@ -519,28 +519,25 @@ def _parse_leaf(token: Token, linked: bool) -> Sequence[tree.Inline]:
         case _ if linked or "://" not in token.content:
             return [tree.TextNode(token.content)] if token.content else []
         case _:
-            return _link_addresses(token.content)
-
-
-def _link_addresses(text: str) -> Sequence[tree.Inline]:
-    """Split a text at its web addresses, which become links. Punctuation and unbalanced closing brackets after an
-    address stay text."""
-    nodes: list[tree.Inline] = []
-    end = 0
-    for match in _BARE_URL_PATTERN.finditer(text):
-        url = match.group()
-        surplus = {close: url.count(close) - url.count(open_) for open_, close in ("()", "[]")}
-        size = len(url)
-        while (last := url[size - 1]) in _URL_PUNCTUATION or surplus.get(last, 0) > 0:
-            if last in surplus:
-                surplus[last] -= 1
-            size -= 1
-        if size <= MAX_URL_LENGTH:
-            url = url[:size]
-            nodes += [tree.TextNode(text[end : match.start()])] if match.start() > end else []
-            nodes.append(tree.LinkNode((tree.TextNode(url),), url, bare=True))
-            end = match.start() + size
-    return [*nodes, tree.TextNode(text[end:])] if end < len(text) else nodes
+            # Split a text at its web addresses, which become links. Punctuation and unbalanced closing brackets
+            # after an address stay text.
+            text = token.content
+            nodes: list[tree.Inline] = []
+            end = 0
+            for match in _BARE_URL_PATTERN.finditer(text):
+                url = match.group()
+                surplus = {close: url.count(close) - url.count(open_) for open_, close in ("()", "[]")}
+                size = len(url)
+                while (last := url[size - 1]) in _URL_PUNCTUATION or surplus.get(last, 0) > 0:
+                    if last in surplus:
+                        surplus[last] -= 1
+                    size -= 1
+                if size <= MAX_URL_LENGTH:
+                    url = url[:size]
+                    nodes += [tree.TextNode(text[end : match.start()])] if match.start() > end else []
+                    nodes.append(tree.LinkNode((tree.TextNode(url),), url, bare=True))
+                    end = match.start() + size
+            return [*nodes, tree.TextNode(text[end:])] if end < len(text) else nodes
 
 
 def _build_reference(

@@ -153,7 +153,7 @@ def list_open_pairings(
 
 
 def find_pairing(tx: Transaction, *, profile: ProfileId, platform: str, person: str) -> Pairing | None:
-    """What is known of a person's last code, in force or not."""
+    """Return a person's last code, expired or not."""
     row = tx.row(
         f"select {_PAIRING_ROWS.columns} from pairings where profile = :profile and platform = :platform and person = :person",
         _identity_params(profile, platform, person),

@@ -237,16 +237,13 @@ def save_conversation(tx: Transaction, conversation: ApiConversation) -> None:
 
 def find_conversation(tx: Transaction, viewer: Viewer, session: SessionId) -> ApiConversation | None:
     row = tx.row(f"{_SELECT_CONVERSATION} where session = :session", {"session": session})
-    found = None if row is None else _conversation_from_row(row)
-    return found if found and viewer.sees(found.viewer.profile, found.viewer.principal) else None
+    if row is None or not viewer.sees(ProfileId(row[-2]), PrincipalId(row[-1])):
+        return None
+    return _CONVERSATION_ROWS.decode(row, viewer=Viewer(ProfileId(row[-2]), PrincipalId(row[-1])))
 
 
 def remove_conversation(tx: Transaction, session: SessionId) -> None:
     tx.run("delete from api_conversations where session = :session", {"session": session})
-
-
-def _conversation_from_row(row: Row) -> ApiConversation:
-    return _CONVERSATION_ROWS.decode(row, viewer=Viewer(ProfileId(row[-2]), PrincipalId(row[-1])))
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,15 @@ async def serve(hub: Hub, viewer: Viewer, *, version: str) -> None:
     """Serve requests on stdin until it ends. All reads are those of `viewer`; nothing is written."""
 
     async def list_tools(_: object, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=_list_tools())
+        reads = ToolAnnotations(read_only_hint=True)
+        return ListToolsResult(
+            tools=[
+                Tool(
+                    name=s.name, description=s.description, input_schema=dict(s.parameters), annotations=reads
+                )
+                for s in builtin_tools.READ_SPECS
+            ]
+        )
 
     async def call_tool(_: object, params: CallToolRequestParams) -> CallToolResult:
         try:
@@ -34,11 +42,3 @@ async def serve(hub: Hub, viewer: Viewer, *, version: str) -> None:
     server = Server("keryx", version=version, on_list_tools=list_tools, on_call_tool=call_tool)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
-
-
-def _list_tools() -> list[Tool]:
-    reads = ToolAnnotations(read_only_hint=True)
-    return [
-        Tool(name=s.name, description=s.description, input_schema=dict(s.parameters), annotations=reads)
-        for s in builtin_tools.READ_SPECS
-    ]

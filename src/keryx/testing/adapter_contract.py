@@ -53,7 +53,7 @@ from keryx.core.ports.adapter import (
 from keryx.core.questions import Button
 from keryx.core.source import Source
 from keryx.markdown.split import measure_length
-from keryx.testing.fakes import ODD_TEXTS, RecordingAdapterContext
+from keryx.testing import ODD_TEXTS, RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
 
 T = TypeVar("T")

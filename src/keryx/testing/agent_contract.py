@@ -27,7 +27,7 @@ from keryx.core.ports.agent import (
 )
 from keryx.core.questions import AskPerson, Question, ask_nobody
 from keryx.core.sessions import SessionSettings
-from keryx.testing.fakes import START_TIME, fixed_history
+from keryx.testing import START_TIME, fixed_history
 from keryx.timing import SystemClock
 
 

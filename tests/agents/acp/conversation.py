@@ -19,8 +19,7 @@ from keryx.core.messages import Message, Role, text_parts
 from keryx.core.ports.agent import AgentEvent, BindingEvent, NoticeEvent, TextDelta, TurnContext
 from keryx.core.questions import AskPerson, ask_nobody
 from keryx.core.sessions import Binding, SessionSettings
-from keryx.testing import START_TIME
-from keryx.testing.fakes import fixed_history
+from keryx.testing import START_TIME, fixed_history
 from keryx.timing import SystemClock
 
 PLAYER = Path(__file__).with_name("scripted_agent.py")

@@ -21,7 +21,7 @@ from keryx.engine.service import Service
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.surfaces.gateway.relay.connector import RelayServer
 from keryx.surfaces.gateway.relay.instance import RelayedAdapter, RelayedMarkup, RelayLink
-from keryx.testing.fakes import RecordingAdapterContext
+from keryx.testing import RecordingAdapterContext
 from keryx.timing import SystemClock
 
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)

@@ -51,8 +51,7 @@ from keryx.store.db.sqlite import SqliteDatabase
 from keryx.surfaces.gateway.relay import MAX_FRAME_BYTES, PROTOCOL_CODE, REFUSED_CODE, VERSION, VERSION_CODE
 from keryx.surfaces.gateway.relay.connector import RelayServer
 from keryx.surfaces.gateway.relay.instance import RelayLink
-from keryx.testing import RecordingAdapter
-from keryx.testing.fakes import RecordingAdapterContext
+from keryx.testing import RecordingAdapter, RecordingAdapterContext
 from keryx.testing.wire import serve_websocket
 from keryx.timing import SystemClock
 

@@ -19,8 +19,7 @@ from keryx.engine.policy import Policy
 from keryx.store import messages
 from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
-from keryx.testing import FakeClock, ScriptedAgent
-from keryx.testing.fakes import ScriptStep
+from keryx.testing import FakeClock, ScriptedAgent, ScriptStep
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 # For those that run statements which no other test runs.

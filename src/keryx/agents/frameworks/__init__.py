@@ -125,7 +125,7 @@ def join_texts(contents: Any) -> str:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and what is none as its only item; nothing is no item."""
+    """Return a list unchanged, `None` as an empty list, and any other value as a list of it."""
     if isinstance(value, list):
         return cast("list[Any]", value)
     return [] if value is None else [value]

@@ -43,10 +43,12 @@ def build_run(agent: Any) -> RunFunction:
                 await service.append_event(session, event)
         runner = adk.Runner(app_name=_APP, agent=agent, session_service=service)
         reader = _EventReader()
+        types: Any = import_module("google.genai.types")
+        parts = [types.Part(text=_GO_ON)] if question is None else _build_parts(question)
         stream = runner.run_async(
             user_id=names["user_id"],
             session_id=session.id,
-            new_message=_build_question(question),
+            new_message=types.Content(role="user", parts=parts),
             run_config=settings.RunConfig(streaming_mode=settings.StreamingMode.SSE),
         )
         async with aclosing(stream) as events:
@@ -91,13 +93,6 @@ class _EventReader:
             )
         if event.error_message:
             raise RuntimeError(f"{event.error_code}: {event.error_message}")
-
-
-def _build_question(question: HistoryStep | None) -> Any:
-    types: Any = import_module("google.genai.types")
-    if question is None:
-        return types.Content(role="user", parts=[types.Part(text=_GO_ON)])
-    return types.Content(role="user", parts=_build_parts(question))
 
 
 def _build_events(agent: Any, step: HistoryStep) -> Iterator[Any]:

@@ -62,7 +62,15 @@ class _GraphRun:
             return
         state = await self._graph.aget_state(self._config)
         known: list[Any] = list(state.values.get(_MESSAGES, ())) if state.values else []
-        found = await _find_answer(self._context, known)
+        # What the graph has recorded after the question, if an earlier attempt has given it the
+        # question.
+        asked = {
+            step.id
+            for step in await convert_messages(self._context, self._context.turn_messages)
+            if step.role is Role.USER
+        }
+        places = [n for n, message in enumerate(known) if message.id in asked]
+        found = list(known[places[-1] + 1 :]) if places else None
         given: Any = None if found is not None else {_MESSAGES: await _list_new(self._context, known)}
         for message in found or ():
             for event in self._read_message(message):
@@ -134,15 +142,6 @@ class _GraphRun:
 
 def _list_interrupts(state: Any) -> list[Any]:
     return [found for task in state.tasks for found in task.interrupts]
-
-
-async def _find_answer(context: TurnContext, known: Sequence[Any]) -> list[Any] | None:
-    """Return what the graph has recorded after the question, if an earlier attempt has given it the question."""
-    asked = {
-        step.id for step in await convert_messages(context, context.turn_messages) if step.role is Role.USER
-    }
-    places = [n for n, message in enumerate(known) if message.id in asked]
-    return list(known[places[-1] + 1 :]) if places else None
 
 
 async def _list_new(context: TurnContext, known: Sequence[Any]) -> list[Any]:

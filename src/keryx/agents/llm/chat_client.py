@@ -106,7 +106,7 @@ class StreamedAnswer:
         self.reset()
 
     def switch_model(self, model: Model) -> None:
-        """Let another model answer. Nothing but reasoning was shown."""
+        """Ask another model: only reasoning was shown so far."""
         self._model = model
 
     def reset(self) -> None:

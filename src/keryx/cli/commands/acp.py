@@ -38,7 +38,7 @@ async def acp() -> int:
     try:
         await _serve_until_closed(app, target)
     except BrokenPipeError:
-        logging.getLogger(__name__).info("the editor is gone")
+        logging.getLogger(__name__).info("the editor closed the connection")
     except BaseExceptionGroup as group:
         _, rest = group.split(BrokenPipeError)
         if rest is not None:

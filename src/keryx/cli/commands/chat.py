@@ -191,7 +191,14 @@ async def _run_terminal(app: App, talk: TerminalChat, first: str) -> int:
                         talk.wait_for_end_or_question(turn) if turn else talk.wait_for_unfinished()
                     )
             if text.strip() == "/help":
-                talk.stream.print_reply(_describe_keys(talk.texts))
+                # The commands of the terminal itself, and its keys.
+                texts = talk.texts
+                local = (
+                    f"/{name} {texts.say(f'usage.{name}') if texts.has(f'usage.{name}') else ''}".rstrip()
+                    + f" – {texts.say(f'help.{name}')}"
+                    for name in LOCAL_COMMANDS
+                )
+                talk.stream.print_reply("\n".join([*local, "", texts.say("terminal.keys")]))
             text = None if watch.leaving else await _read_line(line, talk)
     if talk.session:
         back = output.wrap(talk.texts.say("terminal.resume_hint", session=talk.session))
@@ -207,16 +214,6 @@ async def _read_line(line: LineEditor, talk: TerminalChat) -> str | None:
         return await line.read()
     finally:
         talk.stream.live = True
-
-
-def _describe_keys(texts: Texts) -> str:
-    """Return the commands of the terminal itself, and its keys."""
-    local = (
-        f"/{name} {texts.say(f'usage.{name}') if texts.has(f'usage.{name}') else ''}".rstrip()
-        + f" – {texts.say(f'help.{name}')}"
-        for name in LOCAL_COMMANDS
-    )
-    return "\n".join([*local, "", texts.say("terminal.keys")])
 
 
 async def _send(talk: TerminalChat, text: str, *, literal: bool = False) -> TurnId | None:

@@ -61,17 +61,13 @@ async def watch(
         if once:
             _report(await watcher.poll(), json)
         else:
-            await _run(watcher, settings, to, json)
+            if not json:
+                place = to or settings.store
+                output.warn(f"keryx: watching on {settings.watch.machine_name} for {place}; Ctrl-C stops")
+            async with anyio.create_task_group() as group:
+                with handle_signals([*list_stop_signals(), signal.SIGINT], group.cancel_scope.cancel):
+                    await watcher.run(lambda done: _report(done, json))
     return 0
-
-
-async def _run(watcher: SessionWatcher, settings: Settings, to: str, json: bool) -> None:
-    if not json:
-        place = to or settings.store
-        output.warn(f"keryx: watching on {settings.watch.machine_name} for {place}; Ctrl-C stops")
-    async with anyio.create_task_group() as group:
-        with handle_signals([*list_stop_signals(), signal.SIGINT], group.cancel_scope.cancel):
-            await watcher.run(lambda done: _report(done, json))
 
 
 def _report(done: PollReport, json: bool) -> None:

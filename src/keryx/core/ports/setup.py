@@ -23,7 +23,7 @@ class SetupField(msgspec.Struct, frozen=True, kw_only=True):
     # An empty answer is accepted. The terminal does not ask for it unless `ask` is set.
     optional: bool = False
     ask: bool = True
-    # Fields of which any answer makes this one needless: a password is not asked for if there is a token.
+    # Fields that make this one unnecessary if one of them is answered: a password is not asked for if there is a token.
     unless: tuple[str, ...] = ()
     # Answers of other fields, or their defaults, that make this one needed or asked for: {"mode": "cloud"}.
     when: Mapping[str, str] = {}

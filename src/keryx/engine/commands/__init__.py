@@ -94,26 +94,24 @@ def run(parsed: ParsedCommand, call: CommandCall) -> CommandResult:
             if near:
                 raise NotFound(Phrase("command.unknown_near", name=parsed.name, near=near[0]))
             raise NotFound(Phrase("command.unknown", name=parsed.name))
-        _check(command, call)
+        # Raise if this person may not run the command, or not here, or not now.
+        who = call.policy.commands.get(command.name, command.who)
+        if who is CommandAudience.OPERATOR and not call.is_operator:
+            raise Forbidden(Phrase("command.operators_only", name=command.name))
+        if who is CommandAudience.OWNER and call.lane and call.lane.shared:
+            owner = call.session.owner if call.session else call.lane.owner
+            if owner != call.viewer.principal and not call.is_operator:
+                raise Forbidden(Phrase("command.owner_only", name=command.name))
+        alone = command.direct is CommandScope.ALONE or (
+            command.direct is CommandScope.BARE and not call.text
+        )
+        if alone and call.inbound.source.chat_type is not ChatType.DM:
+            raise Forbidden(Phrase("command.direct_only", name=command.name))
+        if command.session and not command.begins:
+            _ = call.current_session
+        if not command.busy and call.session:
+            revisions.refuse_while_busy(call.tx, call.session.id, command.name)
         return _HANDLERS[command.name](call)
     except KeryxError as exc:
         reply = to_sentence(call.texts.render(explain(exc, "command.failed", name=parsed.name)))
         return CommandResult(reply, call.session.id if call.session else None)
-
-
-def _check(command: CommandSpec, call: CommandCall) -> None:
-    """Raise if this person may not run the command, or not here, or not now."""
-    who = call.policy.commands.get(command.name, command.who)
-    if who is CommandAudience.OPERATOR and not call.is_operator:
-        raise Forbidden(Phrase("command.operators_only", name=command.name))
-    if who is CommandAudience.OWNER and call.lane and call.lane.shared:
-        owner = call.session.owner if call.session else call.lane.owner
-        if owner != call.viewer.principal and not call.is_operator:
-            raise Forbidden(Phrase("command.owner_only", name=command.name))
-    alone = command.direct is CommandScope.ALONE or (command.direct is CommandScope.BARE and not call.text)
-    if alone and call.inbound.source.chat_type is not ChatType.DM:
-        raise Forbidden(Phrase("command.direct_only", name=command.name))
-    if command.session and not command.begins:
-        _ = call.current_session
-    if not command.busy and call.session:
-        revisions.refuse_while_busy(call.tx, call.session.id, command.name)

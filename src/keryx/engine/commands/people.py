@@ -45,7 +45,20 @@ def link(call: CommandCall) -> CommandResult:
         case "list":
             return CommandResult("\n".join(_list_identities(call)) or call.say("person.known_here"))
         case "cut":
-            return _split_off(call)
+            source = call.inbound.source
+            person = access_units.identify(source)
+            if call.inbound.principal is not None or not person:
+                raise Forbidden(Phrase("person.cut_here"))
+            handle = sources.build_handle(
+                source.platform, person, aliases=access_units.find_aliases(call.tx, source)
+            )
+            new = identities.split(
+                call.tx,
+                profile=call.viewer.profile,
+                platform=ids.escape(source.platform),
+                handle=handle,
+            )
+            return CommandResult(call.say("person.cut"), asker=new)
         case _:
             return _redeem_code(call)
 
@@ -72,21 +85,6 @@ def _redeem_code(call: CommandCall) -> CommandResult:
         return CommandResult(call.say("person.link_same"))
     merged = identities.merge(call.tx, asker, other, profile=profile)
     return CommandResult(call.say("person.linked"), call.session_id, asker=merged)
-
-
-def _split_off(call: CommandCall) -> CommandResult:
-    source = call.inbound.source
-    person = access_units.identify(source)
-    if call.inbound.principal is not None or not person:
-        raise Forbidden(Phrase("person.cut_here"))
-    handle = sources.build_handle(source.platform, person, aliases=access_units.find_aliases(call.tx, source))
-    new = identities.split(
-        call.tx,
-        profile=call.viewer.profile,
-        platform=ids.escape(source.platform),
-        handle=handle,
-    )
-    return CommandResult(call.say("person.cut"), asker=new)
 
 
 def _list_identities(call: CommandCall) -> list[str]:

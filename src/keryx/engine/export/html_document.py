@@ -121,7 +121,12 @@ def render(contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages
         )
         yield f'<nav aria-label="Conversations">\n<ol>\n{items}</ol>\n</nav>\n'
     for session, messages in sessions:
-        yield _render_header(session)
+        facts = "".join(
+            f"<div><dt>{name}</dt><dd>{_escape_line(value)}</dd></div>\n"
+            for name, value in list_facts(session)
+        )
+        title = _escape_line(session.title or UNTITLED)
+        yield f'<article id="{_escape_line(session.id)}">\n<h1 dir="auto">{title}</h1>\n<dl>\n{facts}</dl>\n'
         epoch = 0
         for message in messages:
             if message.epoch != epoch:
@@ -149,14 +154,6 @@ def _render_head(title: str) -> str:
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{_escape_line(title)}</title>\n<style>{_STYLE_SHEET}</style>\n</head>\n<body>\n<main>\n"
     )
-
-
-def _render_header(session: SessionRecord) -> str:
-    facts = "".join(
-        f"<div><dt>{name}</dt><dd>{_escape_line(value)}</dd></div>\n" for name, value in list_facts(session)
-    )
-    title = _escape_line(session.title or UNTITLED)
-    return f'<article id="{_escape_line(session.id)}">\n<h1 dir="auto">{title}</h1>\n<dl>\n{facts}</dl>\n'
 
 
 def _render_message(message: MessageRecord) -> str:

@@ -34,7 +34,18 @@ def load(tx: Transaction, id_: SessionId, *, viewer: Viewer, sharing: LaneSharin
     children."""
     session = sessions.get(tx, id_, viewer=viewer)
     family = _load_family(tx, viewer, session)
-    resets = _find_resets(tx, viewer, session, sharing)
+    # The one that its lane had before, and why the lane left that.
+    keys = {lane.key for lane in lanes.list_for_session(tx, session.id)}
+    if session.origin is not None:
+        # The lane that the session began in may have another session by now. A session that began on the page or in a
+        # terminal has none.
+        with suppress(Invalid):
+            aliases = access.find_aliases(tx, session.origin)
+            keys.add(addresses.build_address(session.origin, sharing=sharing, aliases=aliases).key)
+    resets: dict[SessionId, tuple[SessionId, str]] = {}
+    for lane in lanes.get_many(tx, keys):
+        if viewer.sees(lane.profile, lane.owner):
+            resets |= _find_breaks(lanes.list_moves_around(tx, lane.key, session.id, limit=_MAX_MOVES))
     neighbours = {s for after, (before, _) in resets.items() for s in (after, before)}
     neighbours -= {member.id for member in family}
     others = sorted((e.session for e in sessions.get_many_with_activity(tx, neighbours)), key=lambda s: s.id)
@@ -68,24 +79,6 @@ def _load_family(tx: Transaction, viewer: Viewer, session: Session) -> list[Sess
             children = [s for s in sessions.list_children(tx, member.id) if viewer.sees(s.profile, s.owner)]
             family += children[: _MAX_FAMILY - len(family)]
     return family
-
-
-def _find_resets(
-    tx: Transaction, viewer: Viewer, session: Session, sharing: LaneSharing
-) -> dict[SessionId, tuple[SessionId, str]]:
-    """Return, by session, the one that its lane had before, and why the lane left that."""
-    keys = {lane.key for lane in lanes.list_for_session(tx, session.id)}
-    if session.origin is not None:
-        # The lane that the session began in may have another session by now. A session that began on the page or in a
-        # terminal has none.
-        with suppress(Invalid):
-            aliases = access.find_aliases(tx, session.origin)
-            keys.add(addresses.build_address(session.origin, sharing=sharing, aliases=aliases).key)
-    resets: dict[SessionId, tuple[SessionId, str]] = {}
-    for lane in lanes.get_many(tx, keys):
-        if viewer.sees(lane.profile, lane.owner):
-            resets |= _find_breaks(lanes.list_moves_around(tx, lane.key, session.id, limit=_MAX_MOVES))
-    return resets
 
 
 def _find_breaks(moves: Iterable[LaneMove]) -> dict[SessionId, tuple[SessionId, str]]:

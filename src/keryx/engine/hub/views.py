@@ -175,19 +175,15 @@ def _slice_messages(tx: Transaction, session: Session, window: MessageRange) -> 
         entries = messages.list_latest(tx, id_, before=window.before, limit=limit)
     first = entries[0].seq if entries else 1
     end = entries[-1].seq if entries else session.last_seq
+    files = [part.media for message in entries for part in filter_media(message.parts)]
     return MessageSlice(
         messages=entries,
         earlier=first > 1,
         later=end < session.last_seq,
         answers=_load_answers(tx, session, {m.turn for m in entries if m.turn and m.role is Role.ASSISTANT}),
         versions=messages.list_versions(tx, id_),
-        sizes=_load_sizes(tx, entries),
+        sizes=media.get_sizes(tx, files) if files else {},
     )
-
-
-def _load_sizes(tx: Transaction, entries: Sequence[Message]) -> dict[str, int]:
-    files = [part.media for message in entries for part in filter_media(message.parts)]
-    return media.get_sizes(tx, files) if files else {}
 
 
 def _load_answers(tx: Transaction, session: Session, turns: set[TurnId]) -> list[AnswerFacts]:

@@ -13,6 +13,8 @@ from keryx.engine import takeover
 from keryx.engine.hub.verbs import HubPart, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.takeover import ProgramStateChange
+from keryx.importers import pushed_session
+from keryx.importers.conversation import ImportLog
 from keryx.store import imports, people, sessions
 from keryx.store.db import Database, Transaction
 from keryx.store.imports import ImportKey
@@ -98,8 +100,6 @@ class HubWatchedSessions(HubPart):
     async def take(self, viewer: Viewer, body: bytes) -> "ConversationReport":
         """Add what a watcher on another machine has sent, as JSON of a `PushedSession`. Safe to repeat."""
         from keryx.engine.loops.session_watcher import StoreTarget  # noqa: PLC0415 loads the readers of all programs
-        from keryx.importers import pushed_session  # noqa: PLC0415
-        from keryx.importers.conversation import ImportLog  # noqa: PLC0415
 
         pushed = await asyncio.to_thread(codec.loads, body, pushed_session.PushedSession)
         target = StoreTarget(self._database, viewer, machine=pushed.machine, pushed=True)

@@ -230,7 +230,7 @@ class Dispatcher:
                         self._adapter, preview.target, preview.receipt, self._policy.send_timeout
                     )
                 except Refused as exc:
-                    log.info("the preview of turn %s stays: %s", preview.turn, exc)
+                    log.info("cannot delete the preview of turn %s: %s", preview.turn, exc)
                     await self._close_preview(preview, closing)
             else:
                 await self._close_preview(preview, closing)

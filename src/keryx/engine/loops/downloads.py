@@ -141,7 +141,7 @@ class Downloader:
                 work = await self._try_fetch(adapter, download)
                 await self._database.write("downloads.settle", work)
             except KeryxError as exc:
-                log.warning("cannot record what became of a file: %s", exc)
+                log.warning("cannot record the result of a download: %s", exc)
                 await self._clock.sleep(_BACKOFF.seconds(failures))
             else:
                 return

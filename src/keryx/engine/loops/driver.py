@@ -561,7 +561,7 @@ class Driver:
         async def steer() -> Sequence[Message]:
             try:
                 authors = await self._refresh_authors(
-                    turn, lambda tx: turn_writes.load_authors(tx, turns.list_queued(tx, turn.session))
+                    turn, partial(turn_writes.load_queued_authors, session=turn.session)
                 )
             except Forbidden as exc:
                 log.info("cannot steer turn %s now: %s", turn.id, exc)

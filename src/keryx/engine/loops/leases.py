@@ -65,7 +65,7 @@ class Leases:
         now = self._clock.now()
         lease = self._policy.limits.lease
         if self._clock_went_back(now):
-            log.warning("the clock was set back: shortening the waits that it prolonged")
+            log.warning("the clock was set back: shortening waits that are now too long")
             self._capping_until = self._clock.monotonic() + workers.MAX_WAIT.total_seconds()
         # Work that was running during the jump may still write a time of the old clock: cap for a while.
         if self._clock.monotonic() < self._capping_until:

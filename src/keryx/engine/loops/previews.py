@@ -238,7 +238,7 @@ class Previews:
                 watch.done = watch.done or (watch.shown == text and not whole)
         except Refused as exc:
             watch.refused = True
-            log.info("turn %s is not shown: %s", watch.turn.id, exc)
+            log.info("the platform refused the preview of turn %s: %s", watch.turn.id, exc)
         except KeryxError as exc:
             watch.dirty = True
             watch.due = self._clock.now() + watch.edit_interval

@@ -105,8 +105,8 @@ class ExpirySweep:
         else:
             await self._database.write(
                 "final.remove",
-                lambda tx: user_messages.finish_end_hooks(
-                    tx, sessions.get(tx, ended.session, deleted=True), self._policy.end_prompt
+                partial(
+                    user_messages.finish_end_hooks, session_id=ended.session, prompt=self._policy.end_prompt
                 ),
             )
 

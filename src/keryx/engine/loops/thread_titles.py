@@ -118,7 +118,7 @@ class ThreadUpdater:
                 adapter, update.target, title=update.title, archive=update.archive, timeout=self._timeout
             )
         except Refused as exc:
-            log.info("a thread of %s stays as it is: %s", self._adapter.platform, exc)
+            log.info("%s refused to rename or archive a thread: %s", self._adapter.platform, exc)
 
     def _retry(self, lane: LaneKey, after: timedelta = timedelta(0)) -> None:
         failures = self._failures[lane] = self._failures.get(lane, 0) + 1

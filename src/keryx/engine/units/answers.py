@@ -56,17 +56,18 @@ class TurnDraft(msgspec.Struct, frozen=True):
 def collect(entries: Iterable[Message], *, after: int = 0) -> TurnAnswer:
     """Return the answer in the messages of a turn: all its steps after a message, without the text of interrupted
     attempts, and the notices that say why it ended early."""
-    told = [m for m in entries if m.seq > after and (_is_step(m) or _explains_end(m))]
+    told = [
+        m
+        for m in entries
+        if m.seq > after
+        and (_is_step(m) or any(isinstance(p, Notice) and p.kind in STOP_REASONS for p in m.parts))
+    ]
     files = [p for m in told for p in media.filter_media(m.parts)]
     return TurnAnswer(_join_texts(m.text for m in told), tuple(dict.fromkeys(files)))
 
 
 def _is_step(message: Message) -> bool:
     return message.role is Role.ASSISTANT and message.mark is None
-
-
-def _explains_end(message: Message) -> bool:
-    return any(isinstance(p, Notice) and p.kind in STOP_REASONS for p in message.parts)
 
 
 def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:

@@ -311,7 +311,12 @@ def _find_continued(tx: Transaction, asked: ApiTurnRequest, thread: str | None) 
     for known in api_turns.list_by_prefix(tx, hash_messages(asked, asked.history[:end])):
         if known.temporary or (thread is not None and known.thread != thread):
             continue
-        said = _list_output(tx, turns.get(tx, known.turn))
+        # What the last attempt at a turn has said.
+        turn = turns.get(tx, known.turn)
+        entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+        said = [
+            m for m in entries if m.role is Role.ASSISTANT and m.mark not in (Mark.INTERRUPTED, Mark.LATE)
+        ]
         texts = [part.text.strip() for m in said for part in m.parts if isinstance(part, Text)]
         sent = "".join(part.text for part in answer if isinstance(part, Text))
         calls = {part.id for part in answer if isinstance(part, ToolCall)}
@@ -319,12 +324,6 @@ def _find_continued(tx: Transaction, asked: ApiTurnRequest, thread: str | None) 
         if all(text in sent for text in texts) and (texts or not sent.strip()) and calls <= made:
             return known
     return None
-
-
-def _list_output(tx: Transaction, turn: Turn) -> list[Message]:
-    """Return what the last attempt at a turn has said."""
-    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    return [m for m in entries if m.role is Role.ASSISTANT and m.mark not in (Mark.INTERRUPTED, Mark.LATE)]
 
 
 def _continue_after(

@@ -61,10 +61,6 @@ def change(
         sessions.set_archived(tx, session, change.archived)
     if change.ended is not UNSET:
         set_ended(tx, session, change.ended)
-    _change_tags(tx, session, viewer, change)
-
-
-def _change_tags(tx: Transaction, session: Session, viewer: Viewer, change: SessionChange) -> None:
     added, removed = change.add_tags, change.remove_tags
     if change.tags is not UNSET:
         kept = {tag.name for tag in projects.list_session_tags(tx, viewer, session.id)}

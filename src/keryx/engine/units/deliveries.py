@@ -212,7 +212,11 @@ def _record_failure(tx: Transaction, failure: InboundFailure) -> bool:
         target = delivery.target
         if (target.platform, target.account) != (source.platform, source.account):
             continue
-        number = failure.number if failure.delivery else _find_part(delivery, message)
+        number = failure.number
+        if not failure.delivery:
+            # A part that failed and was sent again has another message.
+            sent = delivery.receipts
+            number = sent.index(message) if message in sent else len(sent)
         if delivery.receipts[number : number + 1] != (message,):
             continue
         if delivery.state in (DeliveryState.READY, DeliveryState.SENDING):
@@ -222,11 +226,6 @@ def _record_failure(tx: Transaction, failure: InboundFailure) -> bool:
             deliveries.record_failed_part(tx, delivery, number=number, state=state, error=failure.reason)
         return True
     return False
-
-
-def _find_part(delivery: Delivery, message: str) -> int:
-    """Return the number of the part that was sent as a message. One that failed and was sent again has another message."""
-    return delivery.receipts.index(message) if message in delivery.receipts else len(delivery.receipts)
 
 
 def list_abandoned(tx: Transaction, *, workers: list[WorkerId]) -> list[AbandonedDelivery]:

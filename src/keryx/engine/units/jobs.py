@@ -15,7 +15,7 @@ from keryx.core.jobs import Job, JobRun, JobState, RunOutcome
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import PlatformReach
 from keryx.core.schedules import Schedule
-from keryx.core.sessions import JOB_SURFACE, Session, TitleBy, Viewer
+from keryx.core.sessions import JOB_SURFACE, TitleBy, Viewer
 from keryx.core.source import Source
 from keryx.core.texts import Phrase, Texts
 from keryx.engine.policy import Policy
@@ -236,13 +236,7 @@ def begin_run(tx: Transaction, job: Job, *, due_at: datetime, rules: AccessRules
         exact=core.build_prompt(job),
     )
     receipt = submit(tx, session, message)
-    _label_session(tx, job, session, due_at)
-    jobs.finish_run(tx, job, RunOutcome.STARTED, due_at=due_at, session=session.id, turn=receipt.turn)
-    jobs.note_change(tx, job, "started")
-
-
-def _label_session(tx: Transaction, job: Job, session: Session, due_at: datetime) -> None:
-    """Set the title of a run to its job and time, and put it into the project of the owner's runs."""
+    # Set the title of a run to its job and time, and put it into the project of the owner's runs.
     title = f"{text.truncate(job.name, _MAX_TITLE)} {job.schedule.format_time(due_at)}"
     sessions_store.rename(tx, session, title, by=TitleBy.RULE)
     project = job.project
@@ -250,6 +244,8 @@ def _label_session(tx: Transaction, job: Job, session: Session, due_at: datetime
         project = projects.ensure(tx, Viewer(job.profile, job.owner), core.PROJECT_NAME)
         jobs.set_project(tx, job, project)
     sessions_store.set_project(tx, session, project)
+    jobs.finish_run(tx, job, RunOutcome.STARTED, due_at=due_at, session=session.id, turn=receipt.turn)
+    jobs.note_change(tx, job, "started")
 
 
 def bring_forward(tx: Transaction) -> None:

@@ -40,7 +40,23 @@ def list_for_delivery(tx: Transaction, delivery_id: DeliveryId, *, worker: Worke
         return []
     gone = turn.worker != worker and all(w.id != turn.worker for w in workers.list_all(tx))
     steps = _list_steps(tx, turn) if gone else []
-    span = _build_delivery(tx, turn, delivery)
+    span = Span(
+        trace=turn.id,
+        name="delivery",
+        key=f"delivery/{delivery.id}",
+        parent=_ROOT,
+        role=SpanRole.PRODUCER,
+        start=delivery.created_at,
+        end=delivery.sent_at or tx.now,
+        attributes={
+            "keryx.delivery": delivery.id,
+            "keryx.platform": delivery.target.platform,
+            "keryx.outcome": delivery.state.value,
+            "keryx.attempts": delivery.attempts,
+            "keryx.parts": delivery.parts_sent,
+        },
+        error="" if delivery.state is DeliveryState.SENT else delivery.state.value,
+    )
     return [*steps, span, *_build_root(turn, deliveries.list_for_turn(tx, turn.id), tx.now)]
 
 
@@ -171,26 +187,6 @@ def _list_questions(tx: Transaction, turn: Turn) -> list[Span]:
         for asked in questions.list_for_turn(tx, turn.id)
         if asked.closed_at
     ]
-
-
-def _build_delivery(tx: Transaction, turn: Turn, delivery: Delivery) -> Span:
-    return Span(
-        trace=turn.id,
-        name="delivery",
-        key=f"delivery/{delivery.id}",
-        parent=_ROOT,
-        role=SpanRole.PRODUCER,
-        start=delivery.created_at,
-        end=delivery.sent_at or tx.now,
-        attributes={
-            "keryx.delivery": delivery.id,
-            "keryx.platform": delivery.target.platform,
-            "keryx.outcome": delivery.state.value,
-            "keryx.attempts": delivery.attempts,
-            "keryx.parts": delivery.parts_sent,
-        },
-        error="" if delivery.state is DeliveryState.SENT else delivery.state.value,
-    )
 
 
 def _describe(turn: Turn) -> dict[str, AttributeValue]:

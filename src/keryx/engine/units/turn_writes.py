@@ -152,6 +152,11 @@ def load_authors(tx: Transaction, selected: Sequence[Turn]) -> TurnAuthors:
     return {id_: source for id_, source in authors.items() if source is not None}
 
 
+def load_queued_authors(tx: Transaction, *, session: SessionId) -> TurnAuthors:
+    """Return the authors of the queued turns of a session that came from a platform."""
+    return load_authors(tx, turns_store.list_queued(tx, session))
+
+
 def claim(
     tx: Transaction,
     *,
@@ -201,6 +206,7 @@ def load(
     place_facts = place.load(tx, session, turn)
     epoch = epochs.find_current(tx, turn.session)
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    asked = api_turns.find(tx, turn.id) if turn.surface == API_SURFACE else None
     return TurnInput(
         session,
         core_messages.build_model_view(entries),
@@ -214,13 +220,8 @@ def load(
         bindings,
         taken.agent if taken else "",
         viewer_state.get_zone(tx, Viewer(turn.profile, turn.owner)),
-        _load_options(tx, turn),
+        asked.options if asked else RequestOptions(),
     )
-
-
-def _load_options(tx: Transaction, turn: Turn) -> RequestOptions:
-    asked = api_turns.find(tx, turn.id) if turn.surface == API_SURFACE else None
-    return asked.options if asked else RequestOptions()
 
 
 def write_once(tx: Transaction, turn: Turn, *, before: TurnProgress, work: Work[None]) -> None:

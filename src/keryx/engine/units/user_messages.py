@@ -6,7 +6,7 @@ import msgspec
 
 from keryx.core import ids
 from keryx.core.deliveries import Target
-from keryx.core.ids import PrincipalId, TurnId, WorkerId
+from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
 from keryx.core.messages import Parts, Role, ToolResult, join_text, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.sessions import END_SURFACE, Session
@@ -117,10 +117,11 @@ def append_input(tx: Transaction, session: Session, message: UserMessage, turn: 
     return seq
 
 
-def finish_end_hooks(tx: Transaction, session: Session, prompt: str) -> None:
+def finish_end_hooks(tx: Transaction, *, session_id: SessionId, prompt: str) -> None:
     """Remove the end hooks of a session, and queue a turn with a prompt, if there is one. The session stays ended, and
     the answer is sent to nobody. A session that was reopened or deleted meanwhile is left alone."""
-    if not sessions.remove_end_hook(tx, session.id) or not prompt or session.deleted_at or not session.turns:
+    session = sessions.get(tx, session_id, deleted=True)
+    if not sessions.remove_end_hook(tx, session_id) or not prompt or session.deleted_at or not session.turns:
         return
     turn = TurnId(ids.new(tx.now))
     message = UserMessage(parts=text_parts(prompt), asker=session.owner, surface=END_SURFACE)

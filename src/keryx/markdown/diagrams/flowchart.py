@@ -116,7 +116,13 @@ def draw(text: str) -> str:
     routes = _build_layers(chart, places, forward, upright=upright)
     layers = _sort_layers([*places.values(), *(p for route in routes for p in route[1:-1])])
     _position(layers)
-    depths = _find_depths(layers)
+    # How far down the middle of each layer is.
+    depths: list[float] = []
+    at = 0.0
+    for layer in layers:
+        thickness = max((p.along for p in layer), default=0.0)
+        depths.append(at + thickness / 2)
+        at += thickness + _LAYER_GAP
     return _draw_chart(chart, places, forward, routes, depths)
 
 
@@ -188,7 +194,13 @@ def _parse_nodes(chart: _Chart, line: str, at: int, group: str) -> tuple[list[st
         label, shape, at = _parse_shape(line, at)
         styled = _STYLE.match(line, at)
         at = styled.end() if styled else at
-        _add_node(chart, name, label, shape, group)
+        known = chart.nodes.get(name)
+        if known is None:
+            known = chart.nodes[name] = _FlowNode(build_label(name if label is None else label), shape)
+        elif label is not None:
+            known.label, known.shape = build_label(label), shape
+        if group and not known.group:
+            known.group = group
         names.append(name)
         more = re.compile(r"\s*&\s*").match(line, at)
         if more is None:
@@ -209,16 +221,6 @@ def _parse_shape(line: str, at: int) -> tuple[str | None, str, int]:
         if end >= 0:
             return line[begin:end], shape, end + len(closing)
     return None, "box", at
-
-
-def _add_node(chart: _Chart, name: str, label: str | None, shape: str, group: str) -> None:
-    known = chart.nodes.get(name)
-    if known is None:
-        known = chart.nodes[name] = _FlowNode(build_label(name if label is None else label), shape)
-    elif label is not None:
-        known.label, known.shape = build_label(label), shape
-    if group and not known.group:
-        known.group = group
 
 
 def _measure(node: _FlowNode) -> tuple[float, float]:
@@ -367,17 +369,6 @@ def _spread(layer: list[_NodeBox], wanted: list[float]) -> None:
         right[n] = min(wanted[n], most)
     for place, a, b in zip(layer, left, right, strict=True):
         place.position = (a + b) / 2
-
-
-def _find_depths(layers: list[list[_NodeBox]]) -> list[float]:
-    """Return how far down the middle of each layer is."""
-    depths: list[float] = []
-    at = 0.0
-    for layer in layers:
-        thickness = max((p.along for p in layer), default=0.0)
-        depths.append(at + thickness / 2)
-        at += thickness + _LAYER_GAP
-    return depths
 
 
 def _draw_chart(

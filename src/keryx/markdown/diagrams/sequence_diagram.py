@@ -100,7 +100,13 @@ def draw(text: str) -> str:
             steps += _parse_step(line, people)
     if not people or len(people) > _MAX_PARTICIPANTS or len(steps) > _MAX_STEPS:
         raise NotDrawable
-    _check_frames(steps)
+    depth = 0
+    for step in steps:
+        depth += isinstance(step, _Begin) - isinstance(step, _End)
+        if not 0 <= depth <= _MAX_DEPTH or (isinstance(step, _Part) and depth == 0):
+            raise NotDrawable
+    if depth:
+        raise NotDrawable
     _place_participants(people, steps)
     return _draw_steps(people, steps, title)
 
@@ -131,16 +137,6 @@ def _parse_step(line: str, people: dict[str, _Participant]) -> list[_Step]:
 def _add(people: dict[str, _Participant], *names: str) -> None:
     for name in names:
         people.setdefault(name, _Participant(build_label(name)))
-
-
-def _check_frames(steps: list[_Step]) -> None:
-    depth = 0
-    for step in steps:
-        depth += isinstance(step, _Begin) - isinstance(step, _End)
-        if not 0 <= depth <= _MAX_DEPTH or (isinstance(step, _Part) and depth == 0):
-            raise NotDrawable
-    if depth:
-        raise NotDrawable
 
 
 def _place_participants(people: dict[str, _Participant], steps: list[_Step]) -> None:

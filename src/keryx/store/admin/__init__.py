@@ -1,1 +1,1 @@
-"""keryx.store.admin"""
+"""Work on the whole store: verify, backup, copy, statistics, export and import."""

@@ -290,7 +290,17 @@ def add_turns(
         turn = _localize_turn(place, record)
         row = tx.row("select session, error from turns where id = :id", {"id": turn.id})
         if row is None:
-            _insert_turn(tx, turn, session.profile, session.owner)
+            tx.run(
+                """
+                insert into turns
+                  (id, session, profile, owner, asker, surface, state, mode, attempts, input_seq, reply, error, merged_into,
+                   created_at, started_at, finished_at, interrupted_at)
+                values
+                  (:id, :session, :profile, :owner, :asker, :surface, :state, :mode, :attempts, :input_seq, :reply, :error,
+                   :merged_into, :created_at, :started_at, :finished_at, :interrupted_at)
+                """,
+                {**session_export.TURN_ROWS.encode(turn), "profile": session.profile, "owner": session.owner},
+            )
             added += 1
         elif row[0] != place.session:
             notes.append(f"turn {turn.id} belongs to another session here: it is left out")
@@ -352,18 +362,4 @@ def _localize_turn(place: ImportTarget, record: TurnRecord) -> TurnRecord:
     state = TurnState.EXPIRED if turn.state is TurnState.RUNNING else TurnState.CANCELLED
     return msgspec.structs.replace(
         turn, state=state, error=UNFINISHED_ERROR, finished_at=turn.started_at or turn.created_at
-    )
-
-
-def _insert_turn(tx: Transaction, turn: TurnRecord, profile: ProfileId, owner: PrincipalId) -> None:
-    tx.run(
-        """
-        insert into turns
-          (id, session, profile, owner, asker, surface, state, mode, attempts, input_seq, reply, error, merged_into,
-           created_at, started_at, finished_at, interrupted_at)
-        values
-          (:id, :session, :profile, :owner, :asker, :surface, :state, :mode, :attempts, :input_seq, :reply, :error,
-           :merged_into, :created_at, :started_at, :finished_at, :interrupted_at)
-        """,
-        {**session_export.TURN_ROWS.encode(turn), "profile": profile, "owner": owner},
     )

@@ -53,7 +53,7 @@ class Transaction(Protocol):
     keys: SessionKeys  # what temporary sessions say is sealed with; rows are opened as they are read
 
     def run(self, sql: str, params: Params = NO_PARAMS) -> None:
-        """Execute, at the latest with the next statement, which may be the one that fails then."""
+        """Queue the statement; its error surfaces at the next statement at the latest."""
         ...
 
     def count(self, sql: str, params: Params = NO_PARAMS) -> int:

@@ -116,7 +116,17 @@ class MeteredDatabase(DatabaseWrapper):
         if tx.engine is Engine.SQLITE:
             row = tx.row("pragma database_list")
             assert row is not None
-            _check_room(Path(row[2]).parent)
+            # Raise `DiskFull` if a file in the folder cannot grow by what a message needs.
+            folder = Path(row[2]).parent
+            try:
+                with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                    file.write(bytes(_PROBE_BYTES))
+            except OSError as exc:
+                if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    raise DiskFull(_FULL) from exc
+                raise StoreBroken(
+                    f"{folder} cannot be written ({exc.strerror}): check its rights and the disk"
+                ) from exc
             tx.row(f"select 1 from {_PROBED_TABLES} limit 0")
         else:
             tx.run(
@@ -125,16 +135,3 @@ class MeteredDatabase(DatabaseWrapper):
             )
             tx.run(f"lock table {_PROBED_TABLES} in row exclusive mode")
         tx.count("update migrations set name = name where number = 1")
-
-
-def _check_room(folder: Path) -> None:
-    """Raise `DiskFull` if a file in the folder cannot grow by what a message needs."""
-    try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            file.write(bytes(_PROBE_BYTES))
-    except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise DiskFull(_FULL) from exc
-        raise StoreBroken(
-            f"{folder} cannot be written ({exc.strerror}): check its rights and the disk"
-        ) from exc

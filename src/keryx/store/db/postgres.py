@@ -228,7 +228,13 @@ class PostgresDatabase:
     def _open(self) -> None:
         try:
             with psycopg.connect(self._dsn, **self._options()) as connection:
-                _check_session_name(connection)
+                # Refuse a connection that lost the name by which the readers of the feed know a writer.
+                name = connection.info.parameter_status("application_name") or ""
+                if not name.startswith(SESSION_NAME):
+                    raise StoreBroken(
+                        f"PostgreSQL knows this session as {name!r}, not as {SESSION_NAME!r}: something between Keryx and the server"
+                        " drops application_name; connect directly, or let it pass"
+                    )
                 if self._inspect:
                     migrate.check(PostgresTransaction(connection, datetime.now(UTC)))
                 else:
@@ -389,16 +395,6 @@ class PostgresDatabase:
         """Translate an error. The pool does not tell why it has no connection, but the thread that notifies knows."""
         pooled = isinstance(exc, psycopg_pool.PoolTimeout)
         return translate_error(self._notifier.trouble or exc if pooled else exc)
-
-
-def _check_session_name(connection: psycopg.Connection[Any]) -> None:
-    """Refuse a connection that lost the name by which the readers of the feed know a writer."""
-    name = connection.info.parameter_status("application_name") or ""
-    if not name.startswith(SESSION_NAME):
-        raise StoreBroken(
-            f"PostgreSQL knows this session as {name!r}, not as {SESSION_NAME!r}: something between Keryx and the server"
-            " drops application_name; connect directly, or let it pass"
-        )
 
 
 def translate_error(exc: Exception) -> KeryxError:

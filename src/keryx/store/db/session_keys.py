@@ -209,7 +209,7 @@ class SessionKeys:
         return None if cipher is None else cipher.decrypt(sealed)
 
     def _find_cipher(self, session: SessionId) -> SessionCipher | None:
-        """Return the cipher of a session; `None` if its key is gone, whoever has destroyed it."""
+        """Return the cipher of a session; `None` if its key was destroyed."""
         if known := self._ciphers.get(session):
             return known
         if self._folder is None:

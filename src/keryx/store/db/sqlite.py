@@ -117,6 +117,10 @@ class SqliteTransaction:
             raise Invalid(UNSTORABLE_TEXT) from exc
 
 
+class _ReaderOfThread(threading.local):
+    connection: apsw.Connection | None = None
+
+
 class SqliteDatabase:
     """A store in one file. Any number of processes may use the file at once."""
 
@@ -139,7 +143,7 @@ class SqliteDatabase:
         self.wake = WakeSignal()
         self._fatal = fatal or _exit_process
         self._units: queue.SimpleQueue[UnitOfWork[Any] | None] = queue.SimpleQueue()
-        self._local = threading.local()
+        self._local = _ReaderOfThread()
         self._connections: list[apsw.Connection] = []
         self._closing = threading.Event()
 
@@ -204,12 +208,14 @@ class SqliteDatabase:
             report_slow(label, started)
 
     def _get_reader(self) -> apsw.Connection:
-        if not hasattr(self._local, "connection"):
-            self._local.connection = connect(self.path, create=False)
-            self._local.connection.execute("pragma query_only = on")
-            self._local.connection.execute(f"pragma cache_size = -{READER_CACHE_KILOBYTES}")
-            self._connections.append(self._local.connection)
-        return self._local.connection
+        connection = self._local.connection
+        if connection is None:
+            connection = connect(self.path, create=False)
+            connection.execute("pragma query_only = on")
+            connection.execute(f"pragma cache_size = -{READER_CACHE_KILOBYTES}")
+            self._local.connection = connection
+            self._connections.append(connection)
+        return connection
 
     def _run_writer(self) -> None:
         try:
@@ -515,7 +521,12 @@ def _end(what: str, fatal: Callable[[str], None]) -> None:
 
 
 def _is_failed_sync(exc: Exception) -> bool:
-    return getattr(exc, "extendedresult", 0) in _FSYNC_FAILURES
+    return get_extended_code(exc) in _FSYNC_FAILURES
+
+
+def get_extended_code(exc: Exception) -> int:
+    """Return the extended result code of an error of SQLite, 0 for another error: apsw sets it on its own errors only."""
+    return getattr(exc, "extendedresult", 0)
 
 
 def _exit_process(reason: str) -> None:

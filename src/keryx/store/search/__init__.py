@@ -13,7 +13,7 @@ from keryx.core.clock import to_micros
 from keryx.core.errors import StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.messages import Message
-from keryx.core.search import SESSION_STATES, Filters, Not, Query, StateFilter, parse, subtract_age
+from keryx.core.search import SESSION_STATES, Not, Query, StateFilter, parse, subtract_age
 from keryx.core.search.snippets import SCAN_LIMIT, Snippet, highlight
 from keryx.core.sessions import Session, Viewer
 from keryx.store import change_feed, sessions
@@ -224,7 +224,13 @@ class _QueryRun:
         after = max((t for t in (filters.after, subtract_age(tx.now, filters.after_age)) if t), default=None)
         self._before = _UNBOUNDED if before is None else to_micros(before)
         self._after = -_UNBOUNDED if after is None else to_micros(after)
-        self._where, self._params = _build_conditions(tx, viewer, filters)
+        # The SQL conditions on a session, each a fixed text, and their values.
+        where = ["s.profile = :profile", "s.deleted_at is null"]
+        params: dict[str, Any] = {"profile": viewer.profile}
+        if viewer.owner is not None:
+            where.append("s.owner = :owner")
+            params["owner"] = viewer.owner
+        self._where, self._params = [*where, *sessions.build_conditions(tx, viewer, filters, params)], params
         tags = documents.build_filter_tags(viewer, filters) + self._build_session_tags()
         self._title_query = IndexQuery(tags, query.expr)
         times = [documents.build_time_tags(after, before)] if before or after else []
@@ -311,16 +317,6 @@ class _QueryRun:
 
     def _score_recency(self, at: int) -> float:
         return _RECENCY_WEIGHT / (1 + max(0, self._now - at) / _AGE_SCALE_MICROS)
-
-
-def _build_conditions(tx: Transaction, viewer: Viewer, filters: Filters) -> tuple[list[str], dict[str, Any]]:
-    """Return the SQL conditions on a session, each a fixed text, and their values."""
-    where = ["s.profile = :profile", "s.deleted_at is null"]
-    params: dict[str, Any] = {"profile": viewer.profile}
-    if viewer.owner is not None:
-        where.append("s.owner = :owner")
-        params["owner"] = viewer.owner
-    return [*where, *sessions.build_conditions(tx, viewer, filters, params)], params
 
 
 def _build_hits(tx: Transaction, query: Query, chosen: list[_Candidate]) -> list[SearchHit]:

@@ -21,6 +21,7 @@ from keryx.store.db.sqlite import (
     checkpoint,
     checkpoint_after_commits,
     enable_wal,
+    get_extended_code,
     has_content,
     translate_error,
 )
@@ -224,7 +225,7 @@ class Fts5Backend:
         return _open_index(self._path), _get_file_id(self._path)
 
     def _translate_error(self, exc: apsw.Error) -> Exception:
-        repairable = isinstance(exc, _REPAIRABLE_ERRORS) and getattr(exc, "extendedresult", 0) not in _NO_ROOM
+        repairable = isinstance(exc, _REPAIRABLE_ERRORS) and get_extended_code(exc) not in _NO_ROOM
         return IndexDamaged(str(exc)) if repairable else translate_error(exc, self._path)
 
 

@@ -143,9 +143,27 @@ def next_batch(tx: Transaction, seen: str | None) -> IndexBatch | None:
     if state is None:
         return begin_rebuild(tx, seen)
     if state.filled is not None:
-        return _fill_messages(tx, seen, state, state.filled)
+        part = _read_slice(
+            tx, "id", "m.id > :filled and m.id <= :until", {"filled": state.filled, "until": state.until}
+        )
+        return IndexBatch(
+            previous_state=seen,
+            state=codec.dumps(msgspec.structs.replace(state, filled=part.last)),
+            documents=part.documents,
+            progress=(state.until if part.last is None else part.last, state.until),
+        )
     if state.titled is not None:
-        return _fill_titles(tx, seen, state, state.titled)
+        rows = tx.rows(
+            "select id from sessions where id > :titled and title <> '' order by id limit :limit",
+            {"titled": state.titled, "limit": BATCH_SIZE},
+        )
+        following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
+        titles = [
+            documents.build_for_title(session)
+            for session in sessions.get_many(tx, [row[0] for row in rows])
+            if not is_temporary(session.id)
+        ]
+        return IndexBatch(previous_state=seen, state=codec.dumps(following), titles=titles, complete=not rows)
     if state.anew:
         return _reindex_sessions(tx, seen, state)
     try:
@@ -223,18 +241,6 @@ class _MessageSlice(NamedTuple):
     ended: bool
 
 
-def _fill_messages(tx: Transaction, seen: str | None, state: IndexState, filled: int) -> IndexBatch:
-    part = _read_slice(
-        tx, "id", "m.id > :filled and m.id <= :until", {"filled": filled, "until": state.until}
-    )
-    return IndexBatch(
-        previous_state=seen,
-        state=codec.dumps(msgspec.structs.replace(state, filled=part.last)),
-        documents=part.documents,
-        progress=(state.until if part.last is None else part.last, state.until),
-    )
-
-
 def _reindex_sessions(tx: Transaction, seen: str | None, state: IndexState) -> IndexBatch:
     """Return the next messages of the sessions to index again: of several, if those are short."""
     anew, upto = state.anew, state.upto
@@ -275,20 +281,6 @@ def _read_slice(tx: Transaction, number: str, where: str, params: Params) -> _Me
     found = [known.build_document(row[0], message) for row, message in zip(rows, said, strict=True)]
     ended = len(rows) == len(sizes) < BATCH_SIZE
     return _MessageSlice([entry for entry in found if entry], last, size, ended)
-
-
-def _fill_titles(tx: Transaction, seen: str | None, state: IndexState, titled: SessionId) -> IndexBatch:
-    rows = tx.rows(
-        "select id from sessions where id > :titled and title <> '' order by id limit :limit",
-        {"titled": titled, "limit": BATCH_SIZE},
-    )
-    following = msgspec.structs.replace(state, titled=rows[-1][0] if rows else None)
-    titles = [
-        documents.build_for_title(session)
-        for session in sessions.get_many(tx, [row[0] for row in rows])
-        if not is_temporary(session.id)
-    ]
-    return IndexBatch(previous_state=seen, state=codec.dumps(following), titles=titles, complete=not rows)
 
 
 def _apply_changes(tx: Transaction, seen: str | None, changed: list[Change]) -> IndexBatch:

@@ -60,7 +60,16 @@ def encode(text: str) -> Modules:
     if not version:
         raise Invalid(f"a text of {len(data)} bytes is too long for a QR code")
     canvas = _Canvas(version)
-    canvas.draw_codewords(_add_error_correction(_build_codewords(data, version), version))
+    # The text with its length, padded to the size of the version.
+    length_bits = 8 if version < 10 else 16
+    capacity = _count_data_codewords(version)
+    bits = f"{_BYTE_MODE:04b}{len(data):0{length_bits}b}" + "".join(f"{byte:08b}" for byte in data)
+    bits += "0" * min(4, capacity * 8 - len(bits))
+    bits += "0" * (-len(bits) % 8)
+    found = bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
+    canvas.draw_codewords(
+        _add_error_correction(found + bytes(_PADDING[i % 2] for i in range(capacity - len(found))), version)
+    )
     return min((canvas.apply_mask(number) for number in range(len(_MASKS))), key=_measure_penalty)
 
 
@@ -74,22 +83,21 @@ def _count_data_codewords(version: int) -> int:
     return modules // 8 - _CHECK_CODEWORDS[version - 1] * _BLOCKS[version - 1]
 
 
-def _build_codewords(data: bytes, version: int) -> bytes:
-    """Return the text with its length, padded to the size of the version."""
-    length_bits = 8 if version < 10 else 16
-    capacity = _count_data_codewords(version)
-    bits = f"{_BYTE_MODE:04b}{len(data):0{length_bits}b}" + "".join(f"{byte:08b}" for byte in data)
-    bits += "0" * min(4, capacity * 8 - len(bits))
-    bits += "0" * (-len(bits) % 8)
-    found = bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
-    return found + bytes(_PADDING[i % 2] for i in range(capacity - len(found)))
-
-
 def _add_error_correction(data: bytes, version: int) -> bytes:
     """Return the blocks of the data and then those of their error correction, interleaved."""
     count, checks = _BLOCKS[version - 1], _CHECK_CODEWORDS[version - 1]
     short, longer = divmod(len(data), count)
-    generator = _build_generator(checks)
+    # The coefficients of the Reed-Solomon generator polynomial, without the leading 1.
+    found = bytearray(checks)
+    found[-1] = 1
+    root = 1
+    for _ in range(checks):
+        for i in range(checks):
+            found[i] = _multiply(found[i], root)
+            if i + 1 < checks:
+                found[i] ^= found[i + 1]
+        root = _multiply(root, 2)
+    generator = bytes(found)
     blocks: list[bytes] = []
     start = 0
     for number in range(count):
@@ -112,20 +120,6 @@ def _multiply(one: int, other: int) -> int:
         product = (product << 1) ^ ((product >> 7) * _FIELD_POLYNOMIAL)
         product ^= ((other >> bit) & 1) * one
     return product
-
-
-def _build_generator(degree: int) -> bytes:
-    """Return the coefficients of the Reed-Solomon generator polynomial, without the leading 1."""
-    found = bytearray(degree)
-    found[-1] = 1
-    root = 1
-    for _ in range(degree):
-        for i in range(degree):
-            found[i] = _multiply(found[i], root)
-            if i + 1 < degree:
-                found[i] ^= found[i + 1]
-        root = _multiply(root, 2)
-    return bytes(found)
 
 
 def _divide(data: bytes, generator: bytes) -> bytes:

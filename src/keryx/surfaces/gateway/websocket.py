@@ -74,7 +74,7 @@ class Websocket:
             except Unavailable:
                 return
             await self._sleep(seconds)
-        log.info("a heartbeat was not answered: the connection is made anew")
+        log.info("a heartbeat was not answered: reconnecting")
         await self.close(DEAD_CODE)
 
 
@@ -154,7 +154,7 @@ async def _connect_once(
             if socket.confirmed:
                 report(LinkState.CONNECTED, "")
     except (ConnectionClosed, Unavailable) as exc:
-        log.info("a websocket is made anew (%s)", type(exc).__name__)
+        log.info("reconnecting a websocket (%s)", type(exc).__name__)
     finally:
         socket.stop()
         with anyio.move_on_after(_CLOSE_TIMEOUT_SECONDS, shield=True):

@@ -110,26 +110,24 @@ async def _resume(request: ApiRequest, entry: Json) -> TurnId:
     asked = await request.hub.questions.get(request.viewer, QuestionId(as_text(entry.get("interruptId"))))
     view = await request.hub.api_turns.load(request.viewer, asked.turn)
     try:
-        await request.hub.questions.answer(request.viewer, asked.id, _read_answer(asked, entry))
+        payload: object = entry.get("payload")
+        if isinstance(payload, dict):
+            fields = cast(Json, payload)
+            payload = next(
+                (fields[name] for name in ("answer", "option", "approved") if name in fields), None
+            )
+        if entry.get("status") == "cancelled":
+            payload = False
+        if isinstance(payload, bool):
+            allows = (Consent.ALLOW_ONCE, Consent.ALLOW_ALWAYS) if payload else (Consent.DENY_ONCE,)
+            payload = next((o.id for o in asked.question.options if o.consent in allows), None)
+        if not isinstance(payload, str):
+            raise Invalid("`payload` of `resume` is the answer: a text, true or false")
+        await request.hub.questions.answer(request.viewer, asked.id, payload)
     except Conflict:
         # The run is repeated, or somebody was faster.
         pass
     return view.turn.id
-
-
-def _read_answer(asked: AskedQuestion, entry: Json) -> str:
-    payload: object = entry.get("payload")
-    if isinstance(payload, dict):
-        fields = cast(Json, payload)
-        payload = next((fields[name] for name in ("answer", "option", "approved") if name in fields), None)
-    if entry.get("status") == "cancelled":
-        payload = False
-    if isinstance(payload, bool):
-        allows = (Consent.ALLOW_ONCE, Consent.ALLOW_ALWAYS) if payload else (Consent.DENY_ONCE,)
-        payload = next((o.id for o in asked.question.options if o.consent in allows), None)
-    if not isinstance(payload, str):
-        raise Invalid("`payload` of `resume` is the answer: a text, true or false")
-    return payload
 
 
 async def _build_request(request: ApiRequest, body: AgentRunForm) -> ApiTurnRequest:

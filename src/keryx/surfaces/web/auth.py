@@ -289,7 +289,9 @@ class SecurityMiddleware:
         try:
             self._check_host(headers, path)
             self._check_origin(headers, str(scope["method"]), path)
-            if path.startswith(_AUTHENTICATED_PATHS) and not _is_sign_in(path):
+            if path.startswith(_AUTHENTICATED_PATHS) and not (
+                path == SIGN_IN_PATH or path.startswith(f"{SIGN_IN_PATH}/")
+            ):
                 caller = await self._authenticator.authenticate(headers, state["address"])
                 state["caller"] = caller.choose_profile(profile, self._profiles) if profile else caller
         except KeryxError as exc:
@@ -313,10 +315,6 @@ class SecurityMiddleware:
             raise Forbidden(f"a page of {origin[:80]!r} may not do this: use the page of this place")
         if origin is None and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Forbidden("a page of another site may not do this: use the page of this place")
-
-
-def _is_sign_in(path: str) -> bool:
-    return path == SIGN_IN_PATH or path.startswith(f"{SIGN_IN_PATH}/")
 
 
 def _find_origin_host(origin: str) -> str:

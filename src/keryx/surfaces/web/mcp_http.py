@@ -3,7 +3,6 @@
 It has no sessions of its own, so that any node answers any request. A tool call that waits for a turn is a stream; the ids of its
 events name the turn, and a cut stream is continued from the store."""
 
-import base64
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -194,7 +193,17 @@ async def _run(request: ApiRequest, call: RpcCall) -> Json:
         case "tools/list":
             return {"tools": _list_tools(), "ttlMs": 0, "cacheScope": "private"}
         case "tools/call":
-            return await _call_tool(request, call)
+            name = as_text(call.params.get("name"))
+            if name not in (spec.name for spec in builtin_tools.READ_SPECS):
+                names = ", ".join(tool["name"] for tool in _list_tools())
+                raise RpcError(INVALID_PARAMS, f"there is no tool {name[:80]!r}: the tools are {names}")
+            arguments = as_object(call.params.get("arguments"))
+            try:
+                return _build_text(
+                    await builtin_tools.call_read_tool(request.hub, request.viewer, name, arguments)
+                )
+            except KeryxError as exc:
+                return _build_text(str(exc), failed=True)
         case _:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method[:80]!r}")
 
@@ -227,18 +236,6 @@ def _list_tools() -> list[Json]:
     return [*reads, _SAY_SCHEMA]
 
 
-async def _call_tool(request: ApiRequest, call: RpcCall) -> Json:
-    name = as_text(call.params.get("name"))
-    if name not in (spec.name for spec in builtin_tools.READ_SPECS):
-        names = ", ".join(tool["name"] for tool in _list_tools())
-        raise RpcError(INVALID_PARAMS, f"there is no tool {name[:80]!r}: the tools are {names}")
-    arguments = as_object(call.params.get("arguments"))
-    try:
-        return _build_text(await builtin_tools.call_read_tool(request.hub, request.viewer, name, arguments))
-    except KeryxError as exc:
-        return _build_text(str(exc), failed=True)
-
-
 def _build_text(text: str, *, failed: bool = False) -> Json:
     return {"content": [{"type": "text", "text": text}], "isError": failed}
 
@@ -246,7 +243,29 @@ def _build_text(text: str, *, failed: bool = False) -> Json:
 async def _say(request: ApiRequest, call: RpcCall) -> TurnResponse | Response:
     """Say something in a conversation, and follow the turn that answers it."""
     try:
-        submitted = await request.hub.api_turns.submit(await _build_request(request, call))
+        try:
+            said = msgspec.convert(as_object(call.params.get("arguments")), SayArguments)
+        except msgspec.ValidationError as exc:
+            raise Invalid(f"the arguments of {SAY_TOOL} are wrong: {exc}") from exc
+        if not said.text.strip():
+            raise Invalid("`text` is empty: say something")
+        session = None
+        if said.conversation:
+            session = (await request.hub.resolve(request.viewer, said.conversation)).id
+        key = request.caller.key
+        submitted = await request.hub.api_turns.submit(
+            ApiTurnRequest(
+                viewer=request.viewer,
+                protocol="mcp",
+                model=DEFAULT_MODEL,
+                inputs=(PastMessage(Role.USER, (Text(said.text),)),),
+                options=RequestOptions(ask_first=key.name if key and not key.may_speak else ""),
+                echo={"model": DEFAULT_MODEL},
+                key=f"mcp:{said.message_id}" if said.message_id else "",
+                session=session,
+                language=request.language,
+            )
+        )
     except KeryxError as exc:
         result = _complete(request, _build_text(str(exc), failed=True))
         return _respond(build_result(call.id, result))
@@ -255,30 +274,6 @@ async def _say(request: ApiRequest, call: RpcCall) -> TurnResponse | Response:
     primes = _PRIMING_VERSION <= _find_version(request) < _STATELESS_VERSION
     events = CallEvents(submitted.turn, call.id, primes=primes, progress_token=meta.get("progressToken"))
     return _follow(request, submitted.turn, call.id, events if accepts_stream else None)
-
-
-async def _build_request(request: ApiRequest, call: RpcCall) -> ApiTurnRequest:
-    try:
-        said = msgspec.convert(as_object(call.params.get("arguments")), SayArguments)
-    except msgspec.ValidationError as exc:
-        raise Invalid(f"the arguments of {SAY_TOOL} are wrong: {exc}") from exc
-    if not said.text.strip():
-        raise Invalid("`text` is empty: say something")
-    session = None
-    if said.conversation:
-        session = (await request.hub.resolve(request.viewer, said.conversation)).id
-    key = request.caller.key
-    return ApiTurnRequest(
-        viewer=request.viewer,
-        protocol="mcp",
-        model=DEFAULT_MODEL,
-        inputs=(PastMessage(Role.USER, (Text(said.text),)),),
-        options=RequestOptions(ask_first=key.name if key and not key.may_speak else ""),
-        echo={"model": DEFAULT_MODEL},
-        key=f"mcp:{said.message_id}" if said.message_id else "",
-        session=session,
-        language=request.language,
-    )
 
 
 def _follow(request: ApiRequest, turn: TurnId, call: CallId, events: "CallEvents | None") -> TurnResponse:
@@ -321,7 +316,7 @@ class CallEvents:
     """The events of a tool call that follows a turn: its progress, if the client wants that, then its result."""
 
     def __init__(self, turn: TurnId, call: CallId, *, primes: bool, progress_token: object = None) -> None:
-        self._id = _build_event_id(turn, call)
+        self._id = f"{turn}.{codec.encode_base64url(codec.dumps(call).encode())}"
         self._primes = primes
         self._token = progress_token
         self._progress = 0
@@ -357,15 +352,10 @@ class CallEvents:
         return encode_event(notification, "message", id_=self._id)
 
 
-def _build_event_id(turn: TurnId, call: CallId) -> str:
-    return f"{turn}.{base64.urlsafe_b64encode(codec.dumps(call).encode()).decode().rstrip('=')}"
-
-
 def _read_event_id(text: str) -> tuple[TurnId, CallId]:
     turn, _, call = text.partition(".")
     try:
-        raw = base64.urlsafe_b64decode(call + "=" * (-len(call) % 4))
-        id_ = codec.loads(raw, object)
+        id_ = codec.loads(codec.decode_base64url(call), object)
     except (ValueError, Invalid) as exc:
         raise NotFound("there is no stream with this Last-Event-ID: call again") from exc
     return TurnId(turn), id_ if isinstance(id_, str | int) else None

@@ -70,7 +70,19 @@ def build_document(version: str) -> dict[str, Any]:
     types += [o.body for o in OPERATIONS if o.body]
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _build_operation(operation)
+        built: dict[str, Any] = {
+            "operationId": operation.name,
+            "summary": operation.summary,
+            "parameters": _build_parameters(operation),
+            "responses": _build_responses(operation),
+        }
+        if operation.body:
+            built["requestBody"] = {"required": True, "content": _build_json_content(operation.body)}
+        if operation.body_media_type:
+            built["requestBody"] = {"required": True, "content": {operation.body_media_type: {"schema": {}}}}
+        if operation.role is RequiredRole.NONE:
+            built["security"] = []
+        paths.setdefault(operation.path, {})[operation.method.lower()] = built
     return {
         "openapi": "3.1.0",
         "info": {
@@ -132,22 +144,6 @@ def _publish(schema: Any) -> Any:
     if isinstance(schema, str) and schema.startswith(_REF_PREFIX):
         return _REF_PREFIX + publish_name(schema.removeprefix(_REF_PREFIX))
     return schema
-
-
-def _build_operation(operation: Operation) -> dict[str, Any]:
-    built: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "parameters": _build_parameters(operation),
-        "responses": _build_responses(operation),
-    }
-    if operation.body:
-        built["requestBody"] = {"required": True, "content": _build_json_content(operation.body)}
-    if operation.body_media_type:
-        built["requestBody"] = {"required": True, "content": {operation.body_media_type: {"schema": {}}}}
-    if operation.role is RequiredRole.NONE:
-        built["security"] = []
-    return built
 
 
 def _build_json_content(kind: type) -> dict[str, Any]:

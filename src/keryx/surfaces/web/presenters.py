@@ -1,7 +1,5 @@
 """Convert values of the hub to types of the API schema."""
 
-import base64
-import binascii
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -9,7 +7,7 @@ from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
-from keryx.core import compaction
+from keryx.core import codec, compaction
 from keryx.core import messages as core
 from keryx.core.access import Grant, Pairing
 from keryx.core.changes import DraftChunk
@@ -286,7 +284,7 @@ def lane(lane: Lane, *, title: str = "") -> schema.LaneSchema:
 
 def encode_lane_id(key: str) -> str:
     """Encode the key of a lane as a URL path segment."""
-    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+    return codec.encode_base64url(key.encode())
 
 
 def decode_lane_id(id_: str) -> str:
@@ -429,8 +427,8 @@ def media(part: Media, *, size: int = 0) -> schema.Media:
 
 def _decode_id(id_: str) -> str:
     try:
-        return base64.b64decode(id_ + "=" * (-len(id_) % 4), b"-_", validate=True).decode()
-    except (binascii.Error, ValueError) as exc:
+        return codec.decode_base64url(id_).decode()
+    except ValueError as exc:
         raise NotFound(f"there is nothing called {id_[:80]!r}: ask for the list, which has the ids") from exc
 
 

@@ -223,7 +223,7 @@ async def read_body(http: Request, limit: int) -> bytes:
     memory: BodyMemory = http.state.body_memory
     content = b""
     try:
-        with memory.read(known=hasattr(http.state, "caller")) as body:
+        with memory.read(known="caller" in http.scope["state"]) as body:
             async for chunk in http.stream():
                 memory.add(body, chunk)
                 if len(body.content) > limit:

@@ -418,7 +418,7 @@ class Lineage(Schema, frozen=True, kw_only=True):
 
 
 class Preferences(Schema, frozen=True, kw_only=True):
-    """How the viewer likes the page: kept on the server, the same in every browser. `model`: what new conversations
+    """The viewer's preferences for the page: kept on the server, the same in every browser. `model`: what new conversations
     begin with; empty for the one in force. `muted`: what a browser does not tell the viewer of; it tells the rest, with
     a `sound` if wanted. `conversations`: those of which it tells all or none."""
 

@@ -73,11 +73,12 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     stall: timedelta = timedelta(seconds=20)
 
     def __post_init__(self) -> None:
+        values = msgspec.structs.asdict(self)
         for name in ("connections", "connections_per_address", "streams"):
-            if getattr(self, name) < 1:
+            if values[name] < 1:
                 raise ValueError(f"{name}: give a number from 1 on")
         for name in ("head", "idle", "stall"):
-            if getattr(self, name) < timedelta(seconds=1):
+            if values[name] < timedelta(seconds=1):
                 raise ValueError(f"{name}: give at least 1s")
         if self.public_address and not _PUBLIC_ADDRESS.match(self.public_address):
             raise ValueError(

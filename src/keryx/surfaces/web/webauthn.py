@@ -1,6 +1,5 @@
 """Passkeys by WebAuthn: challenges, and the checks of what a browser sends when it makes or uses a passkey. Verifying signatures needs the optional cryptography package."""
 
-import base64
 import hashlib
 import hmac
 import importlib.util
@@ -14,6 +13,7 @@ import msgspec
 
 from keryx.core.cache import LruCache
 from keryx.core.clock import Clock
+from keryx.core.codec import decode_base64url, encode_base64url
 from keryx.core.errors import Invalid, Unavailable, format_install_command
 from keryx.core.texts import Phrase
 
@@ -49,7 +49,7 @@ class ChallengeIssuer:
     def issue(self, purpose: str) -> str:
         """Return a challenge in base64url. The purpose names what it is for and whom."""
         stamp = struct.pack(">d", self._clock.now().timestamp()) + secrets.token_bytes(16)
-        return encode(stamp + self._sign(stamp, purpose))
+        return encode_base64url(stamp + self._sign(stamp, purpose))
 
     def redeem(self, challenge: str, purpose: str) -> bytes:
         """Use up a challenge. Raise `Invalid` if it is forged, old, or was used before."""
@@ -99,7 +99,7 @@ def check_new(*, client_data: str, attestation: str, challenge: bytes, host: str
     if len(id_) != length or not 16 <= length <= 1023:
         raise Invalid(_WRONG)
     _load_key(key)
-    return NewPasskey(id=encode(id_), public_key=encode(rest[:used]), uses=uses)
+    return NewPasskey(id=encode_base64url(id_), public_key=encode_base64url(rest[:used]), uses=uses)
 
 
 def check_use(
@@ -198,14 +198,10 @@ def _verify(key: object, signature: bytes, signed: bytes) -> None:
         raise Invalid(_WRONG) from exc
 
 
-def encode(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
 def decode(text: str) -> bytes:
     """Return the bytes of a base64url text. Raise `Invalid` for another one."""
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return decode_base64url(text)
     except ValueError as exc:
         raise Invalid(_WRONG) from exc
 

@@ -1,8 +1,6 @@
 """The adapter for one Discord bot, by the gateway websocket and the REST API, and its settings."""
 
 import asyncio
-import base64
-import binascii
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import msgspec
 
+from keryx.core import codec
 from keryx.core.deliveries import Idempotency, Target
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.media import Attachment, RemoteFile
@@ -70,8 +69,8 @@ def check_token(text: str) -> str:
     """Return the bot's id, which is the first part of a token. Raise `Invalid` for anything else."""
     found = _TOKEN_PATTERN.match(text)
     try:
-        id_ = base64.urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4)).decode() if found else ""
-    except (binascii.Error, UnicodeDecodeError):
+        id_ = codec.decode_base64url(found[1]).decode() if found else ""
+    except ValueError:
         id_ = ""
     if not (id_.isascii() and id_.isdigit()):
         raise Invalid(

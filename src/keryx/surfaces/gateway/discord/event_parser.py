@@ -22,7 +22,6 @@ from keryx.core.source import ChatType, Source
 from keryx.core.text import to_single_line, truncate
 from keryx.surfaces.gateway.discord.payloads import (
     DeletedMessages,
-    DiscordAttachment,
     DiscordChannel,
     DiscordInteraction,
     DiscordMember,
@@ -117,6 +116,7 @@ def parse_message(
     replied, quote = message.replied, ""
     if replied is not None:
         quote = make_readable(replied.content, replied.mentions, names) or _describe_content(replied)
+    # A file without its address, which is valid for a day.
     inbound = InboundMessage(
         event=message.id,
         source=source,
@@ -126,7 +126,15 @@ def parse_message(
         reply=_build_target(source, reply_to="" if opens or source.chat_type is ChatType.DM else message.id),
         addressed=addressed,
         quote=quote,
-        files=tuple(_describe_file(message, file) for file in message.all_attachments),
+        files=tuple(
+            RemoteFile(
+                reference=f"{message.channel_id} {message.id} {file.id}",
+                name=file.filename,
+                mime=file.content_type or "",
+                size=file.size,
+            )
+            for file in message.all_attachments
+        ),
     )
     return ParsedDiscordMessage(inbound=inbound, opens_thread=name)
 
@@ -162,16 +170,6 @@ def parse_edit(
         at=at if at and at.tzinfo else parsed.inbound.at,
     )
     return msgspec.structs.replace(parsed, inbound=inbound)
-
-
-def _describe_file(message: DiscordMessage, file: DiscordAttachment) -> RemoteFile:
-    """Return a file without its address, which is valid for a day."""
-    return RemoteFile(
-        reference=f"{message.channel_id} {message.id} {file.id}",
-        name=file.filename,
-        mime=file.content_type or "",
-        size=file.size,
-    )
 
 
 def parse_file_reference(reference: str) -> tuple[str, str, str]:

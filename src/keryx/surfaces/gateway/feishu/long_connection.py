@@ -97,7 +97,16 @@ class LongConnection:
         except FeishuNoResponse as exc:
             raise Unavailable(str(exc)) from None
         self._config = endpoint.config or self._config
-        self._service = _read_service(endpoint.url)
+        # The number that pings carry. Raise `Unavailable` for an address that is not that of a
+        # websocket.
+        try:
+            parts = urlsplit(endpoint.url)
+            service = parse_qs(parts.query).get("service_id", ["0"])[0]
+        except ValueError:
+            raise Unavailable("Feishu names an address that cannot be read") from None
+        if parts.scheme not in ("ws", "wss"):
+            raise Unavailable("Feishu names an address that is not that of a websocket")
+        self._service = int(service) if service.isascii() and service.isdigit() and len(service) < 10 else 0
         return endpoint.url
 
     async def opened(self, socket: Websocket) -> None:
@@ -167,15 +176,3 @@ class LongConnection:
             service=self._service, method=FrameMethod.CONTROL, headers=(("type", "ping"),)
         )
         return encode_frame(frame)
-
-
-def _read_service(url: str) -> int:
-    """Return the number that pings carry. Raise `Unavailable` for an address that is not that of a websocket."""
-    try:
-        parts = urlsplit(url)
-        service = parse_qs(parts.query).get("service_id", ["0"])[0]
-    except ValueError:
-        raise Unavailable("Feishu names an address that cannot be read") from None
-    if parts.scheme not in ("ws", "wss"):
-        raise Unavailable("Feishu names an address that is not that of a websocket")
-    return int(service) if service.isascii() and service.isdigit() and len(service) < 10 else 0

@@ -178,7 +178,17 @@ class _RowAdapter(ABC):
         known_guids: dict[str, str],
     ) -> None:
         self.account = account
-        self.capabilities = _build_capabilities(settings)
+        self.capabilities = Capabilities(
+            idempotency=Idempotency.RECONCILE,
+            typing=True,
+            attachments=AttachmentLimits(max_bytes=settings.upload),
+            markup="plain text",
+            limit=message_sender.LIMIT.size,
+            unit=message_sender.LIMIT.unit,
+            pii_safe=True,
+            ids=IDS,
+            notes=NOTES,
+        )
         self._settings = settings
         self._sender = sender
         self._sleep = sleep
@@ -425,20 +435,6 @@ class BlueBubblesAdapter(_RowAdapter):
 
     def _find_refusal(self, error: KeryxError) -> str:
         return BAD_PASSWORD if isinstance(error, BlueBubblesError) and error.status in (401, 403) else ""
-
-
-def _build_capabilities(settings: IMessageSettings) -> Capabilities:
-    return Capabilities(
-        idempotency=Idempotency.RECONCILE,
-        typing=True,
-        attachments=AttachmentLimits(max_bytes=settings.upload),
-        markup="plain text",
-        limit=message_sender.LIMIT.size,
-        unit=message_sender.LIMIT.unit,
-        pii_safe=True,
-        ids=IDS,
-        notes=NOTES,
-    )
 
 
 def _split_names(names: tuple[str, ...] | str) -> tuple[str, ...]:

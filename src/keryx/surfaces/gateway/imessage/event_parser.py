@@ -3,7 +3,6 @@
 import re
 from collections.abc import Container, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -167,6 +166,8 @@ def read_bluebubbles(message: BlueBubblesMessage, names: Mapping[str, str]) -> M
         if not file.hide_attachment
     )
     edited = message.date_edited or 0
+    runs = [run for body in as_objects(message.attributed_body) for run in as_objects(body.get("runs"))]
+    handles = (as_text(as_object(run.get("attributes")).get(_MENTION)) for run in runs)
     return MessageRow(
         row=message.row,
         guid=message.guid,
@@ -186,7 +187,7 @@ def read_bluebubbles(message: BlueBubblesMessage, names: Mapping[str, str]) -> M
         edited_at=edited,
         # Messages empties a text that is taken back, and does not always note when.
         retracted=bool(message.date_retracted) or bool(edited and not text and not files),
-        mentions=_find_mentions(message.attributed_body),
+        mentions=tuple(normalize_handle(handle) for handle in handles if handle),
         error=message.error,
     )
 
@@ -305,12 +306,6 @@ def _read_tapback(message: BlueBubblesMessage) -> tuple[str, bool]:
         found = _EMOJI_TEXT.match(message.text or "")
         return (found[1] if found else "", _EMOJI_TAPBACKS[kind])
     return _TAPBACKS.get(kind.removeprefix("-"), ""), kind.startswith("-")
-
-
-def _find_mentions(attributed_body: Any) -> tuple[str, ...]:
-    runs = [run for body in as_objects(attributed_body) for run in as_objects(body.get("runs"))]
-    handles = (as_text(as_object(run.get("attributes")).get(_MENTION)) for run in runs)
-    return tuple(normalize_handle(handle) for handle in handles if handle)
 
 
 def _clean_text(text: str) -> str:

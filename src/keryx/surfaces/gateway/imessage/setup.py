@@ -47,10 +47,6 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     """Ask the Mac whether the answers are right."""
     if answers.get("transport") == IMessageTransport.BLUEBUBBLES:
         return await _check_bluebubbles(answers, dialog)
-    return await _check_imsg(answers)
-
-
-async def _check_imsg(answers: Mapping[str, str]) -> SetupOutcome:
     command = parse_command(answers.get("command", "").strip() or "imsg rpc")
     client = ImsgClient(command)
     try:

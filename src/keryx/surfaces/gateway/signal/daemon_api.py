@@ -119,7 +119,18 @@ class SignalApi:
                     headers={"content-type": "application/json"},
                     timeout=build_timeout(seconds),
                 )
-        return _read_response(answer, request["id"])
+        if answer.status_code != 200:
+            kind = SignalNoResponse if answer.status_code >= 500 else SignalUnreachable
+            raise kind(f"what answers at signal.url is not signal-cli (status {answer.status_code})")
+        try:
+            message = as_object(json.loads(answer.content))
+        except (ValueError, RecursionError):
+            raise SignalNoResponse("signal-cli gave an answer that cannot be read") from None
+        if message.get("error") is not None:
+            raise SignalApiError.from_json(message["error"])
+        if "result" not in message or message.get("id") != request["id"]:
+            raise SignalNoResponse("signal-cli gave an answer to another question")
+        return message["result"]
 
     async def find_accounts(self) -> list[str] | None:
         """Return the numbers of all accounts; `None` if the daemon was started for one account."""
@@ -157,18 +168,3 @@ class SignalApi:
 
     async def close(self) -> None:
         await self._clients.close()
-
-
-def _read_response(answer: httpx.Response, number: object) -> Any:
-    if answer.status_code != 200:
-        kind = SignalNoResponse if answer.status_code >= 500 else SignalUnreachable
-        raise kind(f"what answers at signal.url is not signal-cli (status {answer.status_code})")
-    try:
-        message = as_object(json.loads(answer.content))
-    except (ValueError, RecursionError):
-        raise SignalNoResponse("signal-cli gave an answer that cannot be read") from None
-    if message.get("error") is not None:
-        raise SignalApiError.from_json(message["error"])
-    if "result" not in message or message.get("id") != number:
-        raise SignalNoResponse("signal-cli gave an answer to another question")
-    return message["result"]

@@ -17,7 +17,7 @@ from keryx.core.errors import (
     Throttled,
     Uncertain,
 )
-from keryx.core.media import UNKNOWN_MIME, Attachment
+from keryx.core.media import UNKNOWN_MIME
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.texts import Phrase
 from keryx.jsonrpc import INTERNAL_ERROR, as_count, as_object
@@ -65,7 +65,19 @@ async def send(api: SignalApi, part: OutgoingPart, *, account: str, now: float, 
     expect an edit to name the `latest` version."""
     params = {**build_address(part.target, account), **_build_quote(part)}
     if part.attachment is not None:
-        params |= {"message": part.mark.strip(), "attachment": [_build_data_uri(part.attachment)]}
+        attachment = part.attachment
+        if len(attachment.body) > MAX_FILE_BYTES:
+            raise Refused(
+                f"{attachment.name} is larger than the {MAX_FILE_BYTES:,} bytes that signal-cli takes"
+            )
+        mime = attachment.mime.partition(";")[0].strip().lower() or UNKNOWN_MIME
+        name = quote(attachment.name or "file", safe="", errors="replace")
+        params |= {
+            "message": part.mark.strip(),
+            "attachment": [
+                f"data:{mime};filename={name};base64,{base64.b64encode(attachment.body).decode()}"
+            ],
+        }
     else:
         markup = part.markup if isinstance(part.markup, SignalText) else SignalText(part.text)
         shift = measure_length(part.mark, LengthUnit.UTF16)
@@ -150,14 +162,6 @@ def _build_quote(part: OutgoingPart) -> dict[str, Any]:
     except Invalid as exc:
         raise Refused(str(exc)) from None
     return {"quoteTimestamp": sent_at, "quoteAuthor": author} if author else {}
-
-
-def _build_data_uri(attachment: Attachment) -> str:
-    if len(attachment.body) > MAX_FILE_BYTES:
-        raise Refused(f"{attachment.name} is larger than the {MAX_FILE_BYTES:,} bytes that signal-cli takes")
-    mime = attachment.mime.partition(";")[0].strip().lower() or UNKNOWN_MIME
-    name = quote(attachment.name or "file", safe="", errors="replace")
-    return f"data:{mime};filename={name};base64,{base64.b64encode(attachment.body).decode()}"
 
 
 def _find_edited(original: str, latest: str, now: float) -> int:

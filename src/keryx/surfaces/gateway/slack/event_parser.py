@@ -117,7 +117,21 @@ def parse_message(event: SlackEvent, context: SlackContext) -> InboundMessage | 
             # A message with a thread stays as a stub when it is deleted.
             return _parse_deletion(event, event.message.ts, context)
         case "message_changed":
-            return _parse_edit(event, context)
+            # The edit of a person. Slack reports links that it shows, and threads that begin, as changes too.
+            message, earlier = event.message, event.previous_message
+            if message is None or message.edited is None:
+                return None
+            if earlier is not None and (earlier.text, earlier.edited) == (message.text, message.edited):
+                return None
+            parsed = _parse_content(event, message, context)
+            if parsed is None:
+                return None
+            return msgspec.structs.replace(
+                parsed,
+                event=f"{parsed.event}.edit.{message.edited.ts}",
+                at=_parse_ts(message.edited.ts),
+                edits=message.ts,
+            )
         case _ if event.subtype in _CONTENT_SUBTYPES:
             return _parse_content(event, event, context)
         case _:
@@ -233,24 +247,6 @@ def _parse_deletion(event: SlackEvent, ts: str, context: SlackContext) -> Inboun
         ),
         at=_parse_ts(event.event_ts or event.ts),
         message_event=_name_event(event.channel, ts),
-    )
-
-
-def _parse_edit(event: SlackEvent, context: SlackContext) -> InboundMessage | None:
-    """Return the edit of a person. Slack reports links that it shows, and threads that begin, as changes too."""
-    message, earlier = event.message, event.previous_message
-    if message is None or message.edited is None:
-        return None
-    if earlier is not None and (earlier.text, earlier.edited) == (message.text, message.edited):
-        return None
-    parsed = _parse_content(event, message, context)
-    if parsed is None:
-        return None
-    return msgspec.structs.replace(
-        parsed,
-        event=f"{parsed.event}.edit.{message.edited.ts}",
-        at=_parse_ts(message.edited.ts),
-        edits=message.ts,
     )
 
 

@@ -99,7 +99,11 @@ class OpenStream(msgspec.Struct, frozen=True):
     def build_chunks(self, text: str, steps: Sequence[ToolStep]) -> list[dict[str, object]]:
         """Return what to append so that the stream shows these steps and this text, which begins with its own. Slack
         replaces a task of the same id. A stream takes either chunks or plain text, so everything is a chunk."""
-        tasks = [_build_task(step) for step in steps if step not in self.steps]
+        tasks: list[dict[str, object]] = [
+            {"type": "task_update", "id": step.id, "title": step.title, "status": _TASK_STATES[step.state]}
+            for step in steps
+            if step not in self.steps
+        ]
         rest = text[len(self.text or "") :]
         return [*tasks, *([{"type": "markdown_text", "text": rest}] if rest else [])]
 
@@ -505,10 +509,6 @@ def _is_open_stream(message: SlackMessage, me: SlackIdentity, text: str) -> bool
 def _keep_letters(text: str) -> str:
     """Return what Slack does not change when it converts Markdown."""
     return "".join(char for char in text if char.isalnum())
-
-
-def _build_task(step: ToolStep) -> dict[str, object]:
-    return {"type": "task_update", "id": step.id, "title": step.title, "status": _TASK_STATES[step.state]}
 
 
 def _list_steps(steps: Sequence[ToolStep]) -> str:

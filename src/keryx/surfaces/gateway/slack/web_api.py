@@ -212,7 +212,14 @@ class SlackApi:
                     timeout=build_timeout(_FILE_TIMEOUT_SECONDS),
                 ) as answer,
             ):
-                _check_file(answer, html=file.mimetype == _HTML)
+                # Raise `SlackApiError` if the answer is not the file, which may be a page itself.
+                _check_available("the file", answer)
+                # Slack answers with a page for signing in if the app may not read files.
+                page = file.mimetype != _HTML and answer.headers.get("content-type", "").startswith(_HTML)
+                if answer.status_code == 302 or (answer.status_code == 200 and page):
+                    raise SlackApiError("the file", "missing_scope", needed="files:read")
+                if answer.status_code != 200:
+                    raise SlackApiError("the file", f"status {answer.status_code}")
                 return await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise SlackNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
@@ -240,17 +247,6 @@ def _check_available(method: str, answer: httpx.Response) -> None:
         raise SlackApiError(method, "ratelimited", retry_after=wait or _DEFAULT_RETRY_AFTER)
     if answer.status_code >= 500:
         raise SlackApiError(method, "service_unavailable")
-
-
-def _check_file(answer: httpx.Response, *, html: bool) -> None:
-    """Raise `SlackApiError` if the answer is not the file, which may be a page itself."""
-    _check_available("the file", answer)
-    # Slack answers with a page for signing in if the app may not read files.
-    page = not html and answer.headers.get("content-type", "").startswith(_HTML)
-    if answer.status_code == 302 or (answer.status_code == 200 and page):
-        raise SlackApiError("the file", "missing_scope", needed="files:read")
-    if answer.status_code != 200:
-        raise SlackApiError("the file", f"status {answer.status_code}")
 
 
 def _read_answer(method: str, answer: httpx.Response) -> dict[str, Any]:

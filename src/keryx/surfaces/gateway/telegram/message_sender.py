@@ -116,25 +116,22 @@ async def _send_part(api: TelegramApi, part: OutgoingPart) -> str:
             return await _send_file(api, part, part.attachment)
         markup = part.markup
         shown = markup if isinstance(markup, TelegramText) else TelegramText(part.text, (), part.text)
-        return await _send_text(api, part, shown)
+        # Send a text. If Telegram refuses its buttons, send it without them: the text itself says how to
+        # answer.
+        try:
+            return await _send_formatted(api, part, shown)
+        except TelegramApiError as exc:
+            if (
+                not part.buttons
+                or exc.code != 400
+                or not _description_contains(exc, "button", "keyboard", "markup")
+            ):
+                raise
+            return await _send_formatted(api, msgspec.structs.replace(part, buttons=()), shown)
     except TelegramUnreachable as exc:
         raise NotSent(str(exc)) from None
     except TelegramNoResponse as exc:
         raise Uncertain(str(exc)) from None
-
-
-async def _send_text(api: TelegramApi, part: OutgoingPart, markup: TelegramText) -> str:
-    """Send a text. If Telegram refuses its buttons, send it without them: the text itself says how to answer."""
-    try:
-        return await _send_formatted(api, part, markup)
-    except TelegramApiError as exc:
-        if (
-            not part.buttons
-            or exc.code != 400
-            or not _description_contains(exc, "button", "keyboard", "markup")
-        ):
-            raise
-        return await _send_formatted(api, msgspec.structs.replace(part, buttons=()), markup)
 
 
 async def _send_formatted(api: TelegramApi, part: OutgoingPart, markup: TelegramText) -> str:

@@ -202,7 +202,25 @@ class ILinkApi:
                     answer = await client.request(method, url, timeout=build_timeout(seconds), **request)
             except httpx.ReadTimeout:
                 raise WeChatNoResponse("WeChat did not answer (ReadTimeout)", timed_out=True) from None
-        return _read_answer(answer, kind)
+        # An answer as `kind`. Messages are accepted with an empty object or an empty body.
+        if answer.status_code != 200:
+            wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
+            raise WeChatApiError(
+                answer.status_code, 0, _read_reason(answer), retry_after=wait.total_seconds() if wait else 0
+            )
+        try:
+            found: Any = json.loads(answer.content.strip() or b"{}")
+            if not isinstance(found, dict):
+                raise ValueError
+            fields = {k: v for k, v in cast(dict[str, Any], found).items() if v is not None}
+            code = int(fields.get("errcode") or fields.get("ret") or 0)
+            if code:
+                raise WeChatApiError(
+                    answer.status_code, code, str(fields.get("errmsg", ""))[:_MAX_DESCRIPTION]
+                )
+            return msgspec.convert(fields, kind, strict=False)
+        except (ValueError, TypeError, RecursionError, msgspec.ValidationError):
+            raise WeChatNoResponse("WeChat gave an answer that cannot be read") from None
 
 
 def has_cipher() -> bool:
@@ -242,26 +260,6 @@ def is_own_url(url: str, configured: str) -> bool:
     if (given.scheme, host) == (known.scheme, known.hostname):
         return True
     return given.scheme == "https" and any(host == d or host.endswith(f".{d}") for d in _OWN_DOMAINS)
-
-
-def _read_answer(answer: httpx.Response, kind: type[T]) -> T:
-    """Return an answer as `kind`. Messages are accepted with an empty object or an empty body."""
-    if answer.status_code != 200:
-        wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
-        raise WeChatApiError(
-            answer.status_code, 0, _read_reason(answer), retry_after=wait.total_seconds() if wait else 0
-        )
-    try:
-        found: Any = json.loads(answer.content.strip() or b"{}")
-        if not isinstance(found, dict):
-            raise ValueError
-        fields = {k: v for k, v in cast(dict[str, Any], found).items() if v is not None}
-        code = int(fields.get("errcode") or fields.get("ret") or 0)
-        if code:
-            raise WeChatApiError(answer.status_code, code, str(fields.get("errmsg", ""))[:_MAX_DESCRIPTION])
-        return msgspec.convert(fields, kind, strict=False)
-    except (ValueError, TypeError, RecursionError, msgspec.ValidationError):
-        raise WeChatNoResponse("WeChat gave an answer that cannot be read") from None
 
 
 def _read_reason(answer: httpx.Response) -> str:

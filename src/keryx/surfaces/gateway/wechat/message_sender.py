@@ -13,7 +13,6 @@ from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK
 from keryx.core.durations import Backoff
 from keryx.core.errors import Held, NotSent, Refused, SendError, Throttled, Uncertain
-from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.markdown import plain
 from keryx.markdown.split import LengthLimit, has_visible_text, split_document
@@ -146,37 +145,34 @@ async def _build_item(api: ILinkApi, part: OutgoingPart, limits: WeChatRateLimit
     if not has_cipher():
         raise Refused(CIPHER_MISSING)
     try:
-        return await _build_file_item(api, part, file)
+        # Upload a file. A picture or video has no room for the mark of a repetition, so it is then sent as a
+        # file.
+        mime = file.mime.partition(";")[0].strip().lower()
+        kind = CdnUploadType.FILE
+        if not part.again and mime in _PICTURES | _VIDEOS:
+            kind = CdnUploadType.IMAGE if mime in _PICTURES else CdnUploadType.VIDEO
+        uploaded = await api.upload(file.body, kind, to=part.target.chat)
+        media = {
+            "encrypt_query_param": uploaded.download_param,
+            "aes_key": uploaded.aes_key,
+            "encrypt_type": 1,
+        }
+        match kind:
+            case CdnUploadType.IMAGE:
+                image = {"media": media, "mid_size": uploaded.encrypted_size}
+                return {"type": MessageItemType.IMAGE.value, "image_item": image}
+            case CdnUploadType.VIDEO:
+                video = {"media": media, "video_size": uploaded.encrypted_size}
+                return {"type": MessageItemType.VIDEO.value, "video_item": video}
+            case CdnUploadType.FILE:
+                name = part.mark + (file.name or "file")
+                document = {"media": media, "file_name": name, "len": str(len(file.body))}
+                return {"type": MessageItemType.FILE.value, "file_item": document}
     except WeChatApiError as exc:
         error = translate_error(exc, part.target.chat, limits)
         raise (NotSent(str(error)) if isinstance(error, Uncertain) else error) from None
     except (WeChatUnreachable, WeChatNoResponse) as exc:
         raise NotSent(str(exc)) from None
-
-
-async def _build_file_item(api: ILinkApi, part: OutgoingPart, file: Attachment) -> dict[str, Any]:
-    """Upload a file. A picture or video has no room for the mark of a repetition, so it is then sent as a file."""
-    mime = file.mime.partition(";")[0].strip().lower()
-    kind = CdnUploadType.FILE
-    if not part.again and mime in _PICTURES | _VIDEOS:
-        kind = CdnUploadType.IMAGE if mime in _PICTURES else CdnUploadType.VIDEO
-    uploaded = await api.upload(file.body, kind, to=part.target.chat)
-    media = {
-        "encrypt_query_param": uploaded.download_param,
-        "aes_key": uploaded.aes_key,
-        "encrypt_type": 1,
-    }
-    match kind:
-        case CdnUploadType.IMAGE:
-            image = {"media": media, "mid_size": uploaded.encrypted_size}
-            return {"type": MessageItemType.IMAGE.value, "image_item": image}
-        case CdnUploadType.VIDEO:
-            video = {"media": media, "video_size": uploaded.encrypted_size}
-            return {"type": MessageItemType.VIDEO.value, "video_item": video}
-        case CdnUploadType.FILE:
-            name = part.mark + (file.name or "file")
-            document = {"media": media, "file_name": name, "len": str(len(file.body))}
-            return {"type": MessageItemType.FILE.value, "file_item": document}
 
 
 class WeChatTyping:

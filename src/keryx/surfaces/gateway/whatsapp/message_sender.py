@@ -113,7 +113,19 @@ async def send(api: WhatsAppApi, route: MessageRoute, part: OutgoingPart) -> str
     try:
         if part.attachment is not None:
             return await _send_file(api, route, body, part, part.attachment)
-        return await _send_text(api, route, body, part)
+        # Send a text. If WhatsApp refuses its buttons, send it without them: the text itself says how to
+        # answer.
+        text = part.mark + part.text
+        plain = {**body, "type": "text", "text": {"body": text, "preview_url": False}}
+        choices = _build_choices(text, part.buttons) if route.cloud else None
+        if choices is None:
+            return await _post_message(api, route, plain)
+        try:
+            return await _post_message(api, route, {**body, "type": "interactive", "interactive": choices})
+        except WhatsAppApiError as exc:
+            if exc.code not in _INVALID:
+                raise
+            return await _post_message(api, route, plain)
     except WhatsAppApiError as exc:
         raise translate_error(exc) from None
     except WhatsAppUnreachable as exc:
@@ -197,21 +209,6 @@ def _build_address(route: MessageRoute, target: Target) -> dict[str, Any]:
     kind = "individual" if is_person(chat) else "group"
     field = "recipient" if BSUID_PATTERN.fullmatch(chat) else "to"
     return {"messaging_product": "whatsapp", "recipient_type": kind, field: chat}
-
-
-async def _send_text(api: WhatsAppApi, route: MessageRoute, body: dict[str, Any], part: OutgoingPart) -> str:
-    """Send a text. If WhatsApp refuses its buttons, send it without them: the text itself says how to answer."""
-    text = part.mark + part.text
-    plain = {**body, "type": "text", "text": {"body": text, "preview_url": False}}
-    choices = _build_choices(text, part.buttons) if route.cloud else None
-    if choices is None:
-        return await _post_message(api, route, plain)
-    try:
-        return await _post_message(api, route, {**body, "type": "interactive", "interactive": choices})
-    except WhatsAppApiError as exc:
-        if exc.code not in _INVALID:
-            raise
-        return await _post_message(api, route, plain)
 
 
 def _build_choices(text: str, buttons: Sequence[Button]) -> dict[str, Any] | None:

@@ -56,36 +56,32 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     if not token:
         raise Invalid("the token is missing")
     if answers.get("mode") == WhatsAppMode.AGENT:
-        return await _check_agent(token, answers)
+        url = answers.get("base_url", "")
+        api = WhatsAppApi(token, check_url("base_url", url or AGENT_URL))
+        try:
+            await api.get("agent/v1/updates", offset=0, limit=1, timeout=0)
+        except WhatsAppApiError as exc:
+            # The key is right; another program polls.
+            if exc.status != 409:
+                raise _translate(exc, BAD_KEY) from None
+        except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
+            raise Unavailable(
+                f"{exc}: check the network, or base_url if you have set it, and try again"
+            ) from None
+        finally:
+            await api.close()
+        return SetupOutcome(
+            summary="WhatsApp knows the agent.",
+            settings={"mode": WhatsAppMode.AGENT.value, **({"base_url": url} if url else {})},
+            secrets={"token": token},
+            steps=(
+                "start Keryx, or start it again: keryx serve",
+                "write to the agent in WhatsApp",
+                f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
+            ),
+            note="WhatsApp lets an agent talk with its creator only, and takes 12 messages a minute from it.",
+        )
     return await _check_cloud(token, answers, dialog)
-
-
-async def _check_agent(token: str, answers: Mapping[str, str]) -> SetupOutcome:
-    url = answers.get("base_url", "")
-    api = WhatsAppApi(token, check_url("base_url", url or AGENT_URL))
-    try:
-        await api.get("agent/v1/updates", offset=0, limit=1, timeout=0)
-    except WhatsAppApiError as exc:
-        # The key is right; another program polls.
-        if exc.status != 409:
-            raise _translate(exc, BAD_KEY) from None
-    except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
-        raise Unavailable(
-            f"{exc}: check the network, or base_url if you have set it, and try again"
-        ) from None
-    finally:
-        await api.close()
-    return SetupOutcome(
-        summary="WhatsApp knows the agent.",
-        settings={"mode": WhatsAppMode.AGENT.value, **({"base_url": url} if url else {})},
-        secrets={"token": token},
-        steps=(
-            "start Keryx, or start it again: keryx serve",
-            "write to the agent in WhatsApp",
-            f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
-        ),
-        note="WhatsApp lets an agent talk with its creator only, and takes 12 messages a minute from it.",
-    )
 
 
 async def _check_cloud(token: str, answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:

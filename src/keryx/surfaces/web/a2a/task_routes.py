@@ -2,7 +2,6 @@
 
 The id of a message is its idempotency key: a repeated one returns the first task."""
 
-import base64
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -274,7 +273,16 @@ async def _send(
     request: ApiRequest, form: SendMessageForm, binding: ProtocolBinding, *, stream: bool
 ) -> TurnResponse | Response:
     options = form.configuration or SendOptions()
-    _check_options(options)
+    if options.task_push_notification_config:
+        raise TaskError(
+            ErrorKind.PUSH_NOTIFICATION_NOT_SUPPORTED,
+            "push notifications are not supported: follow the task with SubscribeToTask",
+        )
+    modes = options.accepted_output_modes
+    if modes and not any(mode.startswith(_TEXT_MODES) for mode in modes):
+        raise TaskError(
+            ErrorKind.CONTENT_TYPE_NOT_SUPPORTED, "answers are text: accept text/markdown or text/plain"
+        )
     said = await _read_message(request, form.message)
     if form.message.task_id:
         turn = await _answer(request, form.message, said)
@@ -288,19 +296,6 @@ async def _send(
         view = await request.hub.api_turns.load(request.viewer, turn)
         return binding.respond({"task": builder.build_task(view, history=history)})
     return _wait(request, turn, binding, lambda view: {"task": builder.build_task(view, history=history)})
-
-
-def _check_options(options: SendOptions) -> None:
-    if options.task_push_notification_config:
-        raise TaskError(
-            ErrorKind.PUSH_NOTIFICATION_NOT_SUPPORTED,
-            "push notifications are not supported: follow the task with SubscribeToTask",
-        )
-    modes = options.accepted_output_modes
-    if modes and not any(mode.startswith(_TEXT_MODES) for mode in modes):
-        raise TaskError(
-            ErrorKind.CONTENT_TYPE_NOT_SUPPORTED, "answers are text: accept text/markdown or text/plain"
-        )
 
 
 async def _read_message(request: ApiRequest, message: MessageForm) -> PastMessage:
@@ -400,7 +395,9 @@ async def _list(request: ApiRequest, form: ListForm) -> Json:
     tasks = [
         builder.build_task(view, history=form.history_length, with_artifacts=artifacts) for view in page.views
     ]
-    token = _build_token(page.next) if page.next else ""
+    token = ""
+    if page.next:
+        token = codec.encode_base64url(f"{to_micros(page.next.changed_at)}.{page.next.position}".encode())
     return {**empty, "tasks": tasks, "nextPageToken": token, "totalSize": page.total}
 
 
@@ -416,13 +413,9 @@ def _read_status(name: str | None) -> frozenset[Any]:
     return TaskState[name].value
 
 
-def _build_token(at: ChangePosition) -> str:
-    return base64.urlsafe_b64encode(f"{to_micros(at.changed_at)}.{at.position}".encode()).decode().rstrip("=")
-
-
 def _read_token(token: str) -> ChangePosition:
     try:
-        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+        text = codec.decode_base64url(token).decode("ascii")
         micros, position = map(int, text.split("."))
         return ChangePosition(from_micros(micros), position)
     except (ValueError, OverflowError) as exc:

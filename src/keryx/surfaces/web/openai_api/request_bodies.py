@@ -324,8 +324,8 @@ def read_chat_parameters(form: ChatCompletionForm) -> Json:
     """Return what the model is to be asked with."""
     if form.n not in (None, 1):
         raise Invalid("`n` is 1: ask again for another answer")
-    values = {name: getattr(form, name) for name in _CHAT_PARAMETERS}
-    return {name: value for name, value in values.items() if value is not None}
+    values = msgspec.structs.asdict(form)
+    return {name: values[name] for name in _CHAT_PARAMETERS if values[name] is not None}
 
 
 def read_response_parameters(form: ResponseForm) -> Json:

@@ -59,7 +59,9 @@ async def shares(request: ApiRequest) -> schema.Shares:
     status=201,
 )
 async def share(request: ApiRequest) -> schema.NewShare:
-    address = _require_address(request)
+    address = request.services.installation.public_address
+    if not address:
+        raise Forbidden(Phrase("web.shares_off"))
     made, token = await request.hub.shares.add(request.viewer, request.session_id)
     return schema.NewShare(share=_present(made), address=f"{address}/share/{token}")
 
@@ -107,13 +109,6 @@ async def _open(request: ApiRequest, token: str) -> SharedConversation:
     if not request.services.installation.public_address:
         raise NotFound(Phrase("web.no_share"))
     return await request.hub.shares.open(token)
-
-
-def _require_address(request: ApiRequest) -> str:
-    address = request.services.installation.public_address
-    if not address:
-        raise Forbidden(Phrase("web.shares_off"))
-    return address
 
 
 def _present(share: Share) -> schema.ShareSchema:

@@ -3,6 +3,7 @@
 import anyio.to_thread
 from starlette.responses import Response
 
+from keryx.core import codec
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.setup import WrongField
@@ -101,7 +102,7 @@ async def passkey_options(request: ApiRequest) -> schema.PasskeyOptions:
     return schema.PasskeyOptions(
         challenge=request.services.challenges.issue(account.principal),
         host=webauthn.find_name(request.http.headers["host"]),
-        user=webauthn.encode(f"{account.profile}\0{account.principal}".encode()[:64]),
+        user=codec.encode_base64url(f"{account.profile}\0{account.principal}".encode()[:64]),
         user_name=user.name if user else "operator",
         known=[p.id for p in known],
     )

@@ -163,7 +163,18 @@ class KeyFile:
             )
         draft = self.path.with_name(f"{self.path.name}.new")
         try:
-            file = _write_draft(draft, line)
+            # Write a new file and return its handle, which holds the lock of the file. Raise `OSError`.
+            draft.unlink(missing_ok=True)
+            file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _FILE_MODE)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.write(file, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file)
+            except OSError:
+                os.close(file)
+                draft.unlink(missing_ok=True)
+                raise
             draft.replace(self.path)
         except OSError as exc:
             log.warning("the keys in %s cannot be written anew: %s", self.path, exc.strerror)
@@ -175,22 +186,6 @@ class KeyFile:
             _sync_folder(self.path.parent)
         except OSError as exc:
             raise self._break(exc) from exc
-
-
-def _write_draft(path: Path, line: bytes) -> int:
-    """Write a new file and return its handle, which holds the lock of the file. Raise `OSError`."""
-    path.unlink(missing_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _FILE_MODE)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.write(file, line) < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(file)
-    except OSError:
-        os.close(file)
-        path.unlink(missing_ok=True)
-        raise
-    return file
 
 
 def _get_group(name: str) -> str:
