@@ -140,6 +140,11 @@ def start_on_terminal(*arguments: str, env: Mapping[str, str], terminal: int) ->
     return process
 
 
+def get_descriptor() -> int:
+    """Return the descriptor of the connection to the server, for a program that sends it requests of its own."""
+    return _start_server()[0].fileno()
+
+
 def _can_fork(env: Mapping[str, str]) -> bool:
     """Whether a process with these variables may be a fork."""
 

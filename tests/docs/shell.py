@@ -8,6 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import fork_server
+
+# A command of Keryx as a fork of the server of the tests. A node is a process of its own, which can be killed.
+_PROGRAM = """#!{python} -ISE
+import json, os, socket, struct, sys
+if sys.argv[1:2] == ["serve"]:
+    os.execv({real!r}, [{real!r}, *sys.argv[1:]])
+control = socket.socket(fileno={descriptor})
+ours, theirs = socket.socketpair()
+request = {{"arguments": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "terminal": False}}
+socket.send_fds(control, [json.dumps(request).encode()], [0, 1, 2, theirs.fileno()])
+theirs.close()
+control.detach()
+ours.recv(4)
+code = struct.unpack("i", ours.recv(4))[0]
+sys.exit(code if code >= 0 else 128 - code)
+"""
 _JOB_ENDED = re.compile(r"bash: line \d+: +\d+ (Killed|Terminated)")
 
 
@@ -17,6 +34,13 @@ class Shell:
     def __init__(self, home: Path, *, port: int) -> None:
         self._port = port
         environ = {k: v for k, v in os.environ.items() if not k.startswith("KERYX_")}
+        descriptor = fork_server.get_descriptor()
+        programs = home / ".programs"
+        programs.mkdir()
+        program = programs / "keryx"
+        real = str(Path(sys.executable).with_name("keryx"))
+        program.write_text(_PROGRAM.format(python=sys.executable, real=real, descriptor=descriptor))
+        program.chmod(0o700)
         self._process = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
             stdin=subprocess.PIPE,
@@ -24,10 +48,11 @@ class Shell:
             stderr=subprocess.STDOUT,
             cwd=home,
             start_new_session=True,
+            pass_fds=[descriptor],
             env={
                 **environ,
                 "HOME": str(home),
-                "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}",
+                "PATH": f"{programs}:{Path(sys.executable).parent}:{environ['PATH']}",
                 "KERYX_PORT": str(port),
                 "COLUMNS": "100",
                 "TERM": "dumb",
