@@ -138,7 +138,8 @@ class Tab:
 
     def say(self, text: str) -> None:
         self.composer.fill(text)
-        self.composer.press("Enter")
+        # With a touch screen too, where Enter alone makes a new line.
+        self.composer.press("Control+Enter")
 
     def ask(self, text: str, answer: str) -> None:
         """Say something and wait for all of the answer."""

@@ -1,7 +1,7 @@
 """Keys: everything that a mouse does, without one."""
 
-from playwright.sync_api import Route, expect
-from tests.browser.driver import Tab
+from playwright.sync_api import Browser, Route, expect
+from tests.browser.driver import PHONE, House, Tab, tab
 
 
 def test_a_conversation_without_a_mouse(page: Tab) -> None:
@@ -39,6 +39,26 @@ def test_a_conversation_without_a_mouse(page: Tab) -> None:
     expect(page.page.get_by_role("complementary", name="Details")).to_be_hidden()
     keyboard.press("e")
     expect(page.rows()).to_have_count(1)
+
+
+def test_enter_makes_a_new_line_on_a_touch_screen_and_no_field_makes_it_zoom(
+    browser: Browser, served: House
+) -> None:
+    with tab(browser, served, size=PHONE, touch=True) as page:
+        page.open("/new")
+        expect(page.composer).to_have_attribute("enterkeyhint", "enter")
+        page.composer.press_sequentially("two")
+        page.composer.press("Enter")
+        page.composer.press_sequentially("lines")
+        expect(page.composer).to_have_value("two\nlines")
+        small = """fields => fields.filter(f => parseFloat(getComputedStyle(f).fontSize) < 16).length"""
+        for path in ("/new", "/jobs", "/settings", "/models"):
+            page.open(path)
+            expect(page.page.get_by_text("Loading…")).to_have_count(0)
+            assert page.page.locator("input, textarea, select").evaluate_all(small) == 0
+        page.open("/new")
+        page.page.get_by_role("button", name="Send").click()
+        expect(page.questions.last).to_have_text("two\nlines", use_inner_text=True)
 
 
 def test_undo_and_retry_by_key(page: Tab) -> None:

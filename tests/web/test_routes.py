@@ -247,3 +247,18 @@ async def test_a_person_at_an_unknown_address_gets_a_page_with_a_way_back(site: 
         detail = await site.problem(404, "GET", "/converstaions", headers={"Accept": accepted})
         assert "/openapi.json" in detail
     await site.problem(404, "POST", "/converstaions", headers=browser)
+
+
+async def test_the_page_can_be_installed(site: Site) -> None:
+    page = (await site.request("GET", "/")).text
+    [address] = re.findall(r'rel="manifest" href="(/static/[^"]+)"', page)
+    found = await site.request("GET", address)
+    assert found.headers["content-type"] == "application/manifest+json"
+    manifest = found.json()
+    assert (manifest["start_url"], manifest["display"]) == ("/", "standalone")
+    [touch] = re.findall(r'rel="apple-touch-icon" href="(/static/[^"]+)"', page)
+    folder = address.rpartition("/")[0]
+    for icon in (touch, *(f"{folder}/{icon['src']}" for icon in manifest["icons"])):
+        picture = await site.request("GET", icon)
+        assert picture.headers["content-type"] == "image/png"
+        assert picture.content.startswith(b"\x89PNG")

@@ -19,6 +19,9 @@ const LISTED = new Set(["busy", "mode", "effort", "mirror"]);
 const FILE = /(?:^|\s)@([^\s@]*)$/;
 const ROUND = 2 * Math.PI * 6;
 
+// A keyboard on glass has no Shift that is held, so Enter makes a new line there, and the button sends.
+const onTouch = () => matchMedia("(pointer: coarse) and (hover: none)").matches;
+
 // `id` is a session, or "new". `send` gets {client, text, media, busy, model, temporary}. `last` begins to change the last question.
 export function composer(root, app, { id, first, send, stop, last = () => false, placeholder }) {
   const kept = app.unsent.draftOf(id);
@@ -107,7 +110,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
           uploading ? h("span", { class: "chip", key: "up" }, plural(uploading, t("Uploading {n} file…|Uploading {n} files…"))) : null) : null,
         h("textarea", {
           rows: "1", key: "text", dir: "auto", "aria-label": t("Message"), placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,
-          "aria-activedescendant": found.length ? `command-${choice}` : null, enterkeyhint: "send",
+          "aria-activedescendant": found.length ? `command-${choice}` : null, enterkeyhint: onTouch() ? "enter" : "send",
           ref: made, oninput: typed, onkeydown: keys, onpaste: pasted,
         }),
         h("div", { class: "below", key: "below" },
@@ -243,7 +246,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       else if (event.key === "Escape") closed = true;
       else choice = (choice + (event.key === "ArrowDown" ? 1 : found.length - 1)) % found.length;
       update();
-    } else if (event.key === "Enter" && !event.shiftKey && (app.info.preferences.send_with === "enter" || event.ctrlKey || event.metaKey)) {
+    } else if (event.key === "Enter" && !event.shiftKey && ((app.info.preferences.send_with === "enter" && !onTouch()) || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       const exact = found.some((c) => c.shown === text);
       if (found.length && !exact) complete(found[choice]);
