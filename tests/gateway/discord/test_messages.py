@@ -408,7 +408,7 @@ async def test_a_conversation_in_a_channel_gets_a_thread(discord: FakeDiscord) -
     assert discord.channels[first]["name"] == "Plan a trip"
     assert events[0].reply == Target("discord", BOT_ID, GENERAL, first)
     assert (events[1].source.chat_type, events[1].source.thread) == (ChatType.GROUP, None)
-    assert (events[2].addressed, events[2].source.thread, events[2].source.chat) == (True, first, GENERAL)
+    assert (events[2].source.thread, events[2].source.chat) == (first, GENERAL)
     await bot.send("Where to?", chat=GENERAL, thread=first)
     assert discord.texts(first) == ["Where to?"]
     await bot.close()

@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 from tests.engine.world import Pause
 from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, BOT_USER, FakeSlack
-from tests.gateway.conversation import Conversation, Conversations, ask_permission
+from tests.gateway.conversation import Conversation, Conversations, ask_permission, repeat_all
 
+from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.ports.agent import TextDelta
 from keryx.store.db import Database, Engine, Transaction
-from keryx.surfaces.gateway.slack import SlackAdapter, SlackSettings
+from keryx.surfaces.gateway.slack import ReplyPlace, SlackAdapter, SlackSettings
 from keryx.surfaces.gateway.slack.message_sender import STATUS
 from keryx.surfaces.gateway.slack.web_api import FixedToken
 from keryx.testing import FakeClock
@@ -75,6 +76,61 @@ async def test_a_mention_is_answered_once_in_its_thread_which_goes_on(open_talk:
     await talk.until(lambda: not talk.fake.waiting)
     assert {post.thread for post in talk.fake.posts} == {root}
     assert talk.agent.asked == ["what is up?", "and then?"]
+
+
+async def test_a_thread_on_an_answer_begins_with_what_led_to_it_and_needs_no_mention(
+    database: Database, clock: FakeClock
+) -> None:
+    with FakeSlack() as slack:
+        settings = SlackSettings(base_url=slack.api_url, replies=ReplyPlace.CHANNEL)
+        adapter = SlackAdapter(settings, token=FixedToken(BOT_TOKEN), app_token=APP_TOKEN)
+        async with Conversations(database, clock) as conversations:
+            talk = await conversations.open(slack, adapter, answer=repeat_all)
+            slack.mention("one", both=False)
+            await talk.reads(CHANNEL, "one")
+            await talk.world.delivered(1)
+            slack.say("why?", channel=CHANNEL, thread_ts=slack.posts[0].ts)
+            await talk.reads(CHANNEL, "one", "one | why?")
+            assert slack.posts[1].thread == slack.posts[0].ts
+            slack.say("direct")
+            await talk.reads(DIRECT, "direct")
+            await talk.world.delivered(3)
+            slack.say("and this?", thread_ts=slack.posts[2].ts)
+            await talk.reads(DIRECT, "direct", "direct | and this?")
+
+
+async def test_a_mention_is_needed_in_a_thread_if_the_rule_says_so(open_talk: Open) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), groups=(EVERYBODY,), follow_threads=False)
+    talk = await open_talk(access=rule)
+    root = talk.fake.mention("one", both=False)
+    await talk.reads(CHANNEL, "answer to one")
+    talk.fake.say("among ourselves", channel=CHANNEL, thread_ts=root)
+    talk.fake.mention("two", thread_ts=root)
+    await talk.reads(CHANNEL, "answer to one", "answer to two")
+
+
+async def test_what_others_say_in_a_channel_is_given_to_whoever_asks_next(open_talk: Open) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), groups=(EVERYBODY,), observe=True)
+    talk = await open_talk(access=rule)
+    talk.fake.names["U0000009"] = "Ben"
+    talk.fake.say("lunch at noon", channel=CHANNEL, user="U0000009")
+    talk.fake.mention("when?", both=False)
+    await talk.reads(CHANNEL, "answer to when?")
+    assert '- [Ben] "lunch at noon"' in talk.agent.exact[0]
+    assert await talk.world.read(lambda tx: tx.rows("select count(*) from sessions")) == [(1,)]
+
+
+async def test_of_two_edits_within_one_second_the_last_one_counts(open_talk: Open) -> None:
+    pause = Pause()
+    talk = await open_talk({"first": [pause, TextDelta("done")]})
+    talk.fake.say("first")
+    await pause.reached()
+    edited = talk.fake.say("helo")
+    talk.fake.rewrite("hell", ts=edited)
+    talk.fake.rewrite("hello", ts=edited)
+    await talk.until(lambda: not talk.fake.waiting)
+    pause.go_on()
+    await talk.reads(DIRECT, "done", "answer to hello")
 
 
 async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_talk: Open) -> None:

@@ -12,7 +12,7 @@ from keryx.core.deliveries import Delivery, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.lanes import Lane, LaneAddress
-from keryx.core.media import Media
+from keryx.core.media import Media, filter_media, name_media
 from keryx.core.messages import Mark, Notice, Parts, Role, Text, join_text, text_parts
 from keryx.core.ports.adapter import (
     InboundDeletion,
@@ -195,7 +195,11 @@ def _release_held(tx: Transaction, source: Source, reply: Target) -> None:
 def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> bool:
     """Keep what was said in a group as context for the next question there. False in a direct chat, and for the edit of a message
     that was not overheard."""
-    source, text = inbound.source, truncate(join_text(inbound.parts), prompt.LONGEST_QUOTE)
+    source = inbound.source
+    # A picture or file is named, as it is in a message until it is fetched.
+    named = (*map(name_media, filter_media(inbound.parts)), *(file.placeholder for file in inbound.files))
+    said = "\n\n".join(filter(None, (join_text(inbound.parts), " ".join(named))))
+    text = truncate(said, prompt.LONGEST_QUOTE)
     if source.chat_type is ChatType.DM:
         return False
     if inbound.edits is not None:
@@ -207,7 +211,11 @@ def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> 
 
 def _append_overheard(tx: Transaction, inbound: InboundMessage, lane: Lane, session: Session) -> None:
     """Append what was said in the chat since the last question of this lane."""
-    for said in overheard.take(tx, inbound.source, lane.key):
+    source = inbound.source
+    if source.thread is not None and source.thread == source.message:
+        # The question begins a thread, but was asked in the chat itself.
+        source = msgspec.structs.replace(source, thread=None)
+    for said in overheard.take(tx, source, lane.key):
         messages.append(
             tx,
             session.id,

@@ -126,6 +126,10 @@ def parse_message(
         reply=_build_target(source, reply_to="" if opens or source.chat_type is ChatType.DM else message.id),
         addressed=addressed,
         quote=quote,
+        # A thread that was opened on a message has the id of the message.
+        # The comment on what is forwarded is the next message.
+        more=bool(message.message_snapshots),
+        thread_root=place.channel.id if place.channel.is_thread else "",
         files=tuple(_describe_file(message, file) for file in message.all_attachments),
     )
     return ParsedDiscordMessage(inbound=inbound, opens_thread=name)
@@ -326,7 +330,6 @@ def _is_addressed(message: DiscordMessage, place: ChannelPlace, me: DiscordIdent
         or any(user.id == me.id for user in message.mentions)
         or not me.own_roles.isdisjoint(message.mention_roles)
         or (replied is not None and replied.author.id == me.id)
-        or (place.channel.is_thread and place.channel.owner_id == me.id)
         or (command is not None and command[1].lower() in me.commands)
     )
 
