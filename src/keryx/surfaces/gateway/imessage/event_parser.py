@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from keryx.core.deliveries import ReplyContext, Target
-from keryx.core.media import RemoteFile
+from keryx.core.media import RemoteFile, may_have_siblings
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (
     IdFormat,
@@ -282,6 +282,9 @@ def _build_message(row: MessageRow, me: IMessageIdentity, own_guids: Container[s
         quote=row.quote,
         replies_to=row.replies_to,
         files=row.files,
+        # Messages may split pictures, and the text with them, into messages of their own.
+        more=may_have_siblings(row.files),
+        continues=may_have_siblings(row.files),
     )
 
 

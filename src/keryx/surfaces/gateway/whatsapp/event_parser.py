@@ -11,7 +11,7 @@ from keryx.core import source as sources
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId
-from keryx.core.media import RemoteFile
+from keryx.core.media import RemoteFile, may_have_siblings
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (
     IdFormat,
@@ -324,6 +324,8 @@ def _build_message(
     forwarded = quoted is not None and (quoted.forwarded or quoted.frequently_forwarded)
     if own_number and in_group:
         text = text.removeprefix(f"@{own_number}").lstrip(" ,:;\n") or text
+    # An album is a message for each picture, and a forward comes apart from its comment.
+    album = message.sticker is None and may_have_siblings(_find_files(message))
     return InboundMessage(
         event=message.id,
         source=source,
@@ -334,8 +336,8 @@ def _build_message(
         addressed=addressed,
         replies_to=quoted.id if quoted else "",
         files=_find_files(message),
-        more=forwarded,
-        continues=forwarded,
+        more=forwarded or album,
+        continues=forwarded or album,
     )
 
 
