@@ -207,6 +207,17 @@ async def test_a_slash_command_and_a_text_command_are_commands(open_talk: Open) 
     assert talk.fake.texts()[0] == talk.fake.texts()[1] and talk.agent.asked == []
 
 
+async def test_texts_name_commands_as_they_work_on_slack(open_talk: Open) -> None:
+    talk = await open_talk()
+    talk.fake.say("hello")
+    await talk.reads(DIRECT, "answer to hello")
+    talk.fake.command("help")
+    await talk.until(lambda: len(talk.fake.texts()) > 1)
+    assert "\n!stop" in talk.fake.texts()[1] and "/stop" not in talk.fake.texts()[1]
+    talk.fake.say("!new")
+    await talk.until(lambda: "New conversation. !resume" in talk.fake.texts()[-1])
+
+
 async def test_an_edit_before_the_answer_counts_and_a_deletion_takes_the_question_back(
     open_talk: Open,
 ) -> None:

@@ -17,7 +17,7 @@ from keryx.core.messages import Audio, File, Image, Parts, Text
 from keryx.core.questions import Button
 from keryx.core.sessions import SessionSettings
 from keryx.core.source import Source
-from keryx.core.texts import Catalogue, Phrase
+from keryx.core.texts import COMMAND_SIGN, Catalogue, Phrase
 from keryx.core.turns import BusyMode
 
 _NO_ID = {"chat": "target.no_chat", "thread": "target.no_thread", "person": "target.no_person"}
@@ -296,6 +296,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     buttons: bool = False
     # The longest label of a button in characters; longer ones are cut. 0 for no limit.
     button_label: int = 0
+    # What people write before the name of a command, where a message cannot begin with a slash.
+    command_sign: str = COMMAND_SIGN
     # The markup that people see, as the prompt names it: "plain text", "HTML".
     markup: str = "Markdown"
     # The longest part, in `unit`s.
@@ -398,6 +400,8 @@ class MenuItem(msgspec.Struct, frozen=True):
     help: str
     # Its arguments, such as `[number]`; empty if it has none. Those in brackets are optional.
     usage: str = ""
+    # It works in direct chats only.
+    direct: bool = False
 
 
 class AdapterContext(Protocol):

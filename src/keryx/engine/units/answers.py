@@ -169,7 +169,8 @@ def end_preview(tx: Transaction, turn: Turn) -> None:
 
 def speak(tx: Transaction, turn: Turn) -> Texts:
     """Return the texts in the language of the person who asked."""
-    return tx.texts.speak(people.get_language(tx, turn.id))
+    platform = turn.reply.platform if turn.reply else ""
+    return tx.texts.speak(people.get_language(tx, turn.id), platform)
 
 
 def send_aside(tx: Transaction, turn: Turn, text: str) -> None:

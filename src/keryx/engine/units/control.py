@@ -195,7 +195,8 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
     # What is said about a temporary session is stored elsewhere, in clear.
     if not old.messages or is_temporary(old.id):
         return moved, None
-    notice = tx.texts.speak(lane.source.language).say(_RESET_NOTICES[reason], session=old.title or old.id)
+    texts = tx.texts.speak(lane.source.language, lane.source.platform)
+    notice = texts.say(_RESET_NOTICES[reason], session=old.title or old.id)
     return moved, notice
 
 

@@ -176,7 +176,7 @@ def _route(
 
 def _leave_out_files(tx: Transaction, session: Session, inbound: InboundMessage) -> Parts:
     """Return the parts of a message of a temporary session, with a note in the place of each file that is not sealed for it."""
-    texts = tx.texts.speak(inbound.source.language)
+    texts = tx.texts.speak(inbound.source.language, inbound.source.platform)
     return tuple(
         part
         if not isinstance(part, Media) or not part.media or media.is_sealed_for(tx, session.id, part.media)
@@ -470,7 +470,7 @@ def _try_answer(
         return None
     question, text = match
     closed = questions.record_answer(tx, question, viewer, text)
-    reply = format_confirmation(closed, tx.texts.speak(inbound.source.language))
+    reply = format_confirmation(closed, tx.texts.speak(inbound.source.language, inbound.source.platform))
     _enqueue_reply(tx, inbound, reply, viewer, session)
     return Receipt(duplicate=False, session=session, reply=reply)
 

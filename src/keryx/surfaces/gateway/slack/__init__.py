@@ -224,6 +224,8 @@ class SlackAdapter:
             chat_interval=build_interval(settings.per_chat),
             ids=IDS,
             notes=_NOTES,
+            # Slack takes a message that begins with a slash for itself.
+            command_sign="!",
         )
 
     @property
