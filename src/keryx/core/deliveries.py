@@ -41,6 +41,8 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     # The platform's id of the message that is answered.
     reply_to: str = ""
     reply_context: ReplyContext | None = None
+    # An answer is one message: what an agent says between its tool calls is sent with the rest, as in a mail.
+    whole: bool = False
 
     @property
     def key(self) -> str:

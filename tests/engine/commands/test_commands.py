@@ -440,7 +440,9 @@ async def test_status_and_usage_tell_what_the_session_is(world: World) -> None:
 async def test_help_lists_every_command_that_may_be_given(world: World) -> None:
     reply = await world.command("/help")
     assert all(
-        (f"/{c.name}" in reply) is (c.who is not CommandAudience.OPERATOR) for c in COMMANDS if c.listed and not c.watched
+        (f"/{c.name}" in reply) is (c.who is not CommandAudience.OPERATOR)
+        for c in COMMANDS
+        if c.listed and not c.watched
     )
     assert "/home" in await world.command("/help", user="operator")
 

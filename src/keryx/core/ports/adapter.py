@@ -141,6 +141,8 @@ class InboundFailure(InboundEvent, frozen=True, kw_only=True):
     reason: str
     # The platform accepts no message to the person until they write.
     held: bool = False
+    # There is no such person or chat any more: a job that sends there is paused.
+    gone: bool = False
 
 
 class InboundMessage(InboundEvent, frozen=True, kw_only=True):

@@ -190,6 +190,7 @@ class Dispatcher:
                 if last:
                     end = partial(
                         deliveries.record_sent,
+                        policy=self._policy,
                         claimed=claimed,
                         capabilities=self._adapter.capabilities,
                         receipt=receipt,
@@ -262,7 +263,12 @@ class Dispatcher:
             log.info("delivery %s has nothing to replace: %s", claimed.delivery.id, exc)
         await self._database.write(
             "delivery.settle",
-            partial(deliveries.record_edit, claimed=claimed, capabilities=self._adapter.capabilities),
+            partial(
+                deliveries.record_edit,
+                claimed=claimed,
+                capabilities=self._adapter.capabilities,
+                policy=self._policy,
+            ),
         )
         reports.report_delivery(claimed.delivery, deliveries.SENT, self._clock.now())
 

@@ -115,8 +115,8 @@ def _is_asking(tx: Transaction, turn: Turn) -> bool:
 def send_step(tx: Transaction, turn: Turn, seq: int) -> None:
     """Send a step of a running turn, if it says something, as a message of its own. The rest of the answer follows in
     other messages. A step that an interrupted attempt has sent is not sent again. A scheduled run, which may turn out
-    to have nothing to report, sends its answer as a whole."""
-    if turn.reply is None or turn.also or turn.surface == JOB_SURFACE:
+    to have nothing to report, sends its answer as a whole, and so does every turn whose target is `whole`."""
+    if turn.reply is None or turn.reply.whole or turn.also or turn.surface == JOB_SURFACE:
         return
     answer = collect([messages.get(tx, turn.session, seq)])
     if answer.text.strip() or answer.media:

@@ -152,6 +152,7 @@ def record_sent(
     claimed: ClaimedDelivery,
     capabilities: Capabilities,
     receipt: str,
+    policy: Policy,
     offered: tuple[Button, ...] = (),
 ) -> None:
     """Record the last part of a delivery, with the buttons under it."""
@@ -166,14 +167,16 @@ def record_sent(
         questions.record_buttons(tx, delivery, receipt)
     for early in message_events.take_early(tx, delivery.target, [*delivery.receipts, receipt]):
         if isinstance(early, InboundFailure):
-            record_late_failure(tx, early)
+            record_late_failure(tx, early, policy=policy)
         else:
             message_events.apply_early(tx, early, delivery)
 
 
-def record_edit(tx: Transaction, *, claimed: ClaimedDelivery, capabilities: Capabilities) -> None:
+def record_edit(
+    tx: Transaction, *, claimed: ClaimedDelivery, capabilities: Capabilities, policy: Policy
+) -> None:
     """Record that a delivery has replaced a message with buttons."""
-    record_sent(tx, claimed=claimed, capabilities=capabilities, receipt=claimed.edits)
+    record_sent(tx, claimed=claimed, capabilities=capabilities, receipt=claimed.edits, policy=policy)
     questions_store.remove_buttons(tx, claimed.delivery.id)
 
 
@@ -190,16 +193,17 @@ def _record_arrival(tx: Transaction, claimed: ClaimedDelivery, capabilities: Cap
             platforms.close_gate(tx, key, until=tx.now + interval, reason="rate")
 
 
-def record_late_failure(tx: Transaction, failure: InboundFailure) -> None:
-    """Record that the platform has not delivered a part that it had accepted. Raise `Retryable` while other parts of the
+def record_late_failure(tx: Transaction, failure: InboundFailure, *, policy: Policy) -> None:
+    """Record that the platform has not delivered a part that it had accepted. If the chat is gone, the job that sends there is
+    paused. Raise `Retryable` while other parts of the
     delivery are being sent: platforms repeat such news. The news of a part whose receipt is not recorded yet waits for it."""
-    if not _record_failure(tx, failure):
+    if not _record_failure(tx, failure, policy):
         message_events.keep_failure(tx, failure)
         # It may have been recorded meanwhile.
-        _record_failure(tx, failure)
+        _record_failure(tx, failure, policy)
 
 
-def _record_failure(tx: Transaction, failure: InboundFailure) -> bool:
+def _record_failure(tx: Transaction, failure: InboundFailure, policy: Policy) -> bool:
     """Record the failure of a part, by the number of the part or the platform's id of its message. Return false if the part
     is not known to be sent."""
     source, message = failure.source, failure.message
@@ -220,6 +224,8 @@ def _record_failure(tx: Transaction, failure: InboundFailure) -> bool:
         if delivery.state is not DeliveryState.DISCARDED:
             state = DeliveryState.HELD if failure.held else DeliveryState.FAILED
             deliveries.record_failed_part(tx, delivery, number=number, state=state, error=failure.reason)
+            if failure.gone:
+                jobs.pause_for_gone_target(tx, delivery, failure.reason, policy=policy)
         return True
     return False
 

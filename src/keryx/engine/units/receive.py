@@ -108,7 +108,7 @@ def _apply(
         case InboundReaction():
             return message_events.apply_reaction(tx, inbound, policy.access, _find_person(tx, inbound.source))
         case InboundFailure():
-            delivery_units.record_late_failure(tx, inbound)
+            delivery_units.record_late_failure(tx, inbound, policy=policy)
             return Receipt(duplicate=False)
         case InboundMessage():
             receipt = _route(tx, inbound, policy, command, search_reply)

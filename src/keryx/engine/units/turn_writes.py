@@ -517,8 +517,9 @@ def _set_aside(
         messages.set_mark(tx, message, Mark.FAILED)
     if not asked or not may_retry or turn.surface == sessions.JOB_SURFACE:
         return ""
-    hint = Phrase("turn.set_aside_until" if "/retry" in error else "turn.set_aside")
-    return f" {answers.speak(tx, turn).render(hint)}"
+    texts = answers.speak(tx, turn)
+    hint = Phrase("turn.set_aside_until" if f"{texts.sign}retry" in error else "turn.set_aside")
+    return f" {texts.render(hint)}"
 
 
 def _mark_unanswered(tx: Transaction, turn: Turn) -> None:

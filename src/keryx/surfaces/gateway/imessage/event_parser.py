@@ -242,6 +242,7 @@ def parse_failure(row: MessageRow, me: IMessageIdentity) -> InboundFailure | Non
         source=_build_source(row, me),
         message=row.guid,
         reason=describe_error(row.error),
+        gone=row.error == _NOT_REGISTERED,
     )
 
 

@@ -41,6 +41,11 @@ SURFACE = "gateway"
 BUTTON_PREFIX = "/answer "
 # Messages are not accepted until the person writes.
 HOLD_CODES = frozenset({131047, 470})
+# There is no such person, with what is said about it.
+GONE_CODES = {
+    131026: "gone.no_whatsapp",
+    131062: "gone.no_whatsapp_id",
+}
 BSUID_PATTERN = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,128}", re.ASCII)
 _PHONE = r"[1-9]\d{4,14}"
 CLOUD_IDS = PlatformIds(
@@ -293,6 +298,7 @@ def _parse_status(status: WhatsAppStatus, me: WhatsAppIdentity) -> InboundFailur
         message=status.id,
         reason=f"WhatsApp did not deliver it: {describe_error(error)}",
         held=error.code in HOLD_CODES,
+        gone=error.code in GONE_CODES,
     )
 
 
