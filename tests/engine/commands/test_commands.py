@@ -385,6 +385,21 @@ async def test_the_queue_is_shown_added_to_and_cleared(world: World) -> None:
     assert (await world.turn(added)).state is TurnState.CANCELLED
 
 
+async def test_an_album_in_the_queue_counts_each_message_and_a_hit_is_marked(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(agent=ScriptedAgent((TextDelta("one"), pause, TextDelta("two"))))
+    said = await world.say("first")
+    await pause.reached()
+    for number in range(3):
+        await world.say(f"zebra {number}", group="album")
+    assert await world.command("/queue clear") == "Removed 3 queued messages."
+    pause.go_on()
+    await world.settle(said)
+    hits = await world.command("/search zebra")
+    assert hits.count("(withdrawn before it was answered)") == 3
+
+
+
 async def test_steer_gives_the_running_turn_a_hint(world: World) -> None:
     said = await world.say("!wait 5")
     await world.drafted(said, "Waiting. ")

@@ -26,6 +26,16 @@ _ENDINGS = {
     "audio/x-wav": "wav",
     "audio/webm": "webm",
     "audio/flac": "flac",
+    "audio/x-flac": "flac",
+    "audio/mp3": "mp3",
+    "audio/mpga": "mpga",
+    "audio/m4a": "m4a",
+    "audio/x-m4a": "m4a",
+    "audio/aac": "aac",
+    "audio/amr": "amr",
+    "audio/x-caf": "caf",
+    "audio/silk": "silk",
+    "audio/opus": "opus",
 }
 
 

@@ -213,6 +213,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
     # The reply of a slash command.
     reply: str | None = None
+    # Why the event led to no message, for operators; empty if it led to one.
+    reason: str = ""
 
 
 class LengthUnit(StrEnum):

@@ -127,7 +127,7 @@ def _route(
     search_reply: str | None,
 ) -> Receipt:
     if not access.admit(tx, inbound, policy.access):
-        return Receipt(duplicate=False)
+        return _ignore(tx, inbound, policy, "its author may not talk")
     rule = find_rule(policy.access, inbound.source.platform, inbound.source.account) or CLOSED
     local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
@@ -138,11 +138,13 @@ def _route(
         inbound = msgspec.structs.replace(inbound, addressed=True)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):
         if not local and not rule.observe:
-            return Receipt(duplicate=False)
+            return _ignore(tx, inbound, policy, "it is not addressed to the agent")
         inbound = msgspec.structs.replace(inbound, observed=True)
     person = _ensure_principal(tx, inbound)
     if inbound.observed and not local and _overhear(tx, inbound, person):
-        return Receipt(duplicate=False)
+        return _ignore(
+            tx, inbound, policy, "it is not addressed to the agent, and kept for the next question there"
+        )
     viewer = Viewer(inbound.source.profile, person)
     lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
@@ -172,6 +174,18 @@ def _route(
     )
     turn = gathering.find_turn(tx, session.id, inbound, person, window)
     return submit(tx, session, message) if turn is None else gathering.join(tx, session, turn, message)
+
+
+def _ignore(tx: Transaction, inbound: InboundMessage, policy: Policy, why: str) -> Receipt:
+    """Return the receipt of a message that leads to nothing, with its lane and what the rules say."""
+    source = inbound.source
+    aliases = access.find_aliases(tx, source)
+    try:
+        lane = lanes.build_address(source, sharing=policy.sharing, aliases=aliases).key
+    except Invalid as exc:
+        lane = f"none, {exc.text}"
+    rule = access.explain(tx, source, policy.access)
+    return Receipt(duplicate=False, reason=f"{why}; its lane is {lane}; its author is {rule}")
 
 
 def _leave_out_files(tx: Transaction, session: Session, inbound: InboundMessage) -> Parts:
@@ -534,7 +548,10 @@ def _run_command(
         reply = "\n\n".join(filter(None, (notice, reply)))
     viewer = Viewer(viewer.profile, result.asker or viewer.principal)
     _enqueue_reply(tx, inbound, reply, viewer, result.session, secret=command.secret)
-    return Receipt(duplicate=False, session=result.session, turn=result.turn, seq=seq, reply=reply)
+    reason = "" if result.turn else f"it was the command /{command.name}"
+    return Receipt(
+        duplicate=False, session=result.session, turn=result.turn, seq=seq, reply=reply, reason=reason
+    )
 
 
 def receive_in_fork(
