@@ -187,6 +187,7 @@ class Service:
             connections=self.platform_status,
             look_again=self._look_again,
             replace_for=self._policy.limits.edit,
+            texts=self._policy.texts,
         )
 
     def _build_runner(self, driver: Driver) -> Runner:

@@ -399,7 +399,6 @@ async def test_an_album_in_the_queue_counts_each_message_and_a_hit_is_marked(beg
     assert hits.count("(withdrawn before it was answered)") == 3
 
 
-
 async def test_steer_gives_the_running_turn_a_hint(world: World) -> None:
     said = await world.say("!wait 5")
     await world.drafted(said, "Waiting. ")

@@ -17,7 +17,7 @@ from keryx.core.messages import Audio, File, Image, Parts, Text
 from keryx.core.questions import Button
 from keryx.core.sessions import SessionSettings
 from keryx.core.source import Source
-from keryx.core.texts import COMMAND_SIGN, Catalogue, Phrase
+from keryx.core.texts import COMMAND_SIGN, ENGLISH, Catalogue, Phrase, Texts
 from keryx.core.turns import BusyMode
 
 _NO_ID = {"chat": "target.no_chat", "thread": "target.no_thread", "person": "target.no_person"}
@@ -257,9 +257,9 @@ class AttachmentLimits(msgspec.Struct, frozen=True, kw_only=True):
         """Return why an attachment is not accepted, as the end of a sentence about it; empty if it is."""
         kind = mime.partition("/")[0]
         if (AttachmentKind(kind) if kind in set(AttachmentKind) else AttachmentKind.FILE) not in self.kinds:
-            return "is of a kind that cannot be sent here"
+            return Phrase("attachment.kind")
         if self.max_bytes and size > self.max_bytes:
-            return f"is too large to be sent here: {size:,} bytes, at most {self.max_bytes:,}"
+            return Phrase("attachment.too_large", size=size, limit=self.max_bytes)
         return ""
 
 
@@ -373,6 +373,8 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     # The tool calls of the turn that belong to a preview, in order, on a platform with `Capabilities.steps`. A preview with
     # steps may have no text yet. A final part has none.
     steps: tuple[ToolStep, ...] = ()
+    # In the language of the person who asked, for what the adapter itself says in the message.
+    texts: Texts = ENGLISH
     # The message is complete: a stream or card is closed. A final part shows exactly `text`, independent of `shown`.
     final: bool = True
     # A press arrives as an event with the text of the button, from the person who pressed it, and without `reply`:

@@ -169,7 +169,11 @@ class Dispatcher:
                 await self._remove_preview(preview, claimed.closing)
                 preview = None
             parts = await delivery_parts.split_delivery(
-                self._adapter, current, max_parts=self._policy.limits.parts, media=self._media
+                self._adapter,
+                current,
+                max_parts=self._policy.limits.parts,
+                media=self._media,
+                texts=claimed.texts,
             )
             if claimed.edits:
                 await self._send_edit(claimed, parts[0])
@@ -283,7 +287,10 @@ class Dispatcher:
         """Send a part, unless the platform knows that an earlier attempt has arrived."""
         delivery = claimed.delivery
         part = msgspec.structs.replace(
-            self._build_part(delivery, number, content), buttons=buttons, title=claimed.title
+            self._build_part(delivery, number, content),
+            buttons=buttons,
+            title=claimed.title,
+            texts=claimed.texts,
         )
         if isinstance(content, Attachment):
             part = msgspec.structs.replace(part, attachment=content)
@@ -293,7 +300,9 @@ class Dispatcher:
             file = await delivery_parts.load_attachment(self._media, delivery.session, content)
             reason = delivery_parts.find_reason_unsent(self._adapter, file)
             if reason:
-                unsent = await delivery_parts.render_unsent_file(self._adapter, content, reason)
+                unsent = await delivery_parts.render_unsent_file(
+                    self._adapter, content, reason, claimed.texts
+                )
                 part = _set_text(part, unsent)
             else:
                 part = msgspec.structs.replace(part, attachment=file)

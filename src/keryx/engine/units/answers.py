@@ -51,6 +51,8 @@ class TurnDraft(msgspec.Struct, frozen=True):
     asking: bool = False
     # The tool calls since the last message that was sent.
     steps: tuple[ToolStep, ...] = ()
+    # Of the person who asked, while there is no text.
+    language: str | None = None
 
 
 def collect(entries: Iterable[Message], *, after: int = 0) -> TurnAnswer:
@@ -81,13 +83,15 @@ def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
     # The calls of a message begin after it was sent.
     shown = [_describe_call(call, results) for m in steps if m.seq >= sent_seq for call in m.calls]
     unsent = [m.text for m in steps if m.seq > sent_seq]
+    said = _join_texts([*unsent, *(p.text for p in parts if isinstance(p, Text))])
     return TurnDraft(
-        _join_texts([*unsent, *(p.text for p in parts if isinstance(p, Text))]),
+        said,
         _shorten_name(calls[-1]) if calls else "",
         sent_seq,
         len(questions.list_for_turn(tx, turn.id)),
         _is_asking(tx, turn),
         tuple(shown[-_MAX_STEPS:]),
+        None if said else people.get_language(tx, turn.id),
     )
 
 

@@ -30,7 +30,7 @@ from keryx.core.errors import (
 from keryx.core.ids import LeaseToken, WorkerId
 from keryx.core.ports.adapter import Capabilities, InboundFailure
 from keryx.core.questions import Button
-from keryx.core.texts import Phrase, explain
+from keryx.core.texts import ENGLISH, Phrase, Texts, explain
 from keryx.core.turns import Turn
 from keryx.engine.policy import Policy
 from keryx.engine.units import jobs, message_events, questions
@@ -79,6 +79,8 @@ class ClaimedDelivery(msgspec.Struct, frozen=True):
     closing: str = ""
     # The title of the session, on platforms whose messages have a subject.
     title: str = ""
+    # In the language of the person who asked, for what is said about its files and its length.
+    texts: Texts = ENGLISH
 
 
 AbandonedDelivery: TypeAlias = tuple[Delivery, LeaseToken, bool]
@@ -110,12 +112,13 @@ def claim(
         preview = deliveries.find_replaced_preview(tx, delivery)
         closing = _find_closing(tx, preview) if preview else ""
         title = sessions.get_title(tx, delivery.session) if capabilities.titles and delivery.session else ""
+        language = people.get_language(tx, delivery.turn) if delivery.turn else None
+        texts = tx.texts.speak(language, delivery.target.platform)
+        edits, shown = "", tuple[Button, ...]()
         if capabilities.buttons and delivery.turn:
             edits = questions_store.find_replaced_receipt(tx, delivery.id)
             shown = questions.list_buttons(tx, delivery, max_label=capabilities.button_label)
-            claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown, closing, title))
-        else:
-            claimed.append(ClaimedDelivery(delivery, token, preview, closing=closing, title=title))
+        claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown, closing, title, texts))
     if not claims.waiting or len(claimed) == most:
         return claimed, claims.waiting, None
     times = [deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)]

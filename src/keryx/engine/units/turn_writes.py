@@ -266,7 +266,12 @@ def list_sounds(message: Message) -> list[int]:
 def save_transcript(tx: Transaction, turn: Turn, *, seq: int, parts: Parts) -> None:
     """Store the parts of a message of a running turn, with what is said in its sounds."""
     turns_store.lock(tx, turn)
-    messages.replace_parts(tx, messages.get(tx, turn.session, seq), parts)
+    texts = answers.speak(tx, turn)
+    told = tuple(
+        msgspec.structs.replace(p, transcript=texts.render(p.transcript)) if isinstance(p, Audio) else p
+        for p in parts
+    )
+    messages.replace_parts(tx, messages.get(tx, turn.session, seq), told)
 
 
 def withdraw_input(tx: Transaction, turn: Turn) -> None:

@@ -240,6 +240,7 @@ class SlackAdapter:
         )
 
     async def listen(self, context: AdapterContext) -> None:
+        self._sender.texts = context.texts.speak()
         try:
             me = await self._identify(context)
             receiver = SlackReceiver(

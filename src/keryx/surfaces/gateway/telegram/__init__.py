@@ -243,10 +243,11 @@ class TelegramAdapter:
             raise Forbidden(BAD_TOKEN) from None
         try:
             for language, menu in (("", context.menu), *context.menus.items()):
-                named = {"language_code": language} if language else {}
                 everywhere = [item for item in menu if not item.direct]
-                await api.call("setMyCommands", commands=_build_menu(everywhere), **named)
-                await api.call("setMyCommands", commands=_build_menu(menu), scope=_DIRECT_CHATS, **named)
+                for scope, items in (({"type": "default"}, everywhere), (_DIRECT_CHATS, menu)):
+                    await api.call(
+                        "setMyCommands", commands=_build_menu(items), scope=scope, language_code=language
+                    )
         except TelegramApiError as exc:
             log.warning("the menu of commands is not shown: %s", exc)
         names = frozenset(item.name for item in context.menu) | {"start"}
