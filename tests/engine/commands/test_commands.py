@@ -346,6 +346,7 @@ async def test_undo_redo_and_retry(world: World) -> None:
     assert await world.command("/redo") != "Restored 2 messages."
     assert (await world.command("/undo 2")).endswith("two")
     assert "nothing to undo" in await world.command("/undo")
+    assert await world.command("/undo abc") == "Write a number of turns, as in /undo 2."
     assert await world.command("/redo") == "Restored 4 messages."
     receipt = await world.say("/retry")
     assert receipt.reply == "" and receipt.turn
