@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.acp.driver import Json, story
@@ -136,17 +137,25 @@ def test_what_was_undone_is_left_out_and_only_the_last_plan_is_replayed() -> Non
     assert shown["entries"] == [{"content": "build", "priority": "medium", "status": "completed"}]
 
 
-def test_a_withdrawn_message_says_so_in_words() -> None:
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        (Mark.WITHDRAWN, "withdrawn before it was answered"),
+        (Mark.DELETED, "deleted afterwards"),
+        (Mark.EDITED, "edited afterwards"),
+    ],
+)
+def test_a_message_that_was_withdrawn_or_changed_says_so_in_words(mark: Mark, words: str) -> None:
     message = Message(
         session=SESSION,
         seq=1,
         role=Role.USER,
         parts=text_parts("never mind"),
         micros=to_micros(NOW),
-        mark=Mark.WITHDRAWN,
+        mark=mark,
     )
     shown = [u["content"]["text"] for u in UpdateBuilder().replay([message], None)]
-    assert "".join(shown) == "never mind\n\n(withdrawn before it was answered)"
+    assert "".join(shown) == f"never mind\n\n({words})"
 
 
 def test_a_late_answer_does_not_take_the_id_of_the_one_that_is_being_written() -> None:

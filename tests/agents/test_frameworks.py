@@ -22,6 +22,7 @@ from keryx.agents import python
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, UsageEvent
 from keryx.core.questions import Question
+from keryx.testing import START_TIME
 
 HERE = __name__
 seen: list[list[AnyMessage]] = []
@@ -182,3 +183,17 @@ async def test_a_graph_that_interrupts_itself_asks_the_person() -> None:
     assert spoken(await collect(agent, context)) == "Permitted: yes."
     assert [(q.title, q.options) for q in asked_for] == [("May I?", ())] * 2
     assert asked_for[0].key == asked_for[1].key
+
+
+async def test_a_graph_is_told_when_who_said_what_and_what_was_overheard_before() -> None:
+    seen.clear()
+    exact = '(said in the chat)\n- [Ben] "lunch at noon"\n\n[Ann] when?'
+    conversation = Conversation().ask("hello", author="Cem")
+    history = conversation.say("Hi.").ask("when?", turn="t9", author="Ann", exact=exact).messages
+    context = msgspec.structs.replace(a_context(history), shared=True, zone="Europe/Berlin")
+    stamp = f"(Sunday {START_TIME:%Y-%m-%d} 13:00, Europe/Berlin)\n"
+    await collect(python.load(f"{HERE}:graph"), context)
+    assert [str(m.content) for m in seen[0] if m.type == "human"] == [
+        f"{stamp}[Cem] hello",
+        f"{stamp}{exact}",
+    ]

@@ -27,6 +27,7 @@ _TRAITS = frozenset(
         Trait.REACTS,
         Trait.ATTACHES,
         Trait.MALFORMED,
+        Trait.OPENS_THREADS,
     }
 )
 _CHATS = ("D0000001", "D0000002")
@@ -98,6 +99,7 @@ async def _open_slack(
             delete=person.delete,
             react=person.react,
             attach=person.attach,
+            write_in_thread=lambda chat, text, message: slack.say(text, channel=chat, thread_ts=message),
             buttons=lambda chat: [b for p in slack.posts if p.channel == chat for b in p.buttons],
             press=lambda chat, label: slack.press(label, channel=chat),
             send_malformed=person.send_malformed,

@@ -6,13 +6,15 @@ from keryx.core.questions import (
     Consent,
     Option,
     Question,
+    build_option,
     find_consent,
     find_remembered_answer,
     format_hint,
     format_question,
+    label_option,
     parse_answer,
 )
-from keryx.core.texts import ENGLISH
+from keryx.core.texts import ENGLISH, NO_CHANGES, Phrase
 
 PERMIT = Question(key="1", title="May it?", detail="rm x")
 COLOURS = Question(key="1", title="Which?", options=(Option("r", "Red"), Option("g", "Green")))
@@ -74,3 +76,12 @@ def test_a_lasting_consent_chooses_an_option_of_its_kind() -> None:
         )
         is None
     )
+
+
+def test_options_that_keryx_words_itself_are_in_the_language_of_the_person() -> None:
+    covers = Phrase("question.agent_decides", label="Immer", agent="codex")
+    options = (build_option("true", Phrase("question.yes")), build_option("x", covers))
+    german = NO_CHANGES.speak("de")
+    assert [label_option(o, german) for o in options] == ["Ja", "Immer (codex entscheidet, was das umfasst)"]
+    question = Question(key="1", title="Sure?", options=options)
+    assert parse_answer(question, "ja") == parse_answer(question, "yes") == "true"

@@ -274,3 +274,13 @@ def test_a_wrong_change_is_refused_with_what_would_be_right(table: dict[str, obj
     with pytest.raises(Invalid) as caught:
         parse_changes(table)
     assert str(caught.value).startswith(told)
+
+
+def test_commands_are_named_as_people_write_them_on_a_platform() -> None:
+    slack = Catalogue(signs={"slack": "!"}).speak("de", "slack")
+    assert slack.say("chat.greeting").count("!new") == 1 and "/" not in slack.say("chat.greeting")
+    assert "!nwe" in slack.say("command.unknown", name="nwe")
+    assert slack.say("command.busy", verb="undo").startswith("!undo")
+    # What is no command stays.
+    assert "/v1" in slack.say("model.no_endpoint", name="x", host="y")
+    assert "/new" in Catalogue(signs={"slack": "!"}).speak("de", "telegram").say("chat.greeting")

@@ -12,7 +12,7 @@ from keryx.agents.tools import Permission, ToolFailed
 from keryx.core.deliveries import Target
 from keryx.core.ids import OPERATOR, PrincipalId
 from keryx.core.jobs import JobState
-from keryx.core.messages import Role
+from keryx.core.messages import Mark, Role
 from keryx.core.ports.agent import TurnContext
 from keryx.core.source import ChatType, Source
 from keryx.engine.builtin_tools import SPECS, BuiltinTools
@@ -97,6 +97,18 @@ async def test_a_question_that_was_stopped_is_read_with_its_mark(begin: Begin) -
     await world.settle(context.turn)
     text = await call(world, context, "read_conversation", conversation=context.session)
     assert "(stopped): please hold" in text
+
+
+async def test_what_was_taken_from_the_queue_is_neither_found_nor_read(begin: Begin) -> None:
+    world, context = await held(begin)
+    waiting = await world.say("a secret zebra", chat="3", user="ann")
+    assert waiting.turn
+    await world.hub.drop(OPERATORS, waiting.turn)
+    # A person finds it, with its mark.
+    (hit,) = [h for h in await world.hub.search(viewer("ann"), "zebra") if h.message]
+    assert hit.message and hit.message.mark is Mark.WITHDRAWN
+    assert await call(world, context, "search_conversations", query="zebra") == "Nothing was found."
+    assert "zebra" not in await call(world, context, "read_conversation", conversation=context.session)
 
 
 async def test_where_others_listen_in_only_this_conversation_is_seen(begin: Begin) -> None:

@@ -198,6 +198,19 @@ class FakeDiscord(WireFake):
             self.dispatch("MESSAGE_CREATE", self._event(post))
             return post.id
 
+    def open_thread(self, message: str, *, user: str = "7") -> str:
+        """A person opens a thread on a message; return its id, which is that of the message."""
+        with self.lock:
+            channel = self.channels[self.find(message).channel]
+            return self.add_channel(
+                message,
+                type=11,
+                guild=channel["guild_id"],
+                name="talk",
+                parent_id=channel["id"],
+                owner_id=user,
+            )
+
     def edit(self, message: str, text: str) -> None:
         """A person edits a message."""
         with self.lock:

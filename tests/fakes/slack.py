@@ -216,8 +216,9 @@ class FakeSlack(WebsocketFake[dict[str, Any]]):
 
     def rewrite(self, text: str, *, ts: str, channel: str = "D0000001", **more: Any) -> None:
         now = self.make_ts()
+        second = f"{now.partition('.')[0]}.000000"
         earlier = {"type": "message", "user": PERSON, "text": "before", "ts": ts, **more}
-        changed = {**earlier, "text": text, "edited": {"user": PERSON, "ts": now}}
+        changed = {**earlier, "text": text, "edited": {"user": PERSON, "ts": second}}
         self.push_event(
             {
                 "type": "message",

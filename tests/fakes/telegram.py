@@ -57,7 +57,9 @@ class FakeTelegram(WireFake):
         super().__post_init__()
         self.bubbles: list[Bubble] = []
         self.actions: list[dict[str, Any]] = []
+        # The menus by scope, and those in other languages.
         self.commands: list[dict[str, Any]] = []
+        self.direct_commands: list[dict[str, Any]] = []
         self.files: dict[str, bytes] = {}
         # How long the next requests for a file are told to wait, in seconds, and which files were asked for.
         self.file_waits: dict[str, list[int]] = {}
@@ -344,7 +346,11 @@ class FakeTelegram(WireFake):
         return _ok({"status": status, "user": {"id": user, "is_bot": False, "first_name": "Ann"}})
 
     def _set_commands(self, params: dict[str, Any]) -> WireResponse:
-        self.commands = params["commands"]
+        scope = (params.get("scope") or {"type": "default"})["type"]
+        if scope == "all_private_chats":
+            self.direct_commands = params["commands"]
+        else:
+            self.commands = params["commands"]
         return _ok(True)
 
     def _get_file(self, params: dict[str, Any]) -> WireResponse:

@@ -101,6 +101,14 @@ class Conversation(Generic[Fake]):
                 for node in self.world.nodes:
                     node.check()
 
+    async def receives(self, count: int) -> None:
+        """Wait until this many messages of people are stored."""
+
+        def has_all(tx: Transaction) -> bool:
+            return tx.rows("select count(*) from messages where role = 'user'") == [(count,)]
+
+        await self.world.until(has_all)
+
     async def waits(self, state: DeliveryState, count: int = 1) -> list[Delivery]:
         """Wait until this many deliveries are in a state, and return them."""
 

@@ -10,7 +10,7 @@ from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId, LeaseToken, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.media import Media
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, Texts
 
 LOCAL = "local"
 REPEAT_MARK = "(possible repeat) "
@@ -41,6 +41,8 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     # The platform's id of the message that is answered.
     reply_to: str = ""
     reply_context: ReplyContext | None = None
+    # An answer is one message: what an agent says between its tool calls is sent with the rest, as in a mail.
+    whole: bool = False
 
     @property
     def key(self) -> str:
@@ -233,7 +235,10 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     delivery: DeliveryId | None = None
 
 
-def format_progress(tool: str, minutes: int) -> str:
+def format_progress(tool: str, minutes: int, texts: Texts) -> str:
     """Return the preview of a turn that has no text yet."""
-    doing = f"working: {tool}" if tool else "working"
-    return f"still {doing}, {minutes} min" if minutes else f"{doing} …"
+    if minutes:
+        key = "progress.still_tool" if tool else "progress.still"
+    else:
+        key = "progress.tool" if tool else "progress.begun"
+    return texts.say(key, tool=tool, minutes=minutes)

@@ -83,6 +83,11 @@ def filter_media(parts: Iterable[Part]) -> list[Media]:
     return [p for p in parts if isinstance(p, Media)]
 
 
+def name_media(part: Media) -> str:
+    """Return the words that stand for a file where only text can."""
+    return f"[{clean_name(part.name) or 'file'}]"
+
+
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """An image, sound or file with its bytes."""
 
@@ -106,3 +111,8 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
     def placeholder(self) -> str:
         """The placeholder in the message until the file is fetched."""
         return f"[{clean_name(self.name) or 'file'}]"
+
+
+def may_have_siblings(files: Iterable[RemoteFile]) -> bool:
+    """Whether a message has a file of which people send several at once: anything but a sound."""
+    return any(not file.mime.startswith("audio/") for file in files)

@@ -61,14 +61,18 @@ class Option(msgspec.Struct, frozen=True, omit_defaults=True):
     phrase: StoredPhrase | None = None
 
 
+def build_option(id_: str, label: Phrase, consent: Consent = Consent.OTHER) -> Option:
+    """Return an option whose label is in the language of the person."""
+    return Option(id_, str(label), consent, label.store())
+
+
 def build_permission_options(always: Phrase | None = None) -> tuple[Option, ...]:
     """Return the options of a permission; `always` says what a lasting consent covers."""
     always = always or Phrase("question.always")
-    allow, deny = Phrase("question.allow"), Phrase("question.deny")
     return (
-        Option("allow", str(allow), Consent.ALLOW_ONCE, allow.store()),
-        Option("always", str(always), Consent.ALLOW_ALWAYS, always.store()),
-        Option("deny", str(deny), Consent.DENY_ONCE, deny.store()),
+        build_option("allow", Phrase("question.allow"), Consent.ALLOW_ONCE),
+        build_option("always", always, Consent.ALLOW_ALWAYS),
+        build_option("deny", Phrase("question.deny"), Consent.DENY_ONCE),
     )
 
 
@@ -226,8 +230,8 @@ def format_confirmation(asked: AskedQuestion, texts: Texts) -> str:
     """Return the reply to the person who answered."""
     question, answer = asked.question, asked.answer or ""
     key = _CONFIRMATIONS.get(find_consent(question, answer))
-    # A tool of Keryx is asked for by name; the question of another agent has its own title.
-    title = question.tool if question.phrase else question.title
+    # A tool of Keryx is asked for by name; any other question has its own title.
+    title = question.tool if question.phrase and question.tool else question.display_title
     text = (
         to_sentence(texts.say(key, title=title))
         if key

@@ -63,9 +63,9 @@ class HubAdapterContext:
         self._connections = connections
         self.cursor = cursor
         self.texts = hub.texts
-        self.menu: Sequence[MenuItem] = _build_menu(hub.texts.speak())
+        self.menu: Sequence[MenuItem] = _build_menu(hub, hub.texts.speak())
         self.menus: Mapping[str, Sequence[MenuItem]] = {
-            name: _build_menu(hub.texts.speak(name)) for name in LANGUAGES
+            name: _build_menu(hub, hub.texts.speak(name)) for name in LANGUAGES
         }
 
     async def receive(self, inbound: InboundEvent) -> Receipt:
@@ -111,10 +111,10 @@ class HubAdapterContext:
         return name_cursor(self._adapter.platform, self._adapter.account, scope)
 
 
-def _build_menu(texts: Texts) -> list[MenuItem]:
+def _build_menu(hub: Hub, texts: Texts) -> list[MenuItem]:
     return [
-        MenuItem(c.name, c.describe(texts), c.format_usage(texts))
-        for c in commands.list_commands(lane=True, chat=True)
+        MenuItem(c.name, c.describe(texts), c.format_usage(texts), c.direct is commands.CommandScope.ALONE)
+        for c in commands.list_commands(lane=True, chat=True, watched=hub.can_take_over)
     ]
 
 

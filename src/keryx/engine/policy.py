@@ -207,6 +207,11 @@ def map_reach(adapters: Sequence[Adapter], names: Mapping[str, str] = {}) -> dic
     return {platform: found for (platform, _), found in reach.items()} | named
 
 
+def map_signs(adapters: Sequence[Adapter]) -> dict[str, str]:
+    """Return what people write before the name of a command, by platform."""
+    return {a.platform: a.capabilities.command_sign for a in adapters}
+
+
 def name_accounts(policy: Policy, names: Mapping[str, str]) -> Policy:
     """Return the policy for accounts with names: `names` maps `telegram.work` to the account. Rules that use a name are
     changed to name the account. Raise `Invalid` for access rules of an account that does not exist."""

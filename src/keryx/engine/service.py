@@ -26,7 +26,7 @@ from keryx.engine.loops.scheduler import Scheduler
 from keryx.engine.loops.sweeps import NO_HOOKS, ExpirySweep, RetentionSweep, SessionFinalizer, repeat
 from keryx.engine.loops.thread_titles import ThreadUpdater
 from keryx.engine.plugins import RoleLookup, get_account_key
-from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach, trust_relayed
+from keryx.engine.policy import Policy, close_unlisted_platforms, map_reach, map_signs, trust_relayed
 from keryx.engine.units import gathering, targets
 from keryx.engine.units.workers import ActiveWork, build_worker
 from keryx.store import access, turns
@@ -58,9 +58,12 @@ class Service:
         everything: bool = True,
     ) -> None:
         self._adapters = adapters if everything else ()
-        policy = close_unlisted_platforms(
-            msgspec.structs.replace(policy, reach=map_reach(adapters, policy.account_names)), self._adapters
+        policy = msgspec.structs.replace(
+            policy,
+            reach=map_reach(adapters, policy.account_names),
+            texts=msgspec.structs.replace(policy.texts, signs=map_signs(adapters)),
         )
+        policy = close_unlisted_platforms(policy, self._adapters)
         # Other nodes are told what the settings say: they have no connection to the relay.
         self._public_rules = policy.access
         policy = trust_relayed(policy, self._adapters)
@@ -189,6 +192,7 @@ class Service:
             connections=self.platform_status,
             look_again=self._look_again,
             replace_for=self._policy.limits.edit,
+            texts=self._policy.texts,
         )
 
     def _build_runner(self, driver: Driver) -> Runner:

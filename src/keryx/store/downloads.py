@@ -74,10 +74,12 @@ def claim(
     platform: str,
     account: str,
     most: int,
+    share: int,
     active: Collection[int],
     alive_since: datetime,
 ) -> list[Download]:
-    """Take the next files of an account for a worker and count the attempt. Files of a worker that has ended, or was not
+    """Take the next files of an account for a worker and count the attempt, with those that are being fetched at most `share` of
+    one session. Files of a worker that has ended, or was not
     seen since `alive_since`, are taken over; so are those that this one took and that are not `active`, as after a claim
     whose outcome was not known."""
     rows = tx.rows(
@@ -86,7 +88,19 @@ def claim(
         set worker = :worker, attempts = attempts + case when worker = :worker then 0 else 1 end
         where position in (
           select d.position from downloads d
-          where d.platform = :platform and d.account = :account and d.not_before <= :now and (
+          where d.position in (
+            select r.position from (
+              select
+                position,
+                row_number() over (
+                  partition by session
+                  order by case when worker is null then 1 else 0 end, position
+                ) as place
+              from downloads
+              where platform = :platform and account = :account and not_before <= :now
+            ) r
+            where r.place <= :share
+          ) and (
             d.worker is null
             or (d.worker = :worker and not (cast(d.position as text) {tx.in_names}))
             or not exists (select 1 from workers w where w.id = d.worker and w.seen_at >= :alive_since)
@@ -99,6 +113,7 @@ def claim(
             **_encode_account(platform, account),
             "worker": worker,
             "most": most,
+            "share": share,
             "names": json.dumps([str(position) for position in active]),
             "now": to_micros(tx.now),
             "alive_since": to_micros(alive_since),

@@ -41,11 +41,20 @@ class StoredEvent(NamedTuple):
     received_at: datetime
 
 
-def list_by_event(tx: Transaction, event: str, *, limit: int = 10) -> list[StoredEvent]:
-    """Return the events with this id on any platform. Reads the whole inbox: for operators."""
+def list_by_event(
+    tx: Transaction, event: str, *, partial: bool = False, limit: int = 10
+) -> list[StoredEvent]:
+    """Return the events with this id on any platform. With `partial`, those whose id ends with it behind a point, as with the
+    time of a message on Slack behind its channel. Reads the whole inbox: for operators."""
+    escaped = ids.escape(event)
+    pattern = escaped.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = tx.rows(
-        "select platform, receipt, received_at from inbox where event = :event limit :limit",
-        {"event": ids.escape(event), "limit": limit},
+        """
+        select platform, receipt, received_at from inbox
+        where event = :event or event like cast(:pattern as text) escape '\\'
+        limit :limit
+        """,
+        {"event": escaped, "pattern": f"%.{pattern}" if partial else None, "limit": limit},
     )
     return [StoredEvent(name, codec.loads(receipt, Receipt), from_micros(at)) for name, receipt, at in rows]
 

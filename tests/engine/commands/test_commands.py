@@ -7,9 +7,11 @@ from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Pause, World, inbound
 
 from keryx.core.access import CommandAudience
+from keryx.core.deliveries import Target
 from keryx.core.errors import NotFound
 from keryx.core.ids import PrincipalId
 from keryx.core.messages import Text, text_parts
+from keryx.core.ports.adapter import InboundMessage
 from keryx.core.ports.agent import TextDelta
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.sessions import (
@@ -310,6 +312,22 @@ def test_a_menu_lists_what_works_on_its_surface() -> None:
     chat = {c.name for c in commands.list_commands(lane=True, chat=True)}
     assert not {"new", "resume", "undo-reset", "instructions", "mirror", "home"} & editor
     assert editor < chat and {"new", "mirror", "model", "mode"} <= chat
+    group = {c.name for c in commands.list_commands(lane=True, chat=True, direct=False)}
+    assert chat - group == {"sessions", "search", "link", "whoami"}
+    assert {c.name for c in commands.list_commands(watched=True)} - editor == {"takeover"}
+
+
+async def test_the_help_of_a_group_lists_what_works_there(world: World) -> None:
+    def ask(kind: ChatType) -> InboundMessage:
+        source = Source(platform=FAKE, chat=f"c-{kind}", chat_type=kind, user="ann", message="1")
+        reply = Target(FAKE, chat=f"c-{kind}")
+        return inbound("/help", event=f"help {kind}", source=source, reply=reply, principal=None)
+
+    group = (await world.hub.receive(ask(ChatType.GROUP))).reply or ""
+    direct = (await world.hub.receive(ask(ChatType.DM))).reply or ""
+    assert "/new" in group and "/whoami" in direct
+    assert not [name for name in ("sessions", "search", "link", "whoami", "takeover") if f"/{name} " in group]
+    assert "/takeover" not in direct
 
 
 async def test_a_fork_whose_title_is_taken_is_made_and_says_so(world: World) -> None:
@@ -328,6 +346,7 @@ async def test_undo_redo_and_retry(world: World) -> None:
     assert await world.command("/redo") != "Restored 2 messages."
     assert (await world.command("/undo 2")).endswith("two")
     assert "nothing to undo" in await world.command("/undo")
+    assert await world.command("/undo abc") == "Write a number of turns, as in /undo 2."
     assert await world.command("/redo") == "Restored 4 messages."
     receipt = await world.say("/retry")
     assert receipt.reply == "" and receipt.turn
@@ -365,6 +384,20 @@ async def test_the_queue_is_shown_added_to_and_cleared(world: World) -> None:
     assert await world.command("/queue clear") == "Removed 1 queued message."
     assert await world.command("/queue clear") == "No messages are queued."
     assert (await world.turn(added)).state is TurnState.CANCELLED
+
+
+async def test_an_album_in_the_queue_counts_each_message_and_a_hit_is_marked(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(agent=ScriptedAgent((TextDelta("one"), pause, TextDelta("two"))))
+    said = await world.say("first")
+    await pause.reached()
+    for number in range(3):
+        await world.say(f"zebra {number}", group="album")
+    assert await world.command("/queue clear") == "Removed 3 queued messages."
+    pause.go_on()
+    await world.settle(said)
+    hits = await world.command("/search zebra")
+    assert hits.count("(withdrawn before it was answered)") == 3
 
 
 async def test_steer_gives_the_running_turn_a_hint(world: World) -> None:
@@ -422,7 +455,9 @@ async def test_status_and_usage_tell_what_the_session_is(world: World) -> None:
 async def test_help_lists_every_command_that_may_be_given(world: World) -> None:
     reply = await world.command("/help")
     assert all(
-        (f"/{c.name}" in reply) is (c.who is not CommandAudience.OPERATOR) for c in COMMANDS if c.listed
+        (f"/{c.name}" in reply) is (c.who is not CommandAudience.OPERATOR)
+        for c in COMMANDS
+        if c.listed and not c.watched
     )
     assert "/home" in await world.command("/help", user="operator")
 

@@ -372,6 +372,13 @@ HOSTILE = """<script>alert(1)</script> <img src=x onerror=alert(1)> ![pixel](htt
 """
 
 
+@pytest.mark.parametrize("format", [ExportFormat.MD, ExportFormat.HTML])
+async def test_a_withdrawn_message_is_marked_in_a_document(store: Store, format: ExportFormat) -> None:
+    session = await store.write(a_session)
+    await store.write(messages.append, session.id, Role.USER, text_parts("never mind"), mark=Mark.WITHDRAWN)
+    assert "withdrawn before it was answered" in await exported(store.database, session.id, format=format)
+
+
 @pytest.mark.parametrize("text", [HOSTILE, *ODD_TEXTS, "</section></article></main><script>x</script>"])
 def test_hostile_text_is_inert_in_html(text: str) -> None:
     page = html_document.render_markdown(text)

@@ -11,7 +11,7 @@ from keryx.core.access import AccessRule
 from keryx.core.errors import NotFound, Refused
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.ports.agent import TextDelta
-from keryx.core.source import Source
+from keryx.core.source import ChatType, Source
 from keryx.core.turns import BusyMode
 
 
@@ -90,8 +90,10 @@ async def test_an_event_that_led_to_nothing_is_told_to_operators(begin: Begin) -
     rules = {FAKE: AccessRule(allow=("bob",), pairing=False)}
     world = await begin(policy=msgspec.structs.replace(AT_ONCE, access=rules))
     await world.hub.receive(from_platform("hello", "1.78"))
-    with pytest.raises(NotFound, match="led to no message"):
+    with pytest.raises(NotFound) as caught:
         await world.hub.trace(OPERATORS, "1.78")
+    why = "its author may not talk; its lane is agent:main:fake:dm:1; its author is not allowed"
+    assert "led to no message" in str(caught.value) and why in str(caught.value)
     with pytest.raises(NotFound, match="there is no session"):
         await world.hub.trace(viewer("eve"), "1.78")
 
@@ -101,3 +103,16 @@ async def test_a_message_of_others_is_not_found_by_its_id_on_the_platform(begin:
     await world.hub.receive(from_platform("hello", "1.79"))
     with pytest.raises(NotFound):
         await world.hub.trace(viewer("eve"), "1.79")
+
+
+async def test_an_event_that_led_to_nothing_says_why_by_a_part_of_its_id(begin: Begin) -> None:
+    rules = {FAKE: AccessRule(allow=("ann",), observe=True)}
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, access=rules))
+    group = Source(platform=FAKE, chat="c", chat_type=ChatType.GROUP, user="ann", message="7.1")
+    overheard = from_platform("lunch?", "c.7.1", addressed=False)
+    await world.hub.receive(msgspec.structs.replace(overheard, source=group))
+    await world.hub.receive(from_platform("/whoami", "c.7.2"))
+    # On Slack, an event is named by the channel and the time of its message.
+    for name, why in (("7.1", "kept for the next question there"), ("7.2", "the command /whoami")):
+        with pytest.raises(NotFound, match=why):
+            await world.hub.trace(OPERATORS, name)

@@ -1,8 +1,9 @@
 """A delivery is its text, then its files, each sent and recorded on its own."""
 
+import msgspec
 import pytest
 from tests.engine.conftest import Begin
-from tests.engine.world import FAKE, World
+from tests.engine.world import AT_ONCE, FAKE, World
 
 from keryx.core.errors import Uncertain
 from keryx.core.ports.adapter import (
@@ -11,6 +12,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
 )
 from keryx.core.ports.agent import FileEvent, TextDelta
+from keryx.core.texts import Catalogue
 from keryx.store.db import Engine
 from keryx.testing import RecordingAdapter, ScriptedAgent
 
@@ -90,6 +92,23 @@ async def test_the_text_names_the_files_that_do_not_fit_into_the_message(begin: 
         "Two files\n\n[file: notes.txt is too large to be sent with the others: at most 10 bytes in all]"
     )
     assert [a.name for a in part.attachments] == ["cat.png"]
+
+
+async def test_what_is_said_about_files_and_length_is_in_the_language_of_the_person(begin: Begin) -> None:
+    policy = msgspec.structs.replace(
+        AT_ONCE,
+        texts=Catalogue(language="de"),
+        limits=msgspec.structs.replace(AT_ONCE.limits, parts=2),
+    )
+    able = Capabilities(attachments=AttachmentLimits(max_bytes=5), limit=120)
+    adapter = RecordingAdapter(FAKE, capabilities=able, limit=120)
+    script = [TextDelta("word " * 80), FileEvent("cat.png", "", PNG)]
+    world = await begin(agent=ScriptedAgent(script), adapters=[adapter], policy=policy)
+    await world.ask("draw")
+    await world.flow(world.delivered(1), step=1)
+    told = "".join(adapter.texts)
+    assert "[gekürzt: Diese Antwort hat 400 Zeichen." in told
+    assert f"[Bild: cat.png ist zu groß, um hier gesendet zu werden: {len(PNG)} Byte, höchstens 5]" in told
 
 
 async def test_the_whole_of_a_long_answer_goes_with_its_last_part(begin: Begin) -> None:

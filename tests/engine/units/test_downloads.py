@@ -11,6 +11,7 @@ from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Pause, Scenes, World, inbound
 
 from keryx.core.errors import Invalid, Unavailable
+from keryx.core.ids import SessionId
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.messages import File, Image, Message, Role, Text
 from keryx.core.ports.adapter import AdapterContext, Capabilities, InboundMessage, SupportsDownloads
@@ -89,13 +90,18 @@ async def test_the_files_of_a_message_stand_in_their_order(begin: Begin) -> None
 
 async def test_at_most_so_many_files_are_fetched_at_once(begin: Begin) -> None:
     platform = Files()
-    limits = MediaLimits(at_once=2)
+    limits = MediaLimits(at_once=4)
     world = await begin(adapters=[platform], policy=msgspec.structs.replace(AT_ONCE, media=limits))
-    gates = [platform.hold(name) for name in "abc"]
-    platform.say(with_files("look", "a", "b", "c"))
+    gates = [platform.hold(name) for name in "abcdefgh"]
+    platform.say(with_files("look", "a", "b", "c", session=SessionId("s1"), begin=True))
     await world.eventually(lambda: len(platform.asked) == 2)
+    # One conversation leaves half of the places to others.
+    platform.say(with_files("look", "d", "e", "f", session=SessionId("s2"), begin=True))
+    await world.eventually(lambda: len(platform.asked) == 4)
+    assert sorted(platform.asked) == ["a", "b", "d", "e"]
     gates[0].set()
-    await world.eventually(lambda: len(platform.asked) == 3)
+    await world.eventually(lambda: len(platform.asked) == 5)
+    assert platform.asked[-1] == "c"
     for gate in gates:
         gate.set()
     await platform.wait_for(1)

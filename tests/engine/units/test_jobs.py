@@ -15,7 +15,7 @@ from keryx.core.deliveries import REPEAT_MARK, DeliveryState, Target
 from keryx.core.errors import AgentFailed, Conflict, Forbidden, Invalid, NotFound, Refused, TargetGone
 from keryx.core.ids import DEFAULT_PROFILE
 from keryx.core.jobs import Job, JobRun, JobSettings, JobState, RunOutcome
-from keryx.core.ports.adapter import PlatformReach
+from keryx.core.ports.adapter import InboundFailure, PlatformReach
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
 from keryx.core.sessions import JOB_SURFACE, SessionFilter, Viewer
@@ -255,6 +255,23 @@ async def test_a_job_whose_chat_is_gone_is_paused_and_says_why(world: World) -> 
     await passed(world, job, 2)
     await world.flow(world.delivered(1))
     assert world.fake.texts == ["hello"]
+
+
+async def test_a_job_whose_chat_is_gone_as_the_platform_says_later_is_paused(world: World) -> None:
+    job = await add(world, "every 10m")
+    await passed(world, job, 1)
+    (delivery,) = await world.flow(world.delivered(1))
+    failure = InboundFailure(
+        event="f1",
+        source=Source(platform=FAKE, chat="1"),
+        delivery=delivery.id,
+        message=delivery.receipts[0],
+        reason="the person has no account any more",
+        gone=True,
+    )
+    await world.hub.receive(failure)
+    (paused,) = await world.hub.jobs.list_all(ANN)
+    assert (paused.state, paused.why) == (JobState.PAUSED, "fake:1: the person has no account any more")
 
 
 async def test_an_ordinary_refusal_does_not_pause_a_job(world: World) -> None:

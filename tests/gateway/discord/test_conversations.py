@@ -14,7 +14,7 @@ from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.messages import Role
 from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext
 from keryx.core.questions import Consent, Option, Question
-from keryx.store.db import Database, Engine
+from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.discord import DiscordAdapter, DiscordSettings
 from keryx.testing import FakeClock
 from keryx.testing.fault_injection import PlatformFaults
@@ -31,9 +31,15 @@ class Answerer:
 
     def __init__(self) -> None:
         self.turns = 0
+        # Of each turn: the questions so far, and the last one as a model is shown it.
+        self.views: list[list[str]] = []
+        self.exact: list[str] = []
 
     async def run(self, context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
         self.turns += 1
+        said = [m for m in await context.history() if m.role is Role.USER]
+        self.views.append([m.text for m in said])
+        self.exact.append(said[-1].exact or said[-1].text)
         asked = "\n".join(m.text for m in context.turn_messages if m.role is Role.USER)
         if asked == "May you?":
             options = (
@@ -179,12 +185,70 @@ async def test_a_thread_has_the_title_of_its_conversation_and_is_archived_at_its
         assert not discord.channels[first]["thread_metadata"]["archived"]
 
 
-async def test_a_message_deleted_before_its_answer_is_not_answered(server: Server) -> None:
-    server.discord.say("hello")
-    await server.reads("answer to hello")
+async def test_a_thread_on_an_answer_begins_with_what_led_to_it_and_needs_no_mention(server: Server) -> None:
+    discord = server.discord
+    discord.say(f"<@{BOT_ID}> hello", channel=GENERAL, mentions=MENTION)
+    await server.reads("answer to hello", channel=GENERAL)
+    await server.world.delivered(1)
+    [answer] = discord.bot_posts(GENERAL)
+    thread = discord.open_thread(answer.id)
+    discord.say("why?", channel=thread)
+    await server.reads("answer to why?", channel=thread)
+    assert server.agent.views[-1] == ["hello", "why?"]
+    # In the channel itself a mention is still needed, and in a thread of others, too.
+    other = discord.open_thread(discord.say("lunch?", channel=GENERAL))
+    discord.say("pizza?", channel=other)
+    discord.say("and then?", channel=thread)
+    await server.reads("answer to why?", "answer to and then?", channel=thread)
+    assert server.agent.turns == 3
+
+
+async def test_in_a_thread_a_mention_is_needed_if_the_rule_says_so(
+    database: Database, clock: FakeClock
+) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), follow_threads=False)
+    async with serve(database, clock, rule=rule, threads=True) as server:
+        thread = server.discord.say(f"<@{BOT_ID}> one", channel=GENERAL, mentions=MENTION)
+        await server.reads("answer to one", channel=thread)
+        server.discord.say("among ourselves", channel=thread)
+        server.discord.say(f"<@{BOT_ID}> two", channel=thread, mentions=MENTION)
+        await server.reads("answer to one", "answer to two", channel=thread)
+
+
+@pytest.mark.parametrize("threads", [False, True])
+async def test_what_others_say_in_a_channel_is_given_to_whoever_asks_next(
+    database: Database, clock: FakeClock, threads: bool
+) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), observe=True)
+    async with serve(database, clock, rule=rule, threads=threads) as server:
+        discord = server.discord
+        discord.say("lunch at noon", channel=GENERAL, user="8", name="Ben")
+        discord.attach("", "menu.png", b"\x89PNG\r\n\x1a\n", "image/png", channel=GENERAL)
+        asked = discord.say(f"<@{BOT_ID}> when?", channel=GENERAL, mentions=MENTION)
+        await server.reads("answer to when?", channel=asked if threads else GENERAL)
+        assert '- [Ben] "lunch at noon"\n- [Ann] "[menu.png]"\n' in server.agent.exact[0]
+        assert await server.world.read(lambda tx: tx.rows("select count(*) from sessions")) == [(1,)]
+
+
+async def test_a_forward_and_the_comment_below_it_get_one_answer(server: Server) -> None:
+    server.discord.say("", message_snapshots=[{"message": {"content": "abracadabra"}}])
+    server.discord.say("what is this?")
+    await server.reads("answer to Forwarded message:\nabracadabra\nwhat is this?")
+    assert server.agent.turns == 1
+
+
+async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(server: Server) -> None:
+    server.discord.say("May you?")
+    await server.shows(lambda: any(post.buttons for post in server.discord.bot_posts()))
     wrong = server.discord.say("wrong chat")
-    await server.reads("answer to hello", "answer to wrong chat")
-    server.discord.react(wrong, "👍")
     server.discord.delete(wrong)
-    server.discord.say("next")
-    await server.reads("answer to hello", "answer to wrong chat", "answer to next")
+    server.discord.react(server.discord.say("next"), "👍")
+
+    def has_reaction(tx: Transaction) -> bool:
+        return tx.rows("select count(*) from messages where role = 'notice'") == [(1,)]
+
+    # Events come in order, so the deletion was received as well.
+    await server.world.until(has_reaction)
+    server.discord.press("Yes")
+    await server.shows(lambda: server.discord.texts()[-1] == "answer to next")
+    assert "answer to wrong chat" not in server.discord.texts()

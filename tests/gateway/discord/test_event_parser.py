@@ -154,8 +154,8 @@ def test_a_thread_and_a_forum_post_belong_to_their_channel(
     assert (source.chat_type, source.chat, source.thread) == (ChatType.THREAD, chat, channel.id)
     assert (source.chat_name, source.topic) == (name, topic)
     assert inbound.reply == Target("discord", "42", chat=chat, thread=channel.id, reply_to=MESSAGE_ID)
-    # A thread that the bot has opened is a conversation with it.
-    assert inbound.addressed == (channel is THREAD)
+    # The engine decides whether Keryx takes part there.
+    assert (inbound.addressed, inbound.thread_root) == (False, channel.id)
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,7 @@ async def test_a_channel_that_is_not_known_is_looked_up_after_a_resume(bot: Bot)
     bot.discord.say("hello", channel="601")
     [event] = await bot.hear()
     assert (event.source.chat, event.source.thread) == (GENERAL, "601")
-    assert (event.source.chat_name, event.source.topic, event.addressed) == ("general", "Travel", True)
+    assert (event.source.chat_name, event.source.topic) == ("general", "Travel")
 
 
 async def test_connection_states_are_reported(bot: Bot) -> None:

@@ -380,12 +380,17 @@ async def test_commands_are_registered_once_with_their_arguments(bot: Bot) -> No
         pass
     new, undo, steer = bot.discord.commands
     assert (new["name"], new["description"], "options" in new) == ("new", "Start afresh.", False)
-    assert new["description_localizations"] == {"de": "Fange neu an."}
+    assert new["description_localizations"] == {"de": "Fange neu an."} and new["contexts"] == [0, 1]
     assert len(undo["description"]) == 100
     assert steer["options"] == [{"type": 3, "name": "arguments", "description": "text", "required": True}]
     async with bot.listening():
         pass
     assert bot.discord.command_writes == 1
+
+
+def test_a_command_for_direct_chats_is_not_shown_in_servers() -> None:
+    [command] = slash_commands.build_commands([MenuItem("whoami", "Who?", direct=True)], {})
+    assert command.contexts == (1,)
 
 
 def test_a_name_that_discord_refuses_is_not_registered() -> None:
@@ -408,7 +413,7 @@ async def test_a_conversation_in_a_channel_gets_a_thread(discord: FakeDiscord) -
     assert discord.channels[first]["name"] == "Plan a trip"
     assert events[0].reply == Target("discord", BOT_ID, GENERAL, first)
     assert (events[1].source.chat_type, events[1].source.thread) == (ChatType.GROUP, None)
-    assert (events[2].addressed, events[2].source.thread, events[2].source.chat) == (True, first, GENERAL)
+    assert (events[2].source.thread, events[2].source.chat) == (first, GENERAL)
     await bot.send("Where to?", chat=GENERAL, thread=first)
     assert discord.texts(first) == ["Where to?"]
     await bot.close()

@@ -12,8 +12,15 @@ from tests.gateway.email.conftest import sleep_briefly
 
 from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.deliveries import DeliveryState
-from keryx.core.messages import Message, Role
-from keryx.core.ports.agent import AgentEvent, FileEvent, TextDelta, TurnContext
+from keryx.core.messages import Message, Role, ToolCall, ToolResult
+from keryx.core.ports.agent import (
+    AgentEvent,
+    FileEvent,
+    TextDelta,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnContext,
+)
 from keryx.engine.units import place
 from keryx.engine.units.place import PlaceFacts
 from keryx.store import deliveries, messages
@@ -36,6 +43,10 @@ class Secretary:
         self.views.append([m.text if m.exact is None else m.exact for m in history])
         if "draw" in self.views[-1][-1]:
             yield FileEvent("cat.png", "", b"\x89PNG\r\n\x1a\n")
+        if "look" in self.views[-1][-1]:
+            yield TextDelta("One moment.")
+            yield ToolCallEvent((ToolCall("c1", "look", "{}"),))
+            yield ToolResultEvent(ToolResult("c1", "look", "nothing"))
         yield TextDelta(f"answer {len(history)}")
 
 
@@ -122,6 +133,14 @@ async def test_a_file_is_in_the_mail_of_the_answer(correspond: Open) -> None:
     talk.fake.write(ANN, "draw a cat")
     assert await talk.read(1) == ["answer 1"]
     assert talk.fake.files(ANN) == [b"\x89PNG\r\n\x1a\n"] and len(talk.fake.mails(ANN)) == 1
+
+
+async def test_what_is_said_between_tool_calls_is_in_the_one_mail_of_the_answer(correspond: Open) -> None:
+    talk = await correspond()
+    talk.fake.write(ANN, "look")
+    assert await talk.read(1) == ["One moment.\n\nanswer 1"]
+    talk.fake.write(ANN, "thanks", answers=str(talk.fake.mails(ANN)[0]["Message-ID"]))
+    assert await talk.read(2) == ["One moment.\n\nanswer 1", "answer 2"]
 
 
 async def test_a_command_is_answered_in_the_thread(correspond: Open) -> None:

@@ -240,6 +240,12 @@ def test_a_report_says_which_mail_was_not_delivered_and_why() -> None:
         "the mail server of the person has not taken it: 550 5.1.1 <ann@elsewhere.test>: no such person here"
     )
     assert failure.event == "<m1@people.test> mailer-daemon@hub.test"
+    assert failure.gone
+
+
+def test_a_full_mailbox_is_not_gone() -> None:
+    failure = read_bounce(report(STATUS.replace("Status: 5.1.1", "Status: 5.2.2")))
+    assert failure is not None and not failure.gone
 
 
 @pytest.mark.parametrize(

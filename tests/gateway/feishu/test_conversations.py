@@ -158,6 +158,26 @@ async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_talk: Open) -
     assert await talk.count_pictures() == 1
 
 
+async def test_pictures_that_are_sent_at_once_get_one_answer(open_talk: Open) -> None:
+    talk = await open_talk()
+    for number in range(3):
+        talk.fake.files[f"img_{number}"] = b"\x89PNG\r\n\x1a\n" + bytes(32), "image/png"
+        talk.fake.say(kind="image", content={"image_key": f"img_{number}"})
+    await talk.receives(3)
+    talk.fake.say("look")
+    await talk.reads(DIRECT, "answer to look")
+    assert len(talk.agent.turns) == 1 and await talk.count_pictures() == 3
+
+
+async def test_what_is_forwarded_and_the_note_below_it_get_one_answer(open_talk: Open) -> None:
+    talk = await open_talk()
+    talk.fake.forward("abracadabra")
+    await talk.receives(1)
+    talk.fake.say("what is this?")
+    await talk.reads(DIRECT, "answer to what is this?")
+    assert len(talk.agent.turns) == 1 and "abracadabra" in talk.agent.asked[0]
+
+
 QUESTION: Scripts = {"find it": [TextDelta("One moment."), ask_permission, TextDelta("In the attic.")]}
 
 

@@ -163,8 +163,19 @@ async def test_a_reply_that_is_lost_is_found_in_the_history_and_not_sent_again(
 async def test_a_file_arrives_and_one_that_is_gone_becomes_a_sentence(open_chat: Open) -> None:
     chat = await open_chat()
     chat.fake.attach(ANN, "look", "a.txt", "text/plain", b"words")
-    await chat.until(lambda: len(chat.fake.texts(ANN)) == 1)
+    await chat.world.flow(chat.until(lambda: len(chat.fake.texts(ANN)) == 1), step=0.3)
     assert "look" in chat.fake.texts(ANN)[0]
+
+
+async def test_pictures_and_the_text_below_them_get_one_answer(open_chat: Open) -> None:
+    chat = await open_chat()
+    for number in range(2):
+        chat.fake.attach(ANN, "", f"{number}.png", "image/png", b"\x89PNG\r\n\x1a\n" + bytes(32))
+    await chat.receives(2)
+    # The text ends the wait: the clock stands still.
+    chat.fake.write(ANN, "look")
+    await chat.until(lambda: chat.fake.texts(ANN))
+    assert len(chat.agent.turns) == 1 and await chat.count_pictures() == 2
 
 
 async def test_a_long_answer_is_several_bubbles_in_order(open_chat: Open) -> None:

@@ -6,12 +6,13 @@ from functools import partial
 import pytest
 from tests.engine.world import Pause
 from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, BOT_USER, FakeSlack
-from tests.gateway.conversation import Conversation, Conversations, ask_permission
+from tests.gateway.conversation import Conversation, Conversations, ask_permission, repeat_all
 
+from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.ports.agent import TextDelta
+from keryx.core.texts import ENGLISH
 from keryx.store.db import Database, Engine, Transaction
-from keryx.surfaces.gateway.slack import SlackAdapter, SlackSettings
-from keryx.surfaces.gateway.slack.message_sender import STATUS
+from keryx.surfaces.gateway.slack import ReplyPlace, SlackAdapter, SlackSettings
 from keryx.surfaces.gateway.slack.web_api import FixedToken
 from keryx.testing import FakeClock
 
@@ -77,6 +78,61 @@ async def test_a_mention_is_answered_once_in_its_thread_which_goes_on(open_talk:
     assert talk.agent.asked == ["what is up?", "and then?"]
 
 
+async def test_a_thread_on_an_answer_begins_with_what_led_to_it_and_needs_no_mention(
+    database: Database, clock: FakeClock
+) -> None:
+    with FakeSlack() as slack:
+        settings = SlackSettings(base_url=slack.api_url, replies=ReplyPlace.CHANNEL)
+        adapter = SlackAdapter(settings, token=FixedToken(BOT_TOKEN), app_token=APP_TOKEN)
+        async with Conversations(database, clock) as conversations:
+            talk = await conversations.open(slack, adapter, answer=repeat_all)
+            slack.mention("one", both=False)
+            await talk.reads(CHANNEL, "one")
+            await talk.world.delivered(1)
+            slack.say("why?", channel=CHANNEL, thread_ts=slack.posts[0].ts)
+            await talk.reads(CHANNEL, "one", "one | why?")
+            assert slack.posts[1].thread == slack.posts[0].ts
+            slack.say("direct")
+            await talk.reads(DIRECT, "direct")
+            await talk.world.delivered(3)
+            slack.say("and this?", thread_ts=slack.posts[2].ts)
+            await talk.reads(DIRECT, "direct", "direct | and this?")
+
+
+async def test_a_mention_is_needed_in_a_thread_if_the_rule_says_so(open_talk: Open) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), groups=(EVERYBODY,), follow_threads=False)
+    talk = await open_talk(access=rule)
+    root = talk.fake.mention("one", both=False)
+    await talk.reads(CHANNEL, "answer to one")
+    talk.fake.say("among ourselves", channel=CHANNEL, thread_ts=root)
+    talk.fake.mention("two", thread_ts=root)
+    await talk.reads(CHANNEL, "answer to one", "answer to two")
+
+
+async def test_what_others_say_in_a_channel_is_given_to_whoever_asks_next(open_talk: Open) -> None:
+    rule = AccessRule(allow=(EVERYBODY,), groups=(EVERYBODY,), observe=True)
+    talk = await open_talk(access=rule)
+    talk.fake.names["U0000009"] = "Ben"
+    talk.fake.say("lunch at noon", channel=CHANNEL, user="U0000009")
+    talk.fake.mention("when?", both=False)
+    await talk.reads(CHANNEL, "answer to when?")
+    assert '- [Ben] "lunch at noon"' in talk.agent.exact[0]
+    assert await talk.world.read(lambda tx: tx.rows("select count(*) from sessions")) == [(1,)]
+
+
+async def test_of_two_edits_within_one_second_the_last_one_counts(open_talk: Open) -> None:
+    pause = Pause()
+    talk = await open_talk({"first": [pause, TextDelta("done")]})
+    talk.fake.say("first")
+    await pause.reached()
+    edited = talk.fake.say("helo")
+    talk.fake.rewrite("hell", ts=edited)
+    talk.fake.rewrite("hello", ts=edited)
+    await talk.until(lambda: not talk.fake.waiting)
+    pause.go_on()
+    await talk.reads(DIRECT, "done", "answer to hello")
+
+
 async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_talk: Open) -> None:
     talk = await open_talk()
     talk.fake.attach("look", "a.png", b"\x89PNG\r\n\x1a\n" + bytes(32), mime="image/png")
@@ -105,7 +161,7 @@ async def test_a_long_answer_is_streamed_to_its_thread(open_talk: Open) -> None:
     await talk.world.flow(talk.reads(CHANNEL, "One two three."), step=0.5)
     await talk.world.flow(talk.until(lambda: not talk.fake.count_open(CHANNEL)), step=0.5)
     assert talk.fake.posts[0].methods == ["chat.startStream", "chat.appendStream", "chat.stopStream"]
-    assert [status["status"] for status in talk.fake.statuses] == [STATUS]
+    assert [status["status"] for status in talk.fake.statuses] == [ENGLISH.say("slack.status")]
 
 
 async def test_a_stream_whose_start_was_lost_becomes_the_answer(open_talk: Open) -> None:
@@ -149,6 +205,17 @@ async def test_a_slash_command_and_a_text_command_are_commands(open_talk: Open) 
     talk.fake.say("!whoami")
     await talk.until(lambda: len(talk.fake.texts()) == 2)
     assert talk.fake.texts()[0] == talk.fake.texts()[1] and talk.agent.asked == []
+
+
+async def test_texts_name_commands_as_they_work_on_slack(open_talk: Open) -> None:
+    talk = await open_talk()
+    talk.fake.say("hello")
+    await talk.reads(DIRECT, "answer to hello")
+    talk.fake.command("help")
+    await talk.until(lambda: len(talk.fake.texts()) > 1)
+    assert "\n!stop" in talk.fake.texts()[1] and "/stop" not in talk.fake.texts()[1]
+    talk.fake.say("!new")
+    await talk.until(lambda: "New conversation. !resume" in talk.fake.texts()[-1])
 
 
 async def test_an_edit_before_the_answer_counts_and_a_deletion_takes_the_question_back(

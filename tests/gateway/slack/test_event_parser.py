@@ -81,12 +81,12 @@ def test_the_two_events_of_a_mention_are_one_event() -> None:
     assert (one.event, one.source, one.reply) == (other.event, other.source, other.reply)
 
 
-def test_a_thread_is_followed_without_a_mention() -> None:
-    reply = {**MESSAGE, "text": "and then?", "thread_ts": "1690000000.000001", "parent_user_id": "U2"}
-    assert not parse_message(reply).addressed
-    assert parse_message(reply, follows_thread=True).addressed
-    assert parse_message({**reply, "parent_user_id": "U0BOT"}).addressed
-    assert parse_message(reply).source.thread == "1690000000.000001"
+def test_a_message_in_a_thread_names_the_message_on_which_the_thread_hangs() -> None:
+    reply = {**MESSAGE, "text": "and then?", "thread_ts": "1690000000.000001", "parent_user_id": "U0BOT"}
+    inbound = parse_message(reply)
+    # The engine decides whether Keryx takes part there.
+    assert not inbound.addressed
+    assert inbound.source.thread == inbound.thread_root == "1690000000.000001"
 
 
 def test_talk_that_is_not_meant_for_the_agent_stays_in_the_channel() -> None:
@@ -139,7 +139,7 @@ def test_an_edit_names_the_message_and_keeps_its_thread() -> None:
     }
     inbound = parse_message(event)
     assert (inbound.edits, get_text(inbound)) == ("1700000000.000100", "hello")
-    assert inbound.event == "C1.1700000000.000100.edit.1700000009.000000"
+    assert inbound.event == "C1.1700000000.000100.edit.1700000009.000200"
     assert inbound.source.thread == "1700000000.000100"
 
 
@@ -152,7 +152,7 @@ def test_the_edit_of_a_question_belongs_to_the_thread_that_it_began() -> None:
         "edited": {"user": "U1", "ts": "1700000009.000000"},
     }
     event = {"type": "message", "subtype": "message_changed", "message": after, "previous_message": before}
-    assert parse_message({**event, "channel": "C1"}, follows_thread=True).source.thread == before["ts"]
+    assert parse_message({**event, "channel": "C1"}, began_thread=True).source.thread == before["ts"]
     assert parse_message({**event, "channel": "C1"}).source.thread is None
     assert parse_message({**event, "channel": "D1"}).source.thread is None
 

@@ -36,18 +36,24 @@ async def test_the_two_events_of_a_mention_have_one_name(workspace: Workspace) -
     assert (one.event, one.source.user_name, one.source.chat_name) == (other.event, "Ann", "general")
 
 
-async def test_a_thread_is_followed_after_a_mention_and_after_a_restart(workspace: Workspace) -> None:
+async def test_a_message_names_its_thread_and_only_a_mention_is_addressed(workspace: Workspace) -> None:
     root = workspace.slack.mention("hi", both=False)
     workspace.slack.say("and then?", channel=CHANNEL, thread_ts=root)
     workspace.slack.say("lunch?", channel=CHANNEL)
     events = await workspace.hear(3)
-    assert [e.addressed for e in events] == [True, True, False]
+    assert [e.addressed for e in events] == [True, False, False]
     assert [e.source.thread for e in events] == [root, root, None]
+    assert [e.thread_root for e in events] == ["", root, ""]
+
+
+async def test_an_edit_after_a_restart_is_still_in_the_thread_of_its_message(workspace: Workspace) -> None:
+    root = workspace.slack.mention("hi", both=False)
+    await workspace.hear()
     again = Workspace(workspace.slack)
     again.context.state.update(workspace.context.state)
-    workspace.slack.say("still there?", channel=CHANNEL, thread_ts=root)
-    [event] = await again.hear()
-    assert event.addressed
+    workspace.slack.rewrite("hello", ts=root, channel=CHANNEL)
+    [edit] = await again.hear()
+    assert (edit.edits, edit.source.thread, edit.addressed) == (root, root, True)
     await again.adapter.close()
 
 

@@ -57,7 +57,11 @@ class Bot:
         settings = TelegramSettings(base_url=telegram.url, mode=mode, url="https://keryx.example/")
         self.adapter = TelegramAdapter(token, settings, secret=SECRET, sleep=self.pause)
         self.context = RecordingAdapterContext(
-            menu=[MenuItem("new", "Start afresh."), MenuItem("undo-reset", "x" * 300)]
+            menu=[
+                MenuItem("new", "Start afresh."),
+                MenuItem("undo-reset", "x" * 300),
+                MenuItem("whoami", "Who?", direct=True),
+            ]
         )
 
     async def pause(self, seconds: float) -> None:
@@ -199,6 +203,8 @@ async def test_the_menu_shows_the_commands_as_telegram_takes_them(bot: Bot) -> N
     await bot.hear()
     assert [c["command"] for c in bot.telegram.commands] == ["new", "undo_reset"]
     assert max(len(c["description"]) for c in bot.telegram.commands) == 256
+    # What works in direct chats only is in the menu of these.
+    assert [c["command"] for c in bot.telegram.direct_commands] == ["new", "undo_reset", "whoami"]
 
 
 async def test_updates_that_are_no_messages_are_passed_by_the_next_message(bot: Bot) -> None:

@@ -102,14 +102,27 @@ async def test_a_slow_picture_of_one_person_holds_up_nobody_else(open_chat: Open
     await chat.reads(BEN, "hello")
     assert chat.fake.texts(ANN) == []
     chat.fake.release("slow")
-    await chat.reads(ANN, "look")
+    await chat.world.flow(chat.reads(ANN, "look"), step=0.3)
     assert await chat.count_pictures() == 1
+
+
+async def test_pictures_that_are_sent_at_once_get_one_answer(open_chat: Open) -> None:
+    chat = await open_chat()
+    media = chat.fake.add_file("p", PNG, hex_key=False)
+    for _ in range(3):
+        chat.fake.push_items(ANN, [{"type": 2, "image_item": {"media": media}}])
+    await chat.receives(3)
+    # The text ends the wait: the clock stands still.
+    chat.fake.write(ANN, "look")
+    await chat.reads(ANN, "look")
+    assert len(chat.agent.turns) == 1 and await chat.count_pictures() == 3
 
 
 async def test_a_file_that_is_gone_becomes_a_sentence_in_its_message(open_chat: Open) -> None:
     chat = await open_chat()
     media = {"encrypt_query_param": "gone", "aes_key": "MTIzNDU2Nzg5MDEyMzQ1Ng=="}
     chat.fake.push_items(ANN, [{"type": 5, "video_item": {"media": media}}])
+    await chat.world.flow(chat.until(lambda: chat.fake.texts(ANN)), step=0.3)
     await chat.reads(ANN, "[video.mp4 could not be fetched: WeChat says: the file has expired (404)]")
 
 

@@ -128,14 +128,35 @@ async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -
     await chat.reads(BEN, "hello")
     assert chat.fake.texts(ANN) == []
     chat.fake.release("slow")
-    await chat.reads(ANN, "look")
+    await chat.world.flow(chat.reads(ANN, "look"), step=0.3)
     assert await chat.count_pictures() == 1
+
+
+async def test_an_album_of_three_pictures_gets_one_answer(open_chat: Open) -> None:
+    chat = await open_chat()
+    media = chat.fake.add_file("p", "image/png", b"\x89PNG\r\n\x1a\n" + bytes(32))
+    for caption in ("look", "", ""):
+        chat.fake.write(ANN, None, type="image", image={**media, "caption": caption})
+    await chat.receives(3)
+    await chat.world.flow(chat.until(lambda: chat.fake.texts(ANN)), step=0.3)
+    assert len(chat.agent.turns) == 1 and chat.agent.asked == ["look\n\n"]
+
+
+async def test_a_forward_with_a_comment_gets_one_answer(open_chat: Open) -> None:
+    chat = await open_chat()
+    chat.fake.write(ANN, "abracadabra", context={"forwarded": True})
+    await chat.receives(1)
+    # The comment ends the wait: the clock stands still.
+    chat.fake.write(ANN, "what is this?")
+    await chat.until(lambda: chat.fake.texts(ANN))
+    assert chat.agent.asked == ["Forwarded:\nabracadabra\nwhat is this?"]
 
 
 async def test_a_file_that_is_gone_becomes_a_sentence_in_its_message(open_chat: Open) -> None:
     chat = await open_chat()
     chat.fake.write(ANN, None, type="image", image={"id": "gone", "mime_type": "image/png"})
     reason = "WhatsApp says: the media does not exist (100)"
+    await chat.world.flow(chat.until(lambda: chat.fake.texts(ANN)), step=0.3)
     await chat.reads(ANN, f"[image.png could not be fetched: {reason}]")
 
 

@@ -278,13 +278,15 @@ def test_a_failure_of_a_message_names_its_part() -> None:
     failure = event.inbound
     assert isinstance(failure, InboundFailure)
     assert (failure.event, failure.delivery, failure.number) == ("status.wamid.OUT.failed", "01jd0", 2)
-    assert (failure.message, failure.held, failure.source.chat) == ("wamid.OUT", False, ANN)
+    assert (failure.message, failure.held, failure.gone) == ("wamid.OUT", False, True)
+    assert failure.source.chat == ANN
     assert failure.reason == "WhatsApp did not deliver it: Not on WhatsApp (131026)"
 
 
 def test_a_message_outside_the_window_is_held() -> None:
     [event] = read_status(status="failed", errors=[{"code": 131047, "title": "Re-engagement message"}]).events
-    assert isinstance(event.inbound, InboundFailure) and event.inbound.held
+    assert isinstance(event.inbound, InboundFailure)
+    assert event.inbound.held and not event.inbound.gone
 
 
 @pytest.mark.parametrize("status", ["sent", "delivered", "read", "played", "deleted", "warning"])

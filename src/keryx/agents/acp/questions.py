@@ -4,8 +4,9 @@ import hashlib
 from urllib.parse import urlsplit
 
 from keryx.agents.acp.update_translator import format_action, format_title
-from keryx.core.questions import AskPerson, Consent, Option, Question
+from keryx.core.questions import AskPerson, Consent, Option, Question, build_option
 from keryx.core.text import to_single_line, truncate
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import INVALID_PARAMS, KIND_CONSENTS, Json, RpcError, as_object, as_text
 
 CANCELLED_OUTCOME: Json = {"outcome": {"outcome": "cancelled"}}
@@ -13,8 +14,9 @@ _MAX_DETAIL_LENGTH = 2900
 _CONSENT_ORDER = list(Consent)
 _MAX_FORM_FIELDS = 12
 _SKIP_ANSWER = "-"
-_BOOLEAN_OPTIONS = (Option("true", "Yes"), Option("false", "No"))
-_URL_OPTIONS = (Option("accept", "Done"), Option("decline", "No"))
+_YES, _NO, _DONE = Phrase("question.yes"), Phrase("question.no"), Phrase("question.done")
+_BOOLEAN_OPTIONS = (build_option("true", _YES), build_option("false", _NO))
+_URL_OPTIONS = (build_option("accept", _DONE), build_option("decline", _NO))
 
 
 def build_permission_question(agent: str, call: Json, options: list[Json], *, number: int) -> Question | None:
@@ -25,9 +27,11 @@ def build_permission_question(agent: str, call: Json, options: list[Json], *, nu
         id_ = as_text(option.get("optionId"))
         label = truncate(to_single_line(as_text(option.get("name"))) or to_single_line(id_), 80)
         consent = KIND_CONSENTS.get(as_text(option.get("kind")), Consent.OTHER)
-        if consent.lasts:
-            label += f" ({agent} decides what this covers)"
-        if id_ and label:
+        if id_ and label and consent.lasts:
+            choices.append(
+                build_option(id_, Phrase("question.agent_decides", label=label, agent=agent), consent)
+            )
+        elif id_ and label:
             choices.append(Option(id_, label, consent))
     if not choices:
         return None
@@ -87,9 +91,11 @@ async def _ask_url(ask: AskPerson, params: Json, *, agent: str, number: int) -> 
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise RpcError(INVALID_PARAMS, "the address is none that a browser opens")
+    title = Phrase("question.open_page", agent=agent, host=to_single_line(parts.hostname))
     question = Question(
         key=f"visit-{number}",
-        title=f"{agent} asks you to open a page of {to_single_line(parts.hostname)}",
+        title=str(title),
+        phrase=title.store(),
         detail="\n".join(t for t in (as_text(params.get("message")), address) if t),
         options=_URL_OPTIONS,
     )

@@ -7,8 +7,9 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from keryx.core import prompt
 from keryx.core.errors import NotFound
-from keryx.core.messages import Audio, File, Image, Message, Role, Text, ToolCall, ToolResult
+from keryx.core.messages import Audio, File, Image, Message, Role, ToolCall, ToolResult, join_text
 from keryx.core.ports.agent import AgentEvent, TurnContext
 from keryx.jsonrpc import as_object
 
@@ -73,12 +74,10 @@ def describe_context(context: TurnContext) -> str:
 
 
 async def _convert_message(context: TurnContext, message: Message) -> HistoryStep:
-    texts: list[str] = []
+    texts = [_render_text(context, message)]
     pictures: list[Picture] = []
     for part in message.parts:
         match part:
-            case Text():
-                texts.append(part.text)
             case Image():
                 picture = await _fetch_picture(context, part)
                 pictures += [picture] if picture else []
@@ -89,16 +88,25 @@ async def _convert_message(context: TurnContext, message: Message) -> HistorySte
                 texts.append(f"[file {part.name or part.media}, {part.mime}]")
             case _:
                 pass
-    text = "\n".join(texts)
-    named = context.shared and message.role is Role.USER and message.author
     return HistoryStep(
         id=f"keryx-{message.session}.{message.seq}",
         role=message.role,
-        text=f"{message.author}: {text}" if named else text,
+        text="\n".join(filter(None, texts)),
         pictures=tuple(pictures),
         calls=tuple(part for part in message.parts if isinstance(part, ToolCall)),
         results=tuple(part for part in message.parts if isinstance(part, ToolResult)),
     )
+
+
+def _render_text(context: TurnContext, message: Message) -> str:
+    """Return the text of a message as a model of Keryx itself is shown it: that of a person with its time and its author."""
+    text = message.exact
+    if message.role is not Role.USER:
+        return join_text(message.parts) if text is None else text
+    if text is None:
+        text = (prompt.format_speaker(message.author) if context.shared else "") + join_text(message.parts)
+    message_id = message.platform_id if context.show_ids else ""
+    return (prompt.format_stamp(message.at, zone=context.zone, message_id=message_id) + text).rstrip()
 
 
 async def _fetch_picture(context: TurnContext, part: Image) -> Picture | None:

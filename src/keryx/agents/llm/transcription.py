@@ -13,7 +13,7 @@ from keryx.core.ports.agent import TranscribeSound
 from keryx.core.text import truncate
 from keryx.core.texts import Phrase
 
-NO_SPEECH = "(no speech was recognised)"
+NO_SPEECH = Phrase("voice.silent")
 _MOST_CHARACTERS = 100_000
 _TIMEOUT = openai.Timeout(120.0, connect=10.0)
 _RETRIES = 2
@@ -26,6 +26,16 @@ _ENDINGS = {
     "audio/x-wav": "wav",
     "audio/webm": "webm",
     "audio/flac": "flac",
+    "audio/x-flac": "flac",
+    "audio/mp3": "mp3",
+    "audio/mpga": "mpga",
+    "audio/m4a": "m4a",
+    "audio/x-m4a": "m4a",
+    "audio/aac": "aac",
+    "audio/amr": "amr",
+    "audio/x-caf": "caf",
+    "audio/silk": "silk",
+    "audio/opus": "opus",
 }
 
 

@@ -183,6 +183,7 @@ class SearchHitReport(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     message: str | None  # null if the title matched
     role: str | None
+    mark: str | None  # what became of the message, such as "withdrawn"
     snippet: str
     spans: list[tuple[int, int]]  # the matches within `snippet`
     before: str | None
@@ -214,6 +215,7 @@ async def search(
                 title=hit.session.title,
                 message=hit.message.id if hit.message else None,
                 role=hit.message.role.value if hit.message else None,
+                mark=hit.message.mark.value if hit.message and hit.message.mark else None,
                 snippet=hit.snippet.text,
                 spans=list(hit.snippet.spans),
                 before=hit.before.text if hit.before else None,
@@ -233,7 +235,8 @@ async def search(
 def _print_hit(hit: SearchHit) -> None:
     who = terminal.format_speaker(hit.message, ENGLISH) if hit.message else "title"
     when = output.format_time(hit.message.at if hit.message else hit.session.active_at)
-    facts = f" · {hit.message.id if hit.message else hit.session.id} · {who} · {when}"
+    mark = f" · {ENGLISH.say(f'mark.{hit.message.mark}')}" if hit.message and hit.message.mark else ""
+    facts = f" · {hit.message.id if hit.message else hit.session.id} · {who} · {when}{mark}"
     title = output.truncate(hit.session.title or "untitled", max(20, output.terminal_width() - len(facts)))
     output.write(output.style_text(title, "bold") + output.style_text(facts, "dim"))
     text, at = "", 0

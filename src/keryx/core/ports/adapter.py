@@ -17,7 +17,7 @@ from keryx.core.messages import Audio, File, Image, Parts, Text
 from keryx.core.questions import Button
 from keryx.core.sessions import SessionSettings
 from keryx.core.source import Source
-from keryx.core.texts import Catalogue, Phrase
+from keryx.core.texts import COMMAND_SIGN, ENGLISH, Catalogue, Phrase, Texts
 from keryx.core.turns import BusyMode
 
 _NO_ID = {"chat": "target.no_chat", "thread": "target.no_thread", "person": "target.no_person"}
@@ -141,6 +141,8 @@ class InboundFailure(InboundEvent, frozen=True, kw_only=True):
     reason: str
     # The platform accepts no message to the person until they write.
     held: bool = False
+    # There is no such person or chat any more: a job that sends there is paused.
+    gone: bool = False
 
 
 class InboundMessage(InboundEvent, frozen=True, kw_only=True):
@@ -211,6 +213,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
     # The reply of a slash command.
     reply: str | None = None
+    # Why the event led to no message, for operators; empty if it led to one.
+    reason: str = ""
 
 
 class LengthUnit(StrEnum):
@@ -253,9 +257,9 @@ class AttachmentLimits(msgspec.Struct, frozen=True, kw_only=True):
         """Return why an attachment is not accepted, as the end of a sentence about it; empty if it is."""
         kind = mime.partition("/")[0]
         if (AttachmentKind(kind) if kind in set(AttachmentKind) else AttachmentKind.FILE) not in self.kinds:
-            return "is of a kind that cannot be sent here"
+            return Phrase("attachment.kind")
         if self.max_bytes and size > self.max_bytes:
-            return f"is too large to be sent here: {size:,} bytes, at most {self.max_bytes:,}"
+            return Phrase("attachment.too_large", size=size, limit=self.max_bytes)
         return ""
 
 
@@ -296,6 +300,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     buttons: bool = False
     # The longest label of a button in characters; longer ones are cut. 0 for no limit.
     button_label: int = 0
+    # What people write before the name of a command, where a message cannot begin with a slash.
+    command_sign: str = COMMAND_SIGN
     # The markup that people see, as the prompt names it: "plain text", "HTML".
     markup: str = "Markdown"
     # The longest part, in `unit`s.
@@ -367,6 +373,8 @@ class OutgoingPart(msgspec.Struct, frozen=True, kw_only=True):
     # The tool calls of the turn that belong to a preview, in order, on a platform with `Capabilities.steps`. A preview with
     # steps may have no text yet. A final part has none.
     steps: tuple[ToolStep, ...] = ()
+    # In the language of the person who asked, for what the adapter itself says in the message.
+    texts: Texts = ENGLISH
     # The message is complete: a stream or card is closed. A final part shows exactly `text`, independent of `shown`.
     final: bool = True
     # A press arrives as an event with the text of the button, from the person who pressed it, and without `reply`:
@@ -398,6 +406,8 @@ class MenuItem(msgspec.Struct, frozen=True):
     help: str
     # Its arguments, such as `[number]`; empty if it has none. Those in brackets are optional.
     usage: str = ""
+    # It works in direct chats only.
+    direct: bool = False
 
 
 class AdapterContext(Protocol):

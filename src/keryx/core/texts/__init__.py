@@ -14,6 +14,7 @@ from keryx.core.errors import Invalid, KeryxError
 from keryx.core.texts import english, german, page
 
 DEFAULT_LANGUAGE = "en"
+COMMAND_SIGN = "/"
 LANGUAGES: Mapping[str, Mapping[str, str]] = {
     "en": english.TEXTS | {f"page.{text}": text for text in page.TEXTS},
     "de": german.TEXTS | {f"page.{text}": translated for text, translated in page.TEXTS.items()},
@@ -25,6 +26,11 @@ _SYSTEM_ERRORS: Sequence[tuple[type[OSError], str]] = (
     (PermissionError, "system.forbidden"),
     (IsADirectoryError, "system.folder"),
 )
+# The commands of Keryx in a text, by the texts of their help.
+_COMMAND_NAMES = sorted(
+    (key.removeprefix("help.") for key in english.TEXTS if key.startswith("help.")), key=len
+)
+_COMMAND = re.compile(rf"(?<![\w/.:-])/(?=(?:{'|'.join(reversed(_COMMAND_NAMES))})(?![\w/-])|\Z)")
 _WEIGHTED = re.compile(r"\s*([A-Za-z*][A-Za-z0-9-]*)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?)\s*)?\Z")
 
 _FORMATTER = Formatter()
@@ -64,10 +70,13 @@ class WrongText(Invalid):
 
 
 class Texts:
-    """The texts of one language."""
+    """The texts of one language. `sign` is what people put before the name of a command where they read them."""
 
-    def __init__(self, language: str, changed: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, language: str, changed: Mapping[str, str] | None = None, *, sign: str = COMMAND_SIGN
+    ) -> None:
         self.language = language
+        self.sign = sign
         self._templates = {**LANGUAGES[language], **(changed or {})}
         self._formatter = _TemplateFormatter(self)
 
@@ -75,7 +84,7 @@ class Texts:
         """Return the text of a key with its fields filled in."""
         text = ""
         for literal, field, spec, conversion in _parse_template(self._templates[key]):
-            text += literal
+            text += literal if self.sign == COMMAND_SIGN else _replace_signs(literal, text[-1:], self.sign)
             if field is not None:
                 value = (
                     fields[field]
@@ -109,12 +118,15 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     language: str = ""
     # By language and key.
     changes: Mapping[str, Mapping[str, str]] = {}
+    # By platform, what people put before the name of a command where it is not a slash.
+    signs: Mapping[str, str] = {}
 
-    def speak(self, language: str | None = None) -> Texts:
-        """Return the texts in the language of the settings, or else in a person's language, or else in English."""
+    def speak(self, language: str | None = None, platform: str = "") -> Texts:
+        """Return the texts in the language of the settings, or else in a person's language, or else in English. They name
+        commands as people write them on a platform."""
         chosen = self.language or find_language(language or "") or DEFAULT_LANGUAGE
-        changed = self.changes.get(chosen)
-        return Texts(chosen, changed) if changed else _build(chosen)
+        changed, sign = self.changes.get(chosen), self.signs.get(platform, COMMAND_SIGN)
+        return Texts(chosen, changed, sign=sign) if changed else _build(chosen, sign)
 
 
 def explain(error: KeryxError, key: str, /, **fields: Any) -> Phrase:
@@ -235,5 +247,10 @@ ENGLISH = Texts(DEFAULT_LANGUAGE)
 
 
 @cache
-def _build(language: str) -> Texts:
-    return Texts(language)
+def _build(language: str, sign: str = COMMAND_SIGN) -> Texts:
+    return Texts(language, sign=sign)
+
+
+def _replace_signs(literal: str, before: str, sign: str) -> str:
+    """Return a piece of a template with another sign before the names of commands. `before` is the character before it."""
+    return _COMMAND.sub(sign, before + literal)[len(before) :]

@@ -40,7 +40,7 @@ class CommandCall:
     @property
     def texts(self) -> Texts:
         """The texts in the language of the person who gave the command."""
-        return self.tx.texts.speak(self.inbound.source.language)
+        return self.tx.texts.speak(self.inbound.source.language, self.inbound.source.platform)
 
     def say(self, key: str, /, **fields: Any) -> str:
         """Return a text in the language of the person who gave the command."""

@@ -41,6 +41,8 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     direct: CommandScope = CommandScope.ANYWHERE
     # The reply is not stored.
     secret: bool = False
+    # Needs a session that another program keeps.
+    watched: bool = False
     # In menus and in /help.
     listed: bool = True
 
@@ -75,7 +77,7 @@ COMMANDS = (
     CommandSpec(name="undo-reset", session=False, lane=True, who=CommandAudience.OWNER),
     CommandSpec(name="sessions", session=False, direct=CommandScope.ALONE),
     CommandSpec(name="title", begins=True, who=CommandAudience.OWNER),
-    CommandSpec(name="takeover", who=CommandAudience.OWNER),
+    CommandSpec(name="takeover", watched=True, who=CommandAudience.OWNER),
     CommandSpec(name="fork", who=CommandAudience.OWNER),
     CommandSpec(name="undo", busy=False, who=CommandAudience.OWNER),
     CommandSpec(name="redo", busy=False, who=CommandAudience.OWNER),
@@ -133,6 +135,17 @@ def parse(parts: Parts) -> ParsedCommand | None:
     return ParsedCommand(name, _BY_NAME.get(name), (match[2] or "").strip())
 
 
-def list_commands(*, lane: bool = False, chat: bool = False) -> list[CommandSpec]:
-    """Return the commands for menus of a surface: with lanes or without, with chats of a platform or without."""
-    return [c for c in COMMANDS if c.listed and (lane or not c.lane) and (chat or not c.chat)]
+def list_commands(
+    *, lane: bool = False, chat: bool = False, direct: bool = True, watched: bool = False
+) -> list[CommandSpec]:
+    """Return the commands that work somewhere: on a surface with lanes or without, with chats of a platform or without, in a
+    direct chat or in a group, in a session that another program keeps or in another one."""
+    return [
+        c
+        for c in COMMANDS
+        if c.listed
+        and (lane or not c.lane)
+        and (chat or not c.chat)
+        and (direct or c.direct is not CommandScope.ALONE)
+        and (watched or not c.watched)
+    ]

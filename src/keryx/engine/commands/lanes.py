@@ -66,7 +66,7 @@ def hand_over(call: CommandCall) -> CommandResult:
     deliveries.enqueue(
         call.tx,
         lane.target,
-        call.tx.texts.speak(lane.source.language).say(
+        call.tx.texts.speak(lane.source.language, lane.source.platform).say(
             "chat.handoff_arrived",
             session=quote_title(session),
             platform=came_from,

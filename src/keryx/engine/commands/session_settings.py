@@ -8,13 +8,13 @@ from keryx.core import clock
 from keryx.core.access import CommandAudience
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.sessions import EFFORTS, Activity, PermissionMode, parse_mode
-from keryx.core.source import Source
+from keryx.core.source import ChatType, Source
 from keryx.core.texts import Phrase
 from keryx.core.usage import MILLION
 from keryx.engine.commands.call import CommandCall, CommandResult, format_choices, quote_title
 from keryx.engine.commands.command_table import list_commands
 from keryx.engine.units import control, place
-from keryx.store import sessions, turns, viewer_state
+from keryx.store import imports, sessions, turns, viewer_state
 
 _MAX_PERSONALITY = 4000
 
@@ -206,9 +206,16 @@ def show_help(call: CommandCall) -> CommandResult:
     rights = call.policy.commands
     allowed = [
         c
-        for c in list_commands(lane=call.lane is not None, chat=call.inbound.reply is not None)
+        for c in list_commands(
+            lane=call.lane is not None,
+            chat=call.inbound.reply is not None,
+            direct=call.inbound.source.chat_type is ChatType.DM,
+            watched=call.session is not None and imports.find_watched(call.tx, call.session.id) is not None,
+        )
         if rights.get(c.name, c.who) is not CommandAudience.OPERATOR or call.is_operator
     ]
     texts = call.texts
-    lines = [f"/{c.name} {c.format_usage(texts)}".rstrip() + f" – {c.describe(texts)}" for c in allowed]
+    lines = [
+        f"{texts.sign}{c.name} {c.format_usage(texts)}".rstrip() + f" – {c.describe(texts)}" for c in allowed
+    ]
     return CommandResult("\n".join(lines))

@@ -180,7 +180,8 @@ def render_hits(hits: Sequence[SearchHit], texts: Texts) -> str:
     for n, hit in enumerate(hits, start=1):
         day = hit.message.at if hit.message else hit.session.active_at
         passage = f"\n{hit.snippet.text}" if hit.message else ""
-        lines.append(f"{n}. {texts.render(quote_title(hit.session))} · {day:%Y-%m-%d}{passage}")
+        mark = f" ({texts.say(f'mark.{hit.message.mark}')})" if hit.message and hit.message.mark else ""
+        lines.append(f"{n}. {texts.render(quote_title(hit.session))} · {day:%Y-%m-%d}{mark}{passage}")
     return "\n".join(lines)
 
 

@@ -224,6 +224,11 @@ class Hub(HubPart):
     list_sessions = bind_read("sessions", sessions.list_page)
 
     @property
+    def can_take_over(self) -> bool:
+        """Whether an agent here continues sessions of other programs."""
+        return bool(self._policy.takeovers.agents)
+
+    @property
     def texts(self) -> Catalogue:
         """The texts for people."""
         return self._policy.texts
@@ -576,7 +581,7 @@ class Hub(HubPart):
 
     async def _search_for_command(self, inbound: InboundMessage, query: str) -> str | None:
         """Return the reply to a search command. A search that fails must not keep the event out."""
-        texts = self._policy.texts.speak(inbound.source.language)
+        texts = self._policy.texts.speak(inbound.source.language, inbound.source.platform)
         try:
             person = await self._database.read("asker", lambda tx: receive.find_sender(tx, inbound))
             if person is None:

@@ -38,7 +38,7 @@ def find_message(tx: Transaction, viewer: Viewer, text: str) -> tuple[Session, i
         return sessions.get(tx, id_, viewer=viewer), seq
     except (Invalid, NotFound) as exc:
         unknown = exc
-    events = inbox.list_by_event(tx, text)
+    events = inbox.list_by_event(tx, text) or inbox.list_by_event(tx, text, partial=True)
     found = {(e.receipt.session, e.receipt.seq) for e in events if e.receipt.session and e.receipt.seq}
     for delivery in deliveries.list_by_message(tx, text):
         turn = turns.find(tx, delivery.turn) if delivery.turn else None
@@ -55,9 +55,9 @@ def find_message(tx: Transaction, viewer: Viewer, text: str) -> tuple[Session, i
         return visible[0]
     if events and viewer.owner is None:
         event = events[0]
+        why = event.receipt.reason or "it changed an earlier message, or it came before reasons were kept"
         raise NotFound(
-            f"{text[:80]!r} of {event.platform} came at {event.received_at:%Y-%m-%d %H:%M:%S} UTC and led to no message: "
-            "it was a command, nobody addressed the agent, or its author may not talk"
+            f"{text[:80]!r} of {event.platform} came at {event.received_at:%Y-%m-%d %H:%M:%S} UTC and led to no message: {why}"
         )
     raise unknown
 

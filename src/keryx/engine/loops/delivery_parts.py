@@ -11,6 +11,7 @@ from keryx.core.ids import SessionId
 from keryx.core.media import Attachment, Media
 from keryx.core.messages import Audio, Image
 from keryx.core.ports.adapter import Adapter, RenderedPart
+from keryx.core.texts import Phrase, Texts
 from keryx.engine import plugins
 from keryx.engine.media import MediaStorage
 
@@ -29,27 +30,26 @@ Content: TypeAlias = RenderedPart | Media | Attachment | TextWithFiles
 
 
 async def split_delivery(
-    adapter: Adapter, delivery: Delivery, *, max_parts: int, media: MediaStorage
+    adapter: Adapter, delivery: Delivery, *, max_parts: int, media: MediaStorage, texts: Texts
 ) -> list[Content]:
     """Return all parts in order; none if the delivery only ends a preview. `Refused` if the adapter cannot split the
     text."""
     if adapter.capabilities.files_with_text:
-        return await _join_files(adapter, delivery, max_parts, media)
+        return await _join_files(adapter, delivery, max_parts, media, texts)
     parts: list[Content] = []
     if delivery.text:
-        parts += await _split_text(adapter, delivery.text, max_parts)
+        parts += await _split_text(adapter, delivery.text, max_parts, texts)
     for file in delivery.media:
         if adapter.capabilities.attachments:
             parts.append(file)
         else:
-            parts += await plugins.render_parts(
-                adapter, f"[{_describe_kind(file)}: {_choose_file_name(file)}]"
-            )
+            named = texts.say("attachment.named", kind=_describe_kind(file), name=_choose_file_name(file))
+            parts += await plugins.render_parts(adapter, named)
     return parts
 
 
 async def _join_files(
-    adapter: Adapter, delivery: Delivery, max_parts: int, media: MediaStorage
+    adapter: Adapter, delivery: Delivery, max_parts: int, media: MediaStorage, texts: Texts
 ) -> list[Content]:
     """Return the parts of the text, the last one with all files. The text names those that cannot be sent."""
     limits, files, total = adapter.capabilities.attachments, list[Attachment](), 0
@@ -59,18 +59,18 @@ async def _join_files(
         reason = find_reason_unsent(adapter, file)
         size = len(file.body) if file else 0
         if not reason and limits and limits.max_bytes and total + size > limits.max_bytes:
-            reason = f"is too large to be sent with the others: at most {limits.max_bytes:,} bytes in all"
+            reason = Phrase("attachment.too_large_together", limit=limits.max_bytes)
         if reason or file is None:
-            lines.append(_describe_unsent(item, reason))
+            lines.append(_describe_unsent(item, reason, texts))
         else:
             files.append(file)
             total += size
-    split = await _split_text(adapter, "\n\n".join(lines), max_parts) if lines else ()
+    split = await _split_text(adapter, "\n\n".join(lines), max_parts, texts) if lines else ()
     files = [*(part for part in split if isinstance(part, Attachment)), *files]
-    texts = [part for part in split if isinstance(part, RenderedPart)]
+    rendered = [part for part in split if isinstance(part, RenderedPart)]
     if not files:
-        return [*texts]
-    return [*texts[:-1], TextWithFiles(texts[-1] if texts else RenderedPart(""), tuple(files))]
+        return [*rendered]
+    return [*rendered[:-1], TextWithFiles(rendered[-1] if rendered else RenderedPart(""), tuple(files))]
 
 
 def get_head(adapter: Adapter, text: str, parts: int) -> str:
@@ -79,7 +79,9 @@ def get_head(adapter: Adapter, text: str, parts: int) -> str:
     return text[: 2 * parts * adapter.capabilities.limit]
 
 
-async def _split_text(adapter: Adapter, text: str, max_parts: int) -> Sequence[RenderedPart | Attachment]:
+async def _split_text(
+    adapter: Adapter, text: str, max_parts: int, texts: Texts
+) -> Sequence[RenderedPart | Attachment]:
     """Return the parts of a text. One that needs more than `max_parts` ends with a file of the whole text, or with a
     notice where that cannot be sent."""
     head = get_head(adapter, text, max_parts)
@@ -91,10 +93,7 @@ async def _split_text(adapter: Adapter, text: str, max_parts: int) -> Sequence[R
     limits = adapter.capabilities.attachments
     if limits is not None and not limits.find_reason(file.mime, len(file.body)):
         return [*kept, file]
-    notice = (
-        f"[cut: this answer has {len(text):,} characters. The rest of it is on the page and in the terminal.]"
-    )
-    return [*kept, *await plugins.render_parts(adapter, notice)]
+    return [*kept, *await plugins.render_parts(adapter, texts.say("attachment.cut", count=len(text)))]
 
 
 async def load_attachment(media: MediaStorage, session: SessionId | None, file: Media) -> Attachment | None:
@@ -111,28 +110,30 @@ async def load_attachment(media: MediaStorage, session: SessionId | None, file: 
 def find_reason_unsent(adapter: Adapter, file: Attachment | None) -> str:
     """Return why a file cannot be sent, as the end of a sentence about it; empty if it can."""
     if file is None:
-        return "is no longer there"
+        return Phrase("attachment.gone")
     limits = adapter.capabilities.attachments
     return limits.find_reason(file.mime, len(file.body)) if limits else ""
 
 
-async def render_unsent_file(adapter: Adapter, file: Media, reason: str) -> RenderedPart:
+async def render_unsent_file(adapter: Adapter, file: Media, reason: str, texts: Texts) -> RenderedPart:
     """Return the text that is sent instead of a file that cannot be sent."""
-    return (await plugins.render_parts(adapter, _describe_unsent(file, reason)))[0]
+    return (await plugins.render_parts(adapter, _describe_unsent(file, reason, texts)))[0]
 
 
-def _describe_unsent(file: Media, reason: str) -> str:
-    return f"[{_describe_kind(file)}: {_choose_file_name(file)} {reason}]"
+def _describe_unsent(file: Media, reason: str, texts: Texts) -> str:
+    return texts.say(
+        "attachment.unsent", kind=_describe_kind(file), name=_choose_file_name(file), reason=reason
+    )
 
 
-def _describe_kind(file: Media) -> str:
+def _describe_kind(file: Media) -> Phrase:
     match file:
         case Image():
-            return "picture"
+            return Phrase("attachment.picture")
         case Audio():
-            return "sound"
+            return Phrase("attachment.sound")
         case _:
-            return "file"
+            return Phrase("attachment.file")
 
 
 def _choose_file_name(file: Media) -> str:

@@ -167,7 +167,11 @@ class Dispatcher:
                 await self._remove_preview(preview, claimed.closing)
                 preview = None
             parts = await delivery_parts.split_delivery(
-                self._adapter, current, max_parts=self._policy.limits.parts, media=self._media
+                self._adapter,
+                current,
+                max_parts=self._policy.limits.parts,
+                media=self._media,
+                texts=claimed.texts,
             )
             if claimed.edits:
                 await self._send_edit(claimed, parts[0])
@@ -188,6 +192,7 @@ class Dispatcher:
                 if last:
                     end = partial(
                         deliveries.record_sent,
+                        policy=self._policy,
                         claimed=claimed,
                         capabilities=self._adapter.capabilities,
                         receipt=receipt,
@@ -260,7 +265,12 @@ class Dispatcher:
             log.info("delivery %s has nothing to replace: %s", claimed.delivery.id, exc)
         await self._database.write(
             "delivery.settle",
-            partial(deliveries.record_edit, claimed=claimed, capabilities=self._adapter.capabilities),
+            partial(
+                deliveries.record_edit,
+                claimed=claimed,
+                capabilities=self._adapter.capabilities,
+                policy=self._policy,
+            ),
         )
         reports.report_delivery(claimed.delivery, deliveries.SENT, self._clock.now())
 
@@ -275,7 +285,10 @@ class Dispatcher:
         """Send a part, unless the platform knows that an earlier attempt has arrived."""
         delivery = claimed.delivery
         part = msgspec.structs.replace(
-            self._build_part(delivery, number, content), buttons=buttons, title=claimed.title
+            self._build_part(delivery, number, content),
+            buttons=buttons,
+            title=claimed.title,
+            texts=claimed.texts,
         )
         if isinstance(content, Attachment):
             part = msgspec.structs.replace(part, attachment=content)
@@ -285,7 +298,9 @@ class Dispatcher:
             file = await delivery_parts.load_attachment(self._media, delivery.session, content)
             reason = delivery_parts.find_reason_unsent(self._adapter, file)
             if reason:
-                unsent = await delivery_parts.render_unsent_file(self._adapter, content, reason)
+                unsent = await delivery_parts.render_unsent_file(
+                    self._adapter, content, reason, claimed.texts
+                )
                 part = _set_text(part, unsent)
             else:
                 part = msgspec.structs.replace(part, attachment=file)

@@ -105,6 +105,8 @@ class Downloader:
             platform=adapter.platform,
             account=adapter.account,
             most=most,
+            # The files of one conversation leave places for those of others.
+            share=max(1, self._limits.at_once // 2),
             active=frozenset(self._active),
             lease=self._lease,
         )

@@ -24,6 +24,7 @@ from keryx.core.ports.adapter import (
     ToolStep,
 )
 from keryx.core.sessions import JOB_SURFACE
+from keryx.core.texts import Catalogue
 from keryx.core.turns import Turn
 from keryx.engine import plugins
 from keryx.engine.loops import delivery_parts
@@ -112,6 +113,7 @@ class Previews:
         connections: PlatformStatusReporter,
         look_again: Callable[[], None],
         replace_for: timedelta,
+        texts: Catalogue,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -121,6 +123,7 @@ class Previews:
         self._look_again = look_again
         # How long an answer takes the place of its preview.
         self._replace_for = replace_for
+        self._texts = texts
         self._watched: dict[TurnId, _TurnPreview] = {}
         self._fresh: list[_TurnPreview] = []
         self._sending = 0
@@ -255,7 +258,9 @@ class Previews:
             if now - watch.silent_since < SILENCE_LIMIT or watch.appends or watch.draft.asking:
                 return None, True
             minutes = int((now - watch.began).total_seconds() // 60)
-            text = core_deliveries.format_progress(watch.draft.tool, minutes)
+            text = core_deliveries.format_progress(
+                watch.draft.tool, minutes, self._texts.speak(watch.draft.language, watch.target.platform)
+            )
         head = delivery_parts.get_head(watch.adapter, text, 1)
         parts = await plugins.render_parts(watch.adapter, head)
         return (parts[0], len(parts) == 1 and head == text) if parts else (None, True)

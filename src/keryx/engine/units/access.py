@@ -175,7 +175,7 @@ def _offer_code(tx: Transaction, source: Source, reply: Target) -> None:
     deliveries.enqueue(
         tx,
         reply,
-        tx.texts.speak(source.language).say(
+        tx.texts.speak(source.language, platform).say(
             "person.pairing",
             platform=platform,
             code=code,
@@ -218,7 +218,7 @@ def approve_pairing(tx: Transaction, code: str, *, platform: str, operator: bool
     grant = access_store.add_grant(
         tx, profile=profile, platform=platform, person=person, name=found.name, operator=operator, by=by
     )
-    welcome = tx.texts.speak(found.language).say("person.welcome")
+    welcome = tx.texts.speak(found.language, platform).say("person.welcome")
     deliveries.enqueue(tx, found.target, welcome, of=Viewer(profile, OPERATOR))
     return grant
 

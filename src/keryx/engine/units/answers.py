@@ -51,6 +51,8 @@ class TurnDraft(msgspec.Struct, frozen=True):
     asking: bool = False
     # The tool calls since the last message that was sent.
     steps: tuple[ToolStep, ...] = ()
+    # Of the person who asked, while there is no text.
+    language: str | None = None
 
 
 def collect(entries: Iterable[Message], *, after: int = 0) -> TurnAnswer:
@@ -82,13 +84,15 @@ def load_draft(tx: Transaction, turn: Turn) -> TurnDraft:
     # The calls of a message begin after it was sent.
     shown = [_describe_call(call, results) for m in steps if m.seq >= sent_seq for call in m.calls]
     unsent = [m.text for m in steps if m.seq > sent_seq]
+    said = _join_texts([*unsent, *(p.text for p in parts if isinstance(p, Text))])
     return TurnDraft(
-        _join_texts([*unsent, *(p.text for p in parts if isinstance(p, Text))]),
+        said,
         _shorten_name(calls[-1]) if calls else "",
         sent_seq,
         len(questions.list_for_turn(tx, turn.id)),
         _is_asking(tx, turn),
         tuple(shown[-_MAX_STEPS:]),
+        None if said else people.get_language(tx, turn.id),
     )
 
 
@@ -116,8 +120,8 @@ def _is_asking(tx: Transaction, turn: Turn) -> bool:
 def send_step(tx: Transaction, turn: Turn, seq: int) -> None:
     """Send a step of a running turn, if it says something, as a message of its own. The rest of the answer follows in
     other messages. A step that an interrupted attempt has sent is not sent again. A scheduled run, which may turn out
-    to have nothing to report, sends its answer as a whole."""
-    if turn.reply is None or turn.also or turn.surface == JOB_SURFACE:
+    to have nothing to report, sends its answer as a whole, and so does every turn whose target is `whole`."""
+    if turn.reply is None or turn.reply.whole or turn.also or turn.surface == JOB_SURFACE:
         return
     answer = collect([messages.get(tx, turn.session, seq)])
     if answer.text.strip() or answer.media:
@@ -170,7 +174,8 @@ def end_preview(tx: Transaction, turn: Turn) -> None:
 
 def speak(tx: Transaction, turn: Turn) -> Texts:
     """Return the texts in the language of the person who asked."""
-    return tx.texts.speak(people.get_language(tx, turn.id))
+    platform = turn.reply.platform if turn.reply else ""
+    return tx.texts.speak(people.get_language(tx, turn.id), platform)
 
 
 def send_aside(tx: Transaction, turn: Turn, text: str) -> None:

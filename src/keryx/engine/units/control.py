@@ -110,13 +110,10 @@ def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | 
 
 
 def clear_queue(tx: Transaction, session: SessionId) -> int:
-    """Cancel every queued turn of a session, and return their number. Their messages are withdrawn: the model does not
+    """Cancel every queued turn of a session, and return the number of their messages. They are withdrawn: the model does not
     see them."""
     sessions.lock(tx, session)
-    queued = turns.list_queued(tx, session)
-    for turn in queued:
-        _cancel_queued(tx, turn)
-    return len(queued)
+    return sum(_cancel_queued(tx, turn) for turn in turns.list_queued(tx, session))
 
 
 def drop(tx: Transaction, turn: TurnId) -> None:
@@ -142,12 +139,15 @@ def cancel(tx: Transaction, turn: TurnId) -> Turn:
     return current
 
 
-def _cancel_queued(tx: Transaction, turn: Turn) -> None:
+def _cancel_queued(tx: Transaction, turn: Turn) -> int:
+    """Cancel a queued turn, withdraw its messages, and return their number."""
     turns.close(tx, turn, TurnState.CANCELLED)
-    for message in messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq):
-        if message.role is Role.USER:
-            messages.set_mark(tx, message, Mark.WITHDRAWN)
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    withdrawn = [m for m in entries if m.role is Role.USER and m.mark is not Mark.WITHDRAWN]
+    for message in withdrawn:
+        messages.set_mark(tx, message, Mark.WITHDRAWN)
     answers.mark_stopped(tx, turn)
+    return len(withdrawn)
 
 
 def withdraw(tx: Transaction, message: Message) -> None:
@@ -191,7 +191,8 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
     # What is said about a temporary session is stored elsewhere, in clear.
     if not old.messages or is_temporary(old.id):
         return moved, None
-    notice = tx.texts.speak(lane.source.language).say(_RESET_NOTICES[reason], session=old.title or old.id)
+    texts = tx.texts.speak(lane.source.language, lane.source.platform)
+    notice = texts.say(_RESET_NOTICES[reason], session=old.title or old.id)
     return moved, notice
 
 

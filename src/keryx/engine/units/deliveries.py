@@ -30,7 +30,7 @@ from keryx.core.errors import (
 from keryx.core.ids import LeaseToken, WorkerId
 from keryx.core.ports.adapter import Capabilities, InboundFailure
 from keryx.core.questions import Button
-from keryx.core.texts import Phrase, explain
+from keryx.core.texts import ENGLISH, Phrase, Texts, explain
 from keryx.core.turns import Turn
 from keryx.engine.policy import Policy
 from keryx.engine.units import jobs, message_events, questions
@@ -79,6 +79,8 @@ class ClaimedDelivery(msgspec.Struct, frozen=True):
     closing: str = ""
     # The title of the session, on platforms whose messages have a subject.
     title: str = ""
+    # In the language of the person who asked, for what is said about its files and its length.
+    texts: Texts = ENGLISH
 
 
 AbandonedDelivery: TypeAlias = tuple[Delivery, LeaseToken, bool]
@@ -110,12 +112,13 @@ def claim(
         preview = deliveries.find_replaced_preview(tx, delivery)
         closing = _find_closing(tx, preview) if preview else ""
         title = sessions.get_title(tx, delivery.session) if capabilities.titles and delivery.session else ""
+        language = people.get_language(tx, delivery.turn) if delivery.turn else None
+        texts = tx.texts.speak(language, delivery.target.platform)
+        edits, shown = "", tuple[Button, ...]()
         if capabilities.buttons and delivery.turn:
             edits = questions_store.find_replaced_receipt(tx, delivery.id)
             shown = questions.list_buttons(tx, delivery, max_label=capabilities.button_label)
-            claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown, closing, title))
-        else:
-            claimed.append(ClaimedDelivery(delivery, token, preview, closing=closing, title=title))
+        claimed.append(ClaimedDelivery(delivery, token, preview, edits, shown, closing, title, texts))
     if not claims.waiting or len(claimed) == most:
         return claimed, claims.waiting, None
     times = [deliveries.get_next_ready_at(tx), platforms.get_next_gate_opening(tx)]
@@ -152,6 +155,7 @@ def record_sent(
     claimed: ClaimedDelivery,
     capabilities: Capabilities,
     receipt: str,
+    policy: Policy,
     offered: tuple[Button, ...] = (),
 ) -> None:
     """Record the last part of a delivery, with the buttons under it."""
@@ -166,14 +170,16 @@ def record_sent(
         questions.record_buttons(tx, delivery, receipt)
     for early in message_events.take_early(tx, delivery.target, [*delivery.receipts, receipt]):
         if isinstance(early, InboundFailure):
-            record_late_failure(tx, early)
+            record_late_failure(tx, early, policy=policy)
         else:
             message_events.apply_early(tx, early, delivery)
 
 
-def record_edit(tx: Transaction, *, claimed: ClaimedDelivery, capabilities: Capabilities) -> None:
+def record_edit(
+    tx: Transaction, *, claimed: ClaimedDelivery, capabilities: Capabilities, policy: Policy
+) -> None:
     """Record that a delivery has replaced a message with buttons."""
-    record_sent(tx, claimed=claimed, capabilities=capabilities, receipt=claimed.edits)
+    record_sent(tx, claimed=claimed, capabilities=capabilities, receipt=claimed.edits, policy=policy)
     questions_store.remove_buttons(tx, claimed.delivery.id)
 
 
@@ -190,16 +196,17 @@ def _record_arrival(tx: Transaction, claimed: ClaimedDelivery, capabilities: Cap
             platforms.close_gate(tx, key, until=tx.now + interval, reason="rate")
 
 
-def record_late_failure(tx: Transaction, failure: InboundFailure) -> None:
-    """Record that the platform has not delivered a part that it had accepted. Raise `Retryable` while other parts of the
+def record_late_failure(tx: Transaction, failure: InboundFailure, *, policy: Policy) -> None:
+    """Record that the platform has not delivered a part that it had accepted. If the chat is gone, the job that sends there is
+    paused. Raise `Retryable` while other parts of the
     delivery are being sent: platforms repeat such news. The news of a part whose receipt is not recorded yet waits for it."""
-    if not _record_failure(tx, failure):
+    if not _record_failure(tx, failure, policy):
         message_events.keep_failure(tx, failure)
         # It may have been recorded meanwhile.
-        _record_failure(tx, failure)
+        _record_failure(tx, failure, policy)
 
 
-def _record_failure(tx: Transaction, failure: InboundFailure) -> bool:
+def _record_failure(tx: Transaction, failure: InboundFailure, policy: Policy) -> bool:
     """Record the failure of a part, by the number of the part or the platform's id of its message. Return false if the part
     is not known to be sent."""
     source, message = failure.source, failure.message
@@ -224,6 +231,8 @@ def _record_failure(tx: Transaction, failure: InboundFailure) -> bool:
         if delivery.state is not DeliveryState.DISCARDED:
             state = DeliveryState.HELD if failure.held else DeliveryState.FAILED
             deliveries.record_failed_part(tx, delivery, number=number, state=state, error=failure.reason)
+            if failure.gone:
+                jobs.pause_for_gone_target(tx, delivery, failure.reason, policy=policy)
         return True
     return False
 

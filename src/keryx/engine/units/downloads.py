@@ -58,6 +58,7 @@ def claim(
     platform: str,
     account: str,
     most: int,
+    share: int,
     active: Collection[int],
     lease: timedelta,
 ) -> tuple[list[Download], datetime | None]:
@@ -69,6 +70,7 @@ def claim(
         platform=platform,
         account=account,
         most=most,
+        share=share,
         active=active,
         alive_since=tx.now - lease,
     )

@@ -163,7 +163,7 @@ def remove(tx: Transaction, job: Job) -> Job:
     return job
 
 
-def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: Phrase, *, policy: Policy) -> None:
+def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, policy: Policy) -> None:
     """Pause the job whose answer could not be delivered because its chat is gone, and send the answer to the fallback
     target of the settings instead. Do nothing for a delivery that is not the answer of a job."""
     if delivery.session is None or delivery.turn is None:

@@ -12,7 +12,7 @@ from keryx.core.deliveries import Delivery, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, SessionId
 from keryx.core.lanes import Lane, LaneAddress
-from keryx.core.media import Media
+from keryx.core.media import Media, filter_media, name_media
 from keryx.core.messages import Mark, Notice, Parts, Role, Text, join_text, text_parts
 from keryx.core.ports.adapter import (
     InboundDeletion,
@@ -108,7 +108,7 @@ def _apply(
         case InboundReaction():
             return message_events.apply_reaction(tx, inbound, policy.access, _find_person(tx, inbound.source))
         case InboundFailure():
-            delivery_units.record_late_failure(tx, inbound)
+            delivery_units.record_late_failure(tx, inbound, policy=policy)
             return Receipt(duplicate=False)
         case InboundMessage():
             receipt = _route(tx, inbound, policy, command, search_reply)
@@ -127,7 +127,7 @@ def _route(
     search_reply: str | None,
 ) -> Receipt:
     if not access.admit(tx, inbound, policy.access):
-        return Receipt(duplicate=False)
+        return _ignore(tx, inbound, policy, "its author may not talk")
     rule = find_rule(policy.access, inbound.source.platform, inbound.source.account) or CLOSED
     local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
@@ -138,11 +138,13 @@ def _route(
         inbound = msgspec.structs.replace(inbound, addressed=True)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):
         if not local and not rule.observe:
-            return Receipt(duplicate=False)
+            return _ignore(tx, inbound, policy, "it is not addressed to the agent")
         inbound = msgspec.structs.replace(inbound, observed=True)
     person = _ensure_principal(tx, inbound)
     if inbound.observed and not local and _overhear(tx, inbound, person):
-        return Receipt(duplicate=False)
+        return _ignore(
+            tx, inbound, policy, "it is not addressed to the agent, and kept for the next question there"
+        )
     viewer = Viewer(inbound.source.profile, person)
     lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
@@ -174,9 +176,21 @@ def _route(
     return submit(tx, session, message) if turn is None else gathering.join(tx, session, turn, message)
 
 
+def _ignore(tx: Transaction, inbound: InboundMessage, policy: Policy, why: str) -> Receipt:
+    """Return the receipt of a message that leads to nothing, with its lane and what the rules say."""
+    source = inbound.source
+    aliases = access.find_aliases(tx, source)
+    try:
+        lane = lanes.build_address(source, sharing=policy.sharing, aliases=aliases).key
+    except Invalid as exc:
+        lane = f"none, {exc.text}"
+    rule = access.explain(tx, source, policy.access)
+    return Receipt(duplicate=False, reason=f"{why}; its lane is {lane}; its author is {rule}")
+
+
 def _leave_out_files(tx: Transaction, session: Session, inbound: InboundMessage) -> Parts:
     """Return the parts of a message of a temporary session, with a note in the place of each file that is not sealed for it."""
-    texts = tx.texts.speak(inbound.source.language)
+    texts = tx.texts.speak(inbound.source.language, inbound.source.platform)
     return tuple(
         part
         if not isinstance(part, Media) or not part.media or media.is_sealed_for(tx, session.id, part.media)
@@ -195,7 +209,11 @@ def _release_held(tx: Transaction, source: Source, reply: Target) -> None:
 def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> bool:
     """Keep what was said in a group as context for the next question there. False in a direct chat, and for the edit of a message
     that was not overheard."""
-    source, text = inbound.source, truncate(join_text(inbound.parts), prompt.LONGEST_QUOTE)
+    source = inbound.source
+    # A picture or file is named, as it is in a message until it is fetched.
+    named = (*map(name_media, filter_media(inbound.parts)), *(file.placeholder for file in inbound.files))
+    said = "\n\n".join(filter(None, (join_text(inbound.parts), " ".join(named))))
+    text = truncate(said, prompt.LONGEST_QUOTE)
     if source.chat_type is ChatType.DM:
         return False
     if inbound.edits is not None:
@@ -207,7 +225,11 @@ def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> 
 
 def _append_overheard(tx: Transaction, inbound: InboundMessage, lane: Lane, session: Session) -> None:
     """Append what was said in the chat since the last question of this lane."""
-    for said in overheard.take(tx, inbound.source, lane.key):
+    source = inbound.source
+    if source.thread is not None and source.thread == source.message:
+        # The question begins a thread, but was asked in the chat itself.
+        source = msgspec.structs.replace(source, thread=None)
+    for said in overheard.take(tx, source, lane.key):
         messages.append(
             tx,
             session.id,
@@ -462,7 +484,7 @@ def _try_answer(
         return None
     question, text = match
     closed = questions.record_answer(tx, question, viewer, text)
-    reply = format_confirmation(closed, tx.texts.speak(inbound.source.language))
+    reply = format_confirmation(closed, tx.texts.speak(inbound.source.language, inbound.source.platform))
     _enqueue_reply(tx, inbound, reply, viewer, session)
     return Receipt(duplicate=False, session=session, reply=reply)
 
@@ -526,7 +548,10 @@ def _run_command(
         reply = "\n\n".join(filter(None, (notice, reply)))
     viewer = Viewer(viewer.profile, result.asker or viewer.principal)
     _enqueue_reply(tx, inbound, reply, viewer, result.session, secret=command.secret)
-    return Receipt(duplicate=False, session=result.session, turn=result.turn, seq=seq, reply=reply)
+    reason = "" if result.turn else f"it was the command /{command.name}"
+    return Receipt(
+        duplicate=False, session=result.session, turn=result.turn, seq=seq, reply=reply, reason=reason
+    )
 
 
 def receive_in_fork(

@@ -267,7 +267,12 @@ def list_sounds(message: Message) -> list[int]:
 def save_transcript(tx: Transaction, turn: Turn, *, seq: int, parts: Parts) -> None:
     """Store the parts of a message of a running turn, with what is said in its sounds."""
     turns_store.lock(tx, turn)
-    messages.replace_parts(tx, messages.get(tx, turn.session, seq), parts)
+    texts = answers.speak(tx, turn)
+    told = tuple(
+        msgspec.structs.replace(p, transcript=texts.render(p.transcript)) if isinstance(p, Audio) else p
+        for p in parts
+    )
+    messages.replace_parts(tx, messages.get(tx, turn.session, seq), told)
 
 
 def withdraw_input(tx: Transaction, turn: Turn) -> None:
@@ -518,8 +523,9 @@ def _set_aside(
         messages.set_mark(tx, message, Mark.FAILED)
     if not asked or not may_retry or turn.surface == sessions.JOB_SURFACE:
         return ""
-    hint = Phrase("turn.set_aside_until" if "/retry" in error else "turn.set_aside")
-    return f" {answers.speak(tx, turn).render(hint)}"
+    texts = answers.speak(tx, turn)
+    hint = Phrase("turn.set_aside_until" if f"{texts.sign}retry" in error else "turn.set_aside")
+    return f" {texts.render(hint)}"
 
 
 def _mark_unanswered(tx: Transaction, turn: Turn) -> None:

@@ -18,6 +18,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import Message, Notice, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, SessionSettings
+from keryx.core.texts import Phrase
 from keryx.core.turns import STOP_REASONS, TurnState
 from keryx.engine.hub.views import MessageRange, SessionSnapshot
 from keryx.jsonrpc import Json
@@ -34,13 +35,6 @@ NO_MESSAGE_LIMIT = 1_000_000_000
 RECENT_MESSAGES = 500
 CANCEL_TIMEOUT_SECONDS = 1.5
 EXPLAIN_DELAY_SECONDS = 3.0
-NO_WORKER_NOTICE = (
-    "This waits behind a message from elsewhere that no process answers now: start `keryx serve`, or cancel."
-)
-READ_ONLY_NOTICE = (
-    "The folder {} is not there, so this conversation can be read and not continued: make the folder again, or open"
-    " the conversation in another one."
-)
 _REPLAY_BATCH = 500
 _RETRY_SECONDS = 0.5
 
@@ -127,19 +121,20 @@ class OpenSession:
     async def warn_if_read_only(self) -> None:
         """Send a notice if this session is read-only."""
         if self._folder_missing:
-            await self._send_notice(READ_ONLY_NOTICE.format(self.cwd))
+            await self._send_notice(Phrase("editor.read_only", folder=self.cwd))
 
     async def _check_folder(self) -> None:
         if self._folder_missing:  # Check again: it may exist by now.
             await self.set_folder(self.cwd)
         if self._folder_missing:
-            raise Conflict(READ_ONLY_NOTICE.format(self.cwd))
+            raise Conflict(Phrase("editor.read_only", folder=self.cwd))
 
     async def _send_notice(self, text: str) -> None:
         """Show the user a text that is not part of the conversation."""
-        key = ids.new(self._context.now())
+        key, capabilities = ids.new(self._context.now()), self._context.capabilities
+        said = self._context.hub.texts.speak().render(text)
         await self._send_updates(
-            [session_updates.build_person_notice(text, key, notices=self._context.capabilities.notices)]
+            [session_updates.build_person_notice(said, key, notices=capabilities.notices)]
         )
 
     async def close(self) -> None:
@@ -220,7 +215,7 @@ class OpenSession:
         first = next(iter(snapshot.queue), None)
         stuck = not snapshot.running and first and first.id != prompt.turn and first.pin is None
         if stuck and not await context.hub.list_nodes():
-            await self._send_notice(NO_WORKER_NOTICE)
+            await self._send_notice(Phrase("editor.no_worker"))
 
     async def _cancel_prompts(self, prompts: Sequence[PendingPrompt]) -> None:
         self._context.group.start_soon(self._abandon_later, prompts)

@@ -6,7 +6,7 @@ import anyio
 
 from keryx.core.errors import Conflict, KeryxError, Unavailable
 from keryx.core.ids import QuestionId, SessionId
-from keryx.core.questions import AskedQuestion, Consent, QuestionState, format_question
+from keryx.core.questions import AskedQuestion, Consent, QuestionState, format_question, label_option
 from keryx.core.texts import Phrase
 from keryx.jsonrpc import CONSENT_KINDS, Json, RpcError, as_object, build_text_block
 from keryx.surfaces.acp import session_updates, tool_calls
@@ -106,14 +106,18 @@ class EditorQuestions:
         return await self._request_form(asked)
 
     async def _request_permission(self, asked: AskedQuestion) -> str | None:
-        question = asked.question
+        question, texts = asked.question, self._context.hub.texts.speak()
         result = await self._request(
             "session/request_permission",
             asked,
             {
                 "toolCall": self._build_tool_call(asked),
                 "options": [
-                    {"optionId": o.id, "name": o.label, "kind": CONSENT_KINDS.get(o.consent, "allow_once")}
+                    {
+                        "optionId": o.id,
+                        "name": label_option(o, texts),
+                        "kind": CONSENT_KINDS.get(o.consent, "allow_once"),
+                    }
                     for o in question.options
                 ],
             },
@@ -122,10 +126,12 @@ class EditorQuestions:
         return chosen if isinstance(chosen, str) else None
 
     async def _request_form(self, asked: AskedQuestion) -> str | None:
-        field: Json = {"type": "string", "title": asked.question.title}
-        if asked.question.options:
-            field["oneOf"] = [{"const": o.id, "title": o.label} for o in asked.question.options]
-        message = "\n\n".join(filter(None, (asked.question.title, asked.question.detail)))
+        question, texts = asked.question, self._context.hub.texts.speak()
+        title = texts.render(question.display_title)
+        field: Json = {"type": "string", "title": title}
+        if question.options:
+            field["oneOf"] = [{"const": o.id, "title": label_option(o, texts)} for o in question.options]
+        message = "\n\n".join(filter(None, (title, question.detail)))
         schema = {"type": "object", "properties": {_ANSWER_FIELD: field}, "required": [_ANSWER_FIELD]}
         result = await self._request(
             "elicitation/create", asked, {"mode": "form", "message": message, "requestedSchema": schema}
@@ -142,7 +148,8 @@ class EditorQuestions:
     def _build_tool_call(self, asked: AskedQuestion) -> Json:
         """Build the tool call of a permission request, with the exact command or path in its title."""
         question = asked.question
-        title = question.title
+        asks = self._context.hub.texts.speak().render(question.display_title)
+        title = asks
         if question.tool and question.detail:
             title = tool_calls.format_title(question.tool, question.detail)
         return {
@@ -153,7 +160,7 @@ class EditorQuestions:
             "rawInput": tool_calls.parse_raw_input(question.detail),
             "content": [
                 {"type": "content", "content": build_text_block(text)}
-                for text in (question.title, question.detail)
+                for text in (asks, question.detail)
                 if text
             ],
         }

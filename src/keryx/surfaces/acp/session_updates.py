@@ -39,6 +39,8 @@ COMPACTED_HEADING = (
 _COMPACTION_STATUSES = {compaction.DONE_KIND: "completed", compaction.FAILED_KIND: "failed"}
 MAX_EMBEDDED_BYTES = 5_000_000
 _MEDIA_FIELD = "media"
+# Of questions, in words below them.
+_SHOWN_MARKS = frozenset({Mark.WITHDRAWN, Mark.FAILED, Mark.CANCELLED, Mark.DELETED, Mark.EDITED})
 # Prices are in dollars by convention: the settings name no currency.
 _CURRENCY = "USD"
 _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
@@ -138,7 +140,7 @@ class UpdateBuilder:
                 yield build_chunk(kind, content, str(message.id), _build_meta(message))
         # In words, because editors show no marks.
         mark = message.mark
-        if message.role is Role.USER and mark and mark in (Mark.WITHDRAWN, Mark.FAILED, Mark.CANCELLED):
+        if message.role is Role.USER and mark and mark in _SHOWN_MARKS:
             text = f"\n\n({self._texts.say(f'mark.{mark.value}')})"
             yield build_chunk("user_message_chunk", text, str(message.id), _build_meta(message))
 

@@ -605,6 +605,8 @@ class Hit(Schema, frozen=True, kw_only=True):
     text: str
     seq: int | None = None
     role: Role | None = None
+    # What became of the message, such as `withdrawn`.
+    mark: Mark | None = None
     at: datetime | None = None
     before: str = ""
     after: str = ""

@@ -209,7 +209,11 @@ class DiscordAdapter:
         receiver = EventReceiver(
             self._api,
             context,
-            DiscordIdentity(id=self.account, commands=frozenset(item.name for item in context.menu)),
+            DiscordIdentity(
+                id=self.account,
+                commands=frozenset(item.name for item in context.menu),
+                thread_name=context.texts.speak().say("thread.unnamed"),
+            ),
             position,
             archive=settings.archive if settings.threads else 0,
             names=self._names,

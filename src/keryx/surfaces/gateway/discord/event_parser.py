@@ -20,6 +20,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.source import ChatType, Source
 from keryx.core.text import to_single_line, truncate
+from keryx.core.texts import ENGLISH
 from keryx.surfaces.gateway.discord.payloads import (
     DeletedMessages,
     DiscordChannel,
@@ -48,7 +49,6 @@ BUTTON_PREFIX = "/answer "
 # Discord lets an interaction be answered for 15 minutes.
 REPLY_TIME = timedelta(minutes=14, seconds=30)
 _MAX_THREAD_NAME = 100
-_UNNAMED_THREAD = "Conversation"
 _MAX_OPTION_LENGTH = 6_000
 _COMMAND_PATTERN = re.compile(r"/([\w-]+)(?=\s|\Z)")
 _MARKUP_PATTERN = re.compile(
@@ -72,6 +72,8 @@ class DiscordIdentity(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     commands: frozenset[str] = frozenset()
     own_roles: frozenset[str] = frozenset()
+    # The name of a thread that begins without a word.
+    thread_name: str = ENGLISH.say("thread.unnamed")
 
 
 class ChannelPlace(NamedTuple):
@@ -112,7 +114,7 @@ def parse_message(
     name = ""
     if opens:
         source = msgspec.structs.replace(source, chat_type=ChatType.THREAD, thread=message.id)
-        name = build_thread_name(text)
+        name = build_thread_name(text) or me.thread_name
     replied, quote = message.replied, ""
     if replied is not None:
         quote = make_readable(replied.content, replied.mentions, names) or _describe_content(replied)
@@ -126,6 +128,10 @@ def parse_message(
         reply=_build_target(source, reply_to="" if opens or source.chat_type is ChatType.DM else message.id),
         addressed=addressed,
         quote=quote,
+        # A thread that was opened on a message has the id of the message.
+        # The comment on what is forwarded is the next message.
+        more=bool(message.message_snapshots),
+        thread_root=place.channel.id if place.channel.is_thread else "",
         files=tuple(
             RemoteFile(
                 reference=f"{message.channel_id} {message.id} {file.id}",
@@ -140,8 +146,8 @@ def parse_message(
 
 
 def build_thread_name(text: str) -> str:
-    """Return a title or the first words of a conversation in the form of a thread's name."""
-    return truncate(to_single_line(text), _MAX_THREAD_NAME).strip() or _UNNAMED_THREAD
+    """Return a title or the first words of a conversation in the form of a thread's name; empty if there are none."""
+    return truncate(to_single_line(text), _MAX_THREAD_NAME).strip()
 
 
 def parse_edit(
@@ -324,7 +330,6 @@ def _is_addressed(message: DiscordMessage, place: ChannelPlace, me: DiscordIdent
         or any(user.id == me.id for user in message.mentions)
         or not me.own_roles.isdisjoint(message.mention_roles)
         or (replied is not None and replied.author.id == me.id)
-        or (place.channel.is_thread and place.channel.owner_id == me.id)
         or (command is not None and command[1].lower() in me.commands)
     )
 

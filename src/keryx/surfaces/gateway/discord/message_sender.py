@@ -153,7 +153,7 @@ class MessageSender:
         """Rename a thread of the bot. One that is archived is opened for it, and archived again."""
         thread = await self._find_own_thread(target)
         name = build_thread_name(title)
-        if thread is None or thread.name == name:
+        if thread is None or not name or thread.name == name:
             return
         if (thread.thread_metadata or ThreadMetadata()).archived:
             await self._update_thread(target, {"name": name, "archived": False})

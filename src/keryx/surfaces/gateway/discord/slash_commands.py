@@ -20,6 +20,11 @@ _NAME_PATTERN = re.compile(r"[a-z0-9_-]{1,32}\Z")
 _LOCALES = frozenset({"cs", "da", "de", "fi", "fr", "hu", "it", "ja", "ko", "nl", "pl", "ru", "tr", "uk"})
 
 
+# In servers, and in direct chats with the bot.
+_EVERYWHERE = (0, 1)
+_DIRECT = (1,)
+
+
 class CommandParameter(msgspec.Struct, frozen=True, kw_only=True):
     # A text.
     type: int = 3
@@ -35,8 +40,7 @@ class SlashCommand(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     description_localizations: dict[str, str] | None = None
     options: tuple[CommandParameter, ...] = ()
-    # In servers, and in direct chats with the bot.
-    contexts: tuple[int, ...] | None = (0, 1)
+    contexts: tuple[int, ...] | None = _EVERYWHERE
 
 
 async def register(api: DiscordApi, context: AdapterContext) -> None:
@@ -76,6 +80,7 @@ def build_commands(menu: Sequence[MenuItem], menus: Mapping[str, Sequence[MenuIt
             )
             if item.usage
             else (),
+            contexts=_DIRECT if item.direct else _EVERYWHERE,
         )
         for item in menu[:_MAX_COMMANDS]
         if _NAME_PATTERN.match(item.name)

@@ -21,6 +21,7 @@ from keryx.surfaces.gateway.email.mail_headers import (
     find_message_ids,
     parse_header,
 )
+from keryx.surfaces.gateway.email.smtp_client import is_gone_status
 
 # What is fetched of a report. The mail that it is about follows at its end, sometimes as a whole.
 MAX_REPORT_BYTES = 262_144
@@ -39,6 +40,8 @@ class _ReportedFailure:
     # As the server names it, perhaps after a redirection.
     recipient: str
     reason: str
+    # There is no such address, or it takes no mail any more.
+    gone: bool = False
 
 
 def parse_bounce(raw: bytes, summary: MailSummary, account: MailAccount) -> InboundFailure | None:
@@ -64,6 +67,7 @@ def parse_bounce(raw: bytes, summary: MailSummary, account: MailAccount) -> Inbo
         ),
         message=message_id,
         reason=truncate(to_single_line(failure.reason), _LONGEST_REASON),
+        gone=failure.gone,
     )
 
 
@@ -77,7 +81,9 @@ def _read_status(body: bytes) -> _ReportedFailure | None:
         diagnosis = _read_value(fields, "diagnostic-code")
         status = fields.get("status").strip()
         why = diagnosis or (f"status {status}" if status else "no reason is given")
-        return _ReportedFailure(recipient, f"the mail server of the person has not taken it: {why}")
+        return _ReportedFailure(
+            recipient, f"the mail server of the person has not taken it: {why}", is_gone_status(status)
+        )
     return None
 
 

@@ -237,6 +237,7 @@ def build_inbound(
             root,
             reply_to=summary.message_id,
             reply_context=ReplyContext(msgspec.json.encode(details).decode()),
+            whole=True,
         ),
         cursor=cursor,
         state={name_thread_scope(hash_thread(root)): root},

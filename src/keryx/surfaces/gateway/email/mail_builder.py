@@ -58,7 +58,8 @@ def choose_subject(part: OutgoingPart, details: ReplyDetails) -> str:
         return truncate(f"Re: {subject}", _LONGEST_SUBJECT)
     lines = [to_single_line(line) for line in (part.title, *part.text.split("\n", 50))]
     line = next((line for line in lines if line), "")
-    words = truncate(line, _SHORT_SUBJECT) if line else "Your files" if part.attachments else "Message"
+    unnamed = part.texts.say("mail.files" if part.attachments else "mail.message")
+    words = truncate(line, _SHORT_SUBJECT) if line else unnamed
     return f"Re: {words}" if details.references and part.title else words
 
 
@@ -103,8 +104,8 @@ def _render(part: OutgoingPart, details: ReplyDetails, *, quote: bool, mark: str
     if mark:
         plain, html = mark + plain, f"<p>{email_html.render_plain(mark)}</p>\n{html}"
     if quote and details.quote and part.number == 0:
-        when = f"On {details.date}, " if details.date else ""
-        heading = to_single_line(f"{when}{details.author} wrote:")
+        key = "mail.quoted_at" if details.date else "mail.quoted"
+        heading = to_single_line(part.texts.say(key, date=details.date, author=details.author))
         quoted = replace_unwritable(details.quote)
         plain += f"\n\n{heading}\n" + "\n".join(f"> {line}".rstrip() for line in quoted.split("\n"))
         html += f"\n<p>{email_html.render_plain(heading)}</p>\n{email_html.render_quote(quoted)}"

@@ -191,6 +191,12 @@ class SmtpConnection:
         raise MailServerUnavailable(f"{self._stream.address} does not speak SMTP")
 
 
+def is_gone_status(text: str) -> bool:
+    """Whether a status of RFC 3463 says for good that the recipient does not exist, or is disabled."""
+    status = _STATUS.match(text)
+    return status is not None and status[1] == "5" and (status[2], status[3]) in _GONE
+
+
 def describe_refusal(reply: SmtpReply, *, gone: bool = False) -> SendError:
     """Return the error for a reply that says that the mail was not accepted. `gone` if it is about the recipient."""
     detail = _DETAIL.sub(" ", reply.reply).strip()[:_LONGEST_DETAIL]

@@ -93,6 +93,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "video_chat": "a call",
     "folder": "a folder",
 }
+_ALBUM_TYPES = frozenset({"image", "media", "file"})
 _STYLE_MARKS: Mapping[str, str] = {"bold": "**", "italic": "*", "lineThrough": "~~"}
 
 
@@ -180,6 +181,9 @@ def parse_message(
         files=content.files,
         replies_to=quoted,
         thread_root=(message.root_id or "") if place.thread else "",
+        # Each of several pictures is a message of its own.
+        more=message.message_type in _ALBUM_TYPES,
+        continues=message.message_type in _ALBUM_TYPES,
     )
 
 

@@ -104,6 +104,9 @@ class FeishuReceiver:
         )
         if parsed is None:
             return
+        if message.message_type == "merge_forward":
+            # The note that a person adds is the next message.
+            parsed = msgspec.structs.replace(parsed, more=True)
         state = await self._directory.note_chat(self._context, message.chat_id, direct=message.is_direct)
         await self._learn_ids(parsed.source, event.sender.sender_id, header.tenant_key)
         self._directory.note_message(

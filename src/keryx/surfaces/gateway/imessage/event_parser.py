@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from keryx.core.deliveries import ReplyContext, Target
-from keryx.core.media import RemoteFile
+from keryx.core.media import RemoteFile, may_have_siblings
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (
     IdFormat,
@@ -243,6 +243,7 @@ def parse_failure(row: MessageRow, me: IMessageIdentity) -> InboundFailure | Non
         source=_build_source(row, me),
         message=row.guid,
         reason=describe_error(row.error),
+        gone=row.error == _NOT_REGISTERED,
     )
 
 
@@ -283,6 +284,9 @@ def _build_message(row: MessageRow, me: IMessageIdentity, own_guids: Container[s
         quote=row.quote,
         replies_to=row.replies_to,
         files=row.files,
+        # Messages may split pictures, and the text with them, into messages of their own.
+        more=may_have_siblings(row.files),
+        continues=may_have_siblings(row.files),
     )
 
 

@@ -224,6 +224,8 @@ class SlackAdapter:
             chat_interval=build_interval(settings.per_chat),
             ids=IDS,
             notes=_NOTES,
+            # Slack takes a message that begins with a slash for itself.
+            command_sign="!",
         )
 
     @property
@@ -238,6 +240,7 @@ class SlackAdapter:
         )
 
     async def listen(self, context: AdapterContext) -> None:
+        self._sender.texts = context.texts.speak()
         try:
             me = await self._identify(context)
             receiver = SlackReceiver(

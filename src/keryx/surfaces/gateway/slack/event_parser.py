@@ -83,8 +83,8 @@ class SlackContext(msgspec.Struct, frozen=True, kw_only=True):
     languages: Mapping[str, str] = {}
     # A message of a channel is answered in a thread of its own.
     reply_in_threads: bool = True
-    # Keryx takes part in the thread of the message.
-    follows_thread: bool = False
+    # An edit changes a message that began a thread with Keryx.
+    began_thread: bool = False
 
 
 def find_named_ids(event: SlackEvent) -> set[str]:
@@ -128,7 +128,8 @@ def parse_message(event: SlackEvent, context: SlackContext) -> InboundMessage | 
                 return None
             return msgspec.structs.replace(
                 parsed,
-                event=f"{parsed.event}.edit.{message.edited.ts}",
+                # `edited.ts` counts whole seconds; the time of the event is unique in its channel, and a repetition has the same.
+                event=f"{parsed.event}.edit.{event.event_ts or event.ts}",
                 at=_parse_ts(message.edited.ts),
                 edits=message.ts,
             )
@@ -261,8 +262,8 @@ def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackConte
     files = tuple(map(_describe_file, (*message.files, *(file for a in forwarded for file in a.files))))
     if not text and not files:
         return None
-    direct, thread = _is_direct(event.channel), find_thread(event)
-    addressed = direct or mentioned or context.follows_thread or message.parent_user_id == context.me.user_id
+    direct, root = _is_direct(event.channel), find_thread(event)
+    addressed, thread = direct or mentioned or context.began_thread, root
     if not thread and not direct and context.reply_in_threads and addressed:
         thread = message.ts
     bot = message.subtype == "bot_message" or bool(message.bot_id)
@@ -285,6 +286,7 @@ def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackConte
             context, source, reply_to=message.ts, team=message.user_team or message.team or ""
         ),
         addressed=addressed,
+        thread_root=root,
         files=files,
     )
 

@@ -159,9 +159,9 @@ class SlackReceiver:
         if event_parser.is_own(event.message or event.previous_message or event, self._parser_context.me):
             return
         # The edit of a question belongs to the thread that the question began.
-        begun = event.message.ts if event.message else ""
-        follows = await self._follows(event.channel, event_parser.find_thread(event) or begun)
-        context = await self._build_context(event_parser.find_named_ids(event), follows=follows)
+        edited = event.message.ts if event.message and not event_parser.find_thread(event) else ""
+        began = await self._is_followed(event.channel, edited)
+        context = await self._build_context(event_parser.find_named_ids(event), began_thread=began)
         match event_parser.parse_message(event, context):
             case InboundDeletion() as deletion:
                 await self._store(deletion)
@@ -176,7 +176,7 @@ class SlackReceiver:
         untitled = False
         if source.thread and inbound.addressed and inbound.edits is None and not self._followed.get(place):
             untitled = (await self._context.load_state(_name_scope(*place))) == _UNTITLED
-            # Stored with the message: later messages in the thread need no mention.
+            # Stored with the message: its edits belong to the thread.
             inbound = msgspec.structs.replace(inbound, state={_name_scope(*place): _FOLLOWED})
         if source.message and source.thread:
             self._threads.add(source.chat or "", source.message, source.thread)
@@ -212,7 +212,7 @@ class SlackReceiver:
                 prompts=[{"title": prompt, "message": prompt} for prompt in self._prompts],
             )
 
-    async def _follows(self, channel: str, thread: str) -> bool:
+    async def _is_followed(self, channel: str, thread: str) -> bool:
         if not thread:
             return False
         place = channel, thread
@@ -235,14 +235,14 @@ class SlackReceiver:
             self._decoder.skip(str(exc))
             return None
 
-    async def _build_context(self, ids: set[str], *, follows: bool = False) -> SlackContext:
+    async def _build_context(self, ids: set[str], *, began_thread: bool = False) -> SlackContext:
         me = self._parser_context.me
         found = await self._directory.find(ids - {me.user_id})
         return msgspec.structs.replace(
             self._parser_context,
             names={me.user_id: me.user, **{id_: entry.name for id_, entry in found.items()}},
             languages={id_: entry.language for id_, entry in found.items() if entry.language},
-            follows_thread=follows,
+            began_thread=began_thread,
         )
 
     async def _hint(self, method: str, **params: object) -> None:

@@ -13,7 +13,7 @@ from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGo
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart, StepState, ToolStep
 from keryx.core.questions import Button
-from keryx.core.texts import Phrase
+from keryx.core.texts import ENGLISH, Phrase
 from keryx.markdown import parse as parse_markdown
 from keryx.markdown import plain, slack_markdown
 from keryx.markdown.split import LengthLimit
@@ -40,7 +40,6 @@ LIMIT = LengthLimit(4000 - LONGEST_REPEAT_MARK, LengthUnit.UTF16)
 MAX_LABEL_LENGTH = 75
 # The metadata of each message of Keryx, which people do not see.
 METADATA_TYPE = "keryx_part"
-STATUS = "is thinking…"
 _MAX_FALLBACK_LENGTH = 3000
 _MAX_VALUE_LENGTH = 2000
 _MAX_BUTTONS = 25
@@ -145,6 +144,8 @@ class SlackSender:
         self._may_stream = streams
         self._reaction = reaction
         self._budget = budget
+        # In the language of the settings.
+        self.texts = ENGLISH
         self._me: SlackIdentity | None = None
         # The open streams of this process, by channel and ts.
         self._streams: OrderedDict[tuple[str, str], OpenStream] = OrderedDict()
@@ -227,7 +228,10 @@ class SlackSender:
     async def _show_status(self, target: Target) -> bool:
         try:
             await self._api.call(
-                "assistant.threads.setStatus", channel_id=target.chat, thread_ts=target.thread, status=STATUS
+                "assistant.threads.setStatus",
+                channel_id=target.chat,
+                thread_ts=target.thread,
+                status=self.texts.say("slack.status"),
             )
         except SlackApiError as exc:
             if exc.throttled or exc.unauthorized:

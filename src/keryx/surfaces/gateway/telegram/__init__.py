@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 50
 _MAX_HELP_LENGTH = 256
 _MAX_COMMANDS = 100
+_DIRECT_CHATS = {"type": "all_private_chats"}
 _CLOSE_SECONDS = 2.0
 # What a bot may upload.
 _MAX_UPLOAD_BYTES = 50_000_000
@@ -241,9 +242,12 @@ class TelegramAdapter:
         except (TelegramApiError, msgspec.ValidationError):
             raise Forbidden(BAD_TOKEN) from None
         try:
-            await api.call("setMyCommands", commands=_build_menu(context.menu))
-            for language, menu in context.menus.items():
-                await api.call("setMyCommands", commands=_build_menu(menu), language_code=language)
+            for language, menu in (("", context.menu), *context.menus.items()):
+                everywhere = [item for item in menu if not item.direct]
+                for scope, items in (({"type": "default"}, everywhere), (_DIRECT_CHATS, menu)):
+                    await api.call(
+                        "setMyCommands", commands=_build_menu(items), scope=scope, language_code=language
+                    )
         except TelegramApiError as exc:
             log.warning("the menu of commands is not shown: %s", exc)
         names = frozenset(item.name for item in context.menu) | {"start"}

@@ -11,7 +11,7 @@ import msgspec
 from keryx.core import codec
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.errors import Invalid
-from keryx.core.media import UNKNOWN_MIME, RemoteFile
+from keryx.core.media import UNKNOWN_MIME, RemoteFile, may_have_siblings
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundEvent, InboundMessage, PlatformIds
 from keryx.core.source import ChatType, Source
@@ -129,6 +129,9 @@ def parse_message(message: WeChatMessage, me: WeChatIdentity) -> InboundEvent | 
         quote=quote,
         replies_to=str(quoted.svr_id) if quoted and not quote else "",
         files=files,
+        # Each of several pictures is a message of its own.
+        more=answered is None and may_have_siblings(files),
+        continues=answered is None and may_have_siblings(files),
         state={name_token(me, message.from_user_id): token} if token else {},
     )
 

@@ -11,7 +11,7 @@ from keryx.core import source as sources
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import DeliveryId
-from keryx.core.media import RemoteFile
+from keryx.core.media import RemoteFile, may_have_siblings
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (
     IdFormat,
@@ -41,6 +41,11 @@ SURFACE = "gateway"
 BUTTON_PREFIX = "/answer "
 # Messages are not accepted until the person writes.
 HOLD_CODES = frozenset({131047, 470})
+# There is no such person, with what is said about it.
+GONE_CODES = {
+    131026: "gone.no_whatsapp",
+    131062: "gone.no_whatsapp_id",
+}
 BSUID_PATTERN = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,128}", re.ASCII)
 _PHONE = r"[1-9]\d{4,14}"
 CLOUD_IDS = PlatformIds(
@@ -293,6 +298,7 @@ def _parse_status(status: WhatsAppStatus, me: WhatsAppIdentity) -> InboundFailur
         message=status.id,
         reason=f"WhatsApp did not deliver it: {describe_error(error)}",
         held=error.code in HOLD_CODES,
+        gone=error.code in GONE_CODES,
     )
 
 
@@ -324,6 +330,8 @@ def _build_message(
     forwarded = quoted is not None and (quoted.forwarded or quoted.frequently_forwarded)
     if own_number and in_group:
         text = text.removeprefix(f"@{own_number}").lstrip(" ,:;\n") or text
+    # An album is a message for each picture, and a forward comes apart from its comment.
+    album = message.sticker is None and may_have_siblings(_find_files(message))
     return InboundMessage(
         event=message.id,
         source=source,
@@ -334,8 +342,8 @@ def _build_message(
         addressed=addressed,
         replies_to=quoted.id if quoted else "",
         files=_find_files(message),
-        more=forwarded,
-        continues=forwarded,
+        more=forwarded or album,
+        continues=forwarded or album,
     )
 
 

@@ -18,6 +18,7 @@ from keryx.markdown import whatsapp_markup
 from keryx.markdown.split import LengthLimit
 from keryx.surfaces.gateway.whatsapp.event_parser import (
     BSUID_PATTERN,
+    GONE_CODES,
     HOLD_CODES,
     PLATFORM,
     format_callback,
@@ -79,10 +80,6 @@ _ACCOUNT_LIMITS = {
     80007: "the business has made too many calls",
     130429: "too many messages",
     131048: "too many messages were blocked or reported as spam",
-}
-_GONE_TARGETS = {
-    131026: "gone.no_whatsapp",
-    131062: "gone.no_whatsapp_id",
 }
 
 
@@ -183,8 +180,8 @@ def translate_error(error: WhatsAppApiError) -> SendError:
         return NotSent(f"WhatsApp does not accept messages now: {text} ({code})")
     if error.status >= 500:
         return Uncertain(f"WhatsApp broke down ({code or error.status}) and may have taken the message")
-    if code in _GONE_TARGETS:
-        reason = Phrase("reason.detailed", reason=Phrase(_GONE_TARGETS[code]), detail=str(code))
+    if code in GONE_CODES:
+        reason = Phrase("reason.detailed", reason=Phrase(GONE_CODES[code]), detail=str(code))
         return TargetGone(Phrase("target.refused", platform="WhatsApp", reason=reason))
     return Refused(f"WhatsApp refuses: {text} ({code or error.status})")
 

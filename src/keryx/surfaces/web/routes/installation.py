@@ -60,7 +60,7 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
                 aliases=list(c.aliases),
                 busy=c.busy,
             )
-            for c in list_commands()
+            for c in list_commands(watched=request.hub.can_take_over)
         ],
         preferences=people.present_preferences(home.preferences),
         composer=await present_composer(request, home.composed),

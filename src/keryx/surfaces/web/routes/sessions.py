@@ -78,6 +78,7 @@ async def search(request: ApiRequest, query: request_schema.SearchQuery) -> sche
                 text=hit.snippet.text,
                 seq=hit.message.seq if hit.message else None,
                 role=hit.message.role if hit.message else None,
+                mark=hit.message.mark if hit.message else None,
                 at=hit.message.at if hit.message else None,
                 before=hit.before.text[:_MAX_CONTEXT_CHARS] if hit.before else "",
                 after=hit.after.text[:_MAX_CONTEXT_CHARS] if hit.after else "",

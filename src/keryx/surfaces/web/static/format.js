@@ -257,7 +257,7 @@ function actions(m, tools) {
     iconButton("more", t("More for this message"), (e) => tools.more(e.currentTarget, m), { "aria-haspopup": "menu" }));
 }
 
-function sign(m) {
+export function sign(m) {
   const found = m.mark && SIGNS[m.mark];
   return found && h("div", {}, h("span", { class: `sign ${m.mark}` }, icon(found[0]), found[1]));
 }

@@ -2,7 +2,7 @@
 // them; several of them selected; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { ago, badge, cut, dayOf, groupOf, heldText, moment, plural, shortDay, surfaceName } from "./format.js";
+import { ago, badge, cut, dayOf, groupOf, heldText, moment, plural, shortDay, sign, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 const GROUP = 32;
@@ -516,7 +516,7 @@ export function sidebar(root, app) {
     return found.map((hit, i) =>
       h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
         h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
-        h("span", { class: "snippet", html: hit.html })));
+        h("span", { class: "snippet", html: hit.html }), sign(hit)));
   }
 
   function searchKeys(event) {
