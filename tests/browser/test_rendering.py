@@ -1,18 +1,22 @@
 """Rendering: tables, code, tasks, formulas, tools and pictures look as they should, and no text is altered."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.driver import House, Tab, tab
+from tests.browser.driver import House, Tab, apart, tab
+from tests.browser.scene import add_steps
 from tests.browser.test_talk import PIXEL
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("home"))
+    home = tmp_path_factory.mktemp("home")
+    apart(add_steps(home / "keryx.db", "Many steps"))
+    house = House(home)
     with house.serving():
         yield house
 
@@ -88,6 +92,43 @@ def test_many_steps_fold_into_one_line_that_opens(page: Tab) -> None:
     say(page, "!tools 2")
     expect(page.page.locator("details.tool")).to_have_count(2)
     expect(page.page.locator("details.steps")).to_have_count(0)
+
+
+def test_steps_of_several_messages_fold_and_keep_their_thoughts_and_actions(page: Tab) -> None:
+    page.open()
+    page.rows().filter(has_text="Many steps").click()
+    steps = page.page.locator("details.steps")
+    expect(steps.locator("summary").first).to_contain_text("5 steps")
+    folded = page.page.locator("article").filter(has=steps)
+    expect(folded.get_by_role("button", name="Copy")).to_have_count(1)
+    steps.locator("summary").first.click()
+    expect(steps.locator("details.thought")).to_have_count(5)
+    expect(steps.locator("details.tool")).to_have_count(5)
+    third = steps.locator(".step").nth(2)
+    third.locator(".thought summary").click()
+    expect(third.locator(".thought")).to_contain_text("thought 3")
+    third.get_by_role("button", name="More for this message").click()
+    page.page.get_by_role("menuitem", name="Why: the story of this message").click()
+    expect(page.page.get_by_role("dialog", name="The story of this message")).to_be_visible()
+
+
+def test_a_page_without_encryption_copies_too(page: Tab) -> None:
+    page.page.add_init_script(
+        "Object.defineProperty(Navigator.prototype, 'clipboard', { get: () => undefined })"
+    )
+    say(page, "`first` copied\n\n```python\nprint(1)\n```")
+    page.answers.get_by_role("button", name="Copy this code").click()
+    expect(page.answers.get_by_role("button", name="Copy this code")).to_have_text("Copied")
+    page.composer.press("Control+v")
+    expect(page.composer).to_have_value("print(1)\n")
+    page.composer.fill("")
+    page.page.get_by_role("log").focus()
+    page.page.keyboard.press("Control+a")
+    page.page.keyboard.press("Control+c")
+    expect(page.page.get_by_text("Copied as Markdown.")).to_be_visible()
+    page.composer.press("Control+v")
+    expect(page.composer).to_have_value(re.compile(r"\*\*Agent\*\*(.|\n)*`first` copied"))
+    page.composer.fill("")
 
 
 def test_an_edit_of_a_tool_is_a_diff_and_other_input_stands_under_its_names(page: Tab) -> None:

@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, count, cut, heldView, plural, SIZES } from "./format.js";
+import { bytes, count, cut, heldView, plural, said, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -149,10 +149,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
         iconButton("close", t("Drop this waiting message"), () => app.act(() => app.api.drop(w.turn.id)))))));
   }
 
-  async function rewrite(message) {
-    const now = await app.ask({ title: t("Edit the waiting message"), input: said(message), long: true, yes: t("Save") });
-    if (now) await app.act(async () => app.dispatch({ type: "message", message: await app.api.rewrite(message.id, now) }));
-  }
+  const rewrite = (message) => app.reword(message, { title: t("Edit the waiting message"), yes: t("Save") }, async (text) => app.dispatch({ type: "message", message: await app.api.rewrite(message.id, text) }));
 
   function menu(found) {
     const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
@@ -192,7 +189,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     temporary = !temporary;
     clearTimeout(timer);
     app.unsent.dropDraft(id);
-    app.act(() => app.api.compose(id, temporary ? { text: "", media: [] } : { text, media: media.map((m) => m.media) }));
+    app.act(() => app.api.compose(id, temporary ? { text: "", media: [] } : { text, media: sentMedia(media) }));
     unsaved = false;
     update();
   }
@@ -209,13 +206,15 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
   // What the server does not have is in the browser, so that it outlives the tab.
   async function save() {
     timer = 0;
-    const draft = { text, media };
     if (isNew(id)) {
-      app.unsent.keepDraft(id, draft);
+      app.unsent.keepDraft(id, { text, media });
       return;
     }
+    let draft = { text, media };
     try {
-      await app.api.compose(id, { text: draft.text, media: draft.media.map((m) => m.media) });
+      await bring();
+      draft = { text, media };
+      await app.api.compose(id, { text, media: sentMedia(media) });
       app.unsent.dropDraft(id);
       if (id === "new" && app.info) app.info = { ...app.info, composer: draft };
       saved = draft.text.trim() ? t("Draft saved") : "";
@@ -229,9 +228,25 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     if (!left) update();
   }
 
+  // Files that were attached while the server was away are sent when it is back.
+  async function bring() {
+    for (const part of media.filter((m) => m.kept)) {
+      const sent = await app.unsent.sendFile(part).catch((problem) => {
+        if (!(problem instanceof Problem) || problem.waits || problem.status === 401) throw problem;
+        app.toast(problem.message, { bad: true });
+        return null;
+      });
+      // It may have been removed meanwhile, or be on its way in a message.
+      if (!media.includes(part)) continue;
+      if (sent) SIZES.set(sent.media, sent.size);
+      media = media.flatMap((m) => (m !== part ? m : sent ?? []));
+      await app.unsent.dropFile(part);
+    }
+  }
+
   // Before what is typed goes out of sight.
-  function store() {
-    if (unsaved) app.unsent.keepDraft(id, { text, media });
+  function store(now = false) {
+    if (unsaved || now === true) app.unsent.keepDraft(id, { text, media });
   }
 
   function keys(event) {
@@ -276,6 +291,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
 
   function detach(gone) {
     media = media.filter((m) => m !== gone);
+    if (gone.kept) app.unsent.dropFile(gone);
     keep();
     update();
   }
@@ -284,15 +300,26 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     for (const file of Array.from(files)) {
       uploading += 1;
       update();
-      const kept = await app.act(() => app.api.upload(file, open()?.session));
+      const sent = await app.act(() => upload(file));
       uploading -= 1;
-      if (!kept) continue;
-      SIZES.set(kept.media, file.size);
-      media = [...media, { ...kept, size: file.size }];
+      if (!sent) continue;
+      if (sent.media) SIZES.set(sent.media, file.size);
+      media = [...media, { ...sent, size: file.size }];
+      if (sent.kept) store(true);
     }
     keep();
     update();
     area.focus();
+  }
+
+  // A file that the server cannot take now is kept in this browser, unless nothing of the conversation is to be kept.
+  async function upload(file) {
+    try {
+      return await app.api.upload(file, open()?.session);
+    } catch (problem) {
+      if (!(problem instanceof Problem) || !problem.waits || temporary || open()?.session.temporary) throw problem;
+      return app.unsent.keepFile(file);
+    }
   }
 
   function pasted(event) {
@@ -337,11 +364,10 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
   };
 }
 
+const sentMedia = (media) => media.filter((m) => !m.kept).map((m) => m.media);
+
 // The model that answers where none was chosen.
 export const standardModel = (models) => models.find((m) => m.default)?.name ?? models[0].name;
-
-// The words of a message, without tools and reasoning.
-export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
 
 let homes = 0;
 

@@ -159,6 +159,41 @@ function trail(node, text) {
   node.tail.data = text;
 }
 
+// Puts a text, or what a promise gives, on the clipboard; false if the browser does not let the page do so. A page that
+// came without encryption has no clipboard but that of a selection.
+export async function copyText(text) {
+  const words = Promise.resolve(text);
+  if (navigator.clipboard) {
+    const written = typeof text === "string" ? navigator.clipboard.writeText(text) : navigator.clipboard.write([new ClipboardItem({ "text/plain": words.then((w) => new Blob([w], { type: "text/plain" })) })]);
+    try {
+      await Promise.all([words, written]);
+      return true;
+    } catch (problem) {
+      if (!(problem instanceof DOMException)) throw problem;
+    }
+  }
+  return copySelected(await words);
+}
+
+function copySelected(text) {
+  const focused = document.activeElement;
+  const now = document.getSelection();
+  const range = now.rangeCount ? now.getRangeAt(0) : null;
+  const area = document.createElement("textarea");
+  area.className = "unseen";
+  area.value = text;
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  focused?.focus({ preventScroll: true });
+  if (range) {
+    now.removeAllRanges();
+    now.addRange(range);
+  }
+  return done;
+}
+
 const SHAPES = {
   search: "M7 12.5a5.5 5.5 0 1 0 0-11 5.5 5.5 0 0 0 0 11ZM11 11l3.5 3.5",
   plus: "M8 2.5v11M2.5 8h11",

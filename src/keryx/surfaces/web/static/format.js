@@ -114,6 +114,8 @@ export function heldView(open, app) {
 
 // How a delivery stands, in a word.
 export const SENDING = { unknown: t("in doubt"), held: t("held until they write"), dead: t("given up"), failed: t("refused"), ready: t("waiting"), sending: t("on its way"), sent: t("arrived"), discarded: t("discarded") };
+// The words of a message, without tools and reasoning.
+export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
 export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
@@ -136,7 +138,7 @@ const SIGNS = {
 const via = (m) => (m.surface && m.surface !== "web" ? t("via {surface}", { surface: surfaceName(m.surface) }) : "");
 const who = (m) => (m.role === "user" ? m.author || t("You") : m.role === "assistant" ? m.author || t("Agent") : m.role === "tool" ? t("Tool") : "Keryx");
 
-// `editing` is the text of a question while it is being changed.
+// `editing` is {text, fresh} of a question while it is being changed; a fresh one takes the focus.
 export function messageView(item, tools, { flash, editing = null }) {
   const m = tools.whole.get(item.message.id) ?? item.message;
   if (isPlan(m)) return plan(m);
@@ -166,7 +168,7 @@ function versionsView(versions, m, tools) {
 }
 
 // A question that is being changed, in its place.
-function editView(m, text, tools) {
+function editView(m, { text, fresh }, tools) {
   const save = (area) => tools.save(m, area.value);
   const areaOf = (event) => event.target.closest(".editing").querySelector("textarea");
   const fit = (area) => {
@@ -176,8 +178,8 @@ function editView(m, text, tools) {
   return h("div", { class: "body editing" },
     h("textarea", {
       class: "field", rows: "2", dir: "auto", "aria-label": t("The question in other words"),
-      ref: (e) => { e.value = text; setTimeout(() => { fit(e); e.focus(); e.setSelectionRange(text.length, text.length); }); },
-      oninput: (e) => fit(e.target),
+      ref: (e) => { e.value = text; setTimeout(() => { fit(e); if (fresh) e.focus(); e.setSelectionRange(text.length, text.length); }); },
+      oninput: (e) => (fit(e.target), tools.keepEdit(e.target.value)),
       onkeydown: (e) => {
         e.stopPropagation();
         if (e.isComposing) return;
@@ -215,24 +217,29 @@ function partsView(m, results, tools) {
     const files = runOf(["media"], i);
     const calls = runOf(["tool_call"], i);
     if (files.length) out.push(h("div", { class: "files" }, files.map((part) => media(part, tools))));
-    else if (calls.length >= FOLD) out.push(stepsView(`${m.id}.${i}`, calls.map((part) => ({ part, message: m })), results, tools));
+    else if (calls.length >= FOLD) out.push(stepsView(`${m.id}.${i}`, calls.map((part) => ({ part, message: m })), results, tools, () => calls.map((part) => tool(part, m, results.get(part.id), tools))));
     else out.push(partView(m.parts[i], m, i, results, tools));
     i += files.length || (calls.length >= FOLD ? calls.length : 1);
   }
   return out;
 }
 
-// The steps of several messages that are nothing but calls of tools.
+// The steps of several messages that are nothing but calls of tools, and the thoughts before these.
 export function stepMessages(item, tools) {
-  const [first] = item.messages;
-  const calls = item.messages.flatMap((message) => message.parts.filter((p) => p.type === "tool_call").map((part) => ({ part, message })));
+  const messages = item.messages.map((m) => tools.whole.get(m.id) ?? m);
+  const [first] = messages;
+  const calls = messages.flatMap((message) => message.parts.filter((p) => p.type === "tool_call").map((part) => ({ part, message })));
+  const inside = () => messages.map((m) => h("div", { class: "step", key: m.id, "data-seq": m.seq },
+    h("div", { class: "grow" }, m.parts.map((part, i) => partView(part, m, i, item.results, tools))),
+    iconButton("more", t("More for this message"), (e) => tools.more(e.currentTarget, m), { class: "mark small-mark", "aria-haspopup": "menu" })));
   return h("article", { class: "message assistant", "aria-label": `${who(first)}, ${time(first.at)}`, "data-seq": first.seq },
-    item.head && h("div", { class: "head" }, h("span", { class: "who cut" }, who(first)), h("time", { datetime: first.at, title: full(first.at) }, time(first.at))),
-    h("div", { class: "body" }, stepsView(item.key, calls, item.results, tools)));
+    item.head && h("div", { class: "head" }, h("span", { class: "who cut" }, who(first)), h("time", { datetime: first.at, title: full(first.at) }, time(first.at)), actions(messages.at(-1), tools)),
+    h("div", { class: "body" }, stepsView(item.key, calls, item.results, tools, inside)),
+    item.answer && answerView(item.answer));
 }
 
-// Many calls in one line, which opens. `calls` are {part, message}.
-function stepsView(id, calls, results, tools) {
+// Many calls in one line, which opens. `calls` are {part, message}, `inside` describes what is there when it is open.
+function stepsView(id, calls, results, tools, inside) {
   const key = `s:${id}`;
   const last = calls[calls.length - 1];
   const ends = calls.map(({ part }) => results.get(part.id)?.message.at).filter(Boolean);
@@ -245,7 +252,7 @@ function stepsView(id, calls, results, tools) {
       ends.length > 0 && h("span", { class: "muted" }, elapsed(Math.max(...ends.map(Date.parse)) - Date.parse(calls[0].message.at))),
       failed > 0 && h("span", { class: "state failed" }, plural(failed, t("{n} failed|{n} failed"))),
       h("span", { class: `state ${state}` }, t(state))),
-    tools.unfolded.has(key) && h("div", { class: "inside" }, calls.map(({ part, message }) => tool(part, message, results.get(part.id), tools))));
+    tools.unfolded.has(key) && h("div", { class: "inside" }, inside()));
 }
 
 function actions(m, tools) {
@@ -373,6 +380,7 @@ export const SIZES = new Map();
 export function media(part, tools) {
   const size = part.size || SIZES.get(part.media);
   const name = cut(part.name || part.kind, 80);
+  if (part.kept) return h("span", { class: "attachment", title: t("Kept in this browser until the server is back") }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
   if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener", onclick: (e) => tools && !e.ctrlKey && !e.metaKey && (e.preventDefault(), tools.enlarge(part)) }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
   if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: here(part.url), "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
   return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
@@ -419,17 +427,21 @@ export function pendingView(pending, tools) {
     error && !error.waits && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, error.text), h("button", { type: "button", class: "button", onclick: () => tools.resend(pending) }, t("Send again")), remove));
 }
 
-// What an agent asks a person. Without options the answer is free text.
-export function questionView(question, answer) {
+// What an agent asks a person. Without options the answer is free text, which is kept in this browser until it is given.
+export function questionView(question, app) {
   const options = question.options ?? [];
+  const name = `answer.${question.id}`;
+  const answer = async (given) => {
+    if ((await app.act(() => app.api.answer(question.id, given))) !== undefined) app.unsent.dropDraft(name);
+  };
   return h("section", { class: "question", "aria-label": t("A question of the agent") },
     h("h3", {}, question.title),
     question.detail && h("pre", { tabindex: "0" }, question.detail),
     question.note && h("p", { class: "note" }, question.note),
     options.length
-      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, t(o.label))))
-      : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(question, text); } },
-          h("input", { class: "field grow", "aria-label": t("Your answer") }), h("button", { class: "button main" }, t("Answer"))));
+      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(o.id) }, t(o.label))))
+      : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(text); } },
+          h("input", { class: "field grow", dir: "auto", "aria-label": t("Your answer"), ref: (e) => (e.value = app.unsent.draftOf(name)?.text ?? ""), oninput: (e) => (e.target.value ? app.unsent.keepDraft(name, { text: e.target.value, media: [] }) : app.unsent.dropDraft(name)) }), h("button", { class: "button main" }, t("Answer"))));
 }
 
 // The order of reading: each turn's messages stand together, even when the next question came before its answer.
@@ -521,6 +533,6 @@ function foldSteps(out) {
     while (end < out.length && only(out[end]) && out[end].message.turn === out[at].message.turn && !out[end].message.mark) end++;
     const run = out.slice(at, end);
     if (run.length < 2 || run.flatMap((item) => item.message.parts).filter((p) => p.type === "tool_call").length < FOLD) continue;
-    out.splice(at, run.length, { key: run[0].key, kind: "steps", messages: run.map((item) => item.message), results: run[0].results, parts: run.flatMap((item) => item.parts), head: run[0].head });
+    out.splice(at, run.length, { key: run[0].key, kind: "steps", messages: run.map((item) => item.message), results: run[0].results, parts: run.flatMap((item) => item.parts), head: run[0].head, answer: run.at(-1).answer });
   }
 }

@@ -1,8 +1,8 @@
 // Main: the page put together. Holds the state, follows the stream, knows which screen is shown, and offers every part
 // what it may do.
 
-import { h, icon, patch, t } from "./dom.js";
-import { plural } from "./format.js";
+import { copyText, h, icon, patch, t } from "./dom.js";
+import { plural, said, SIZES } from "./format.js";
 import { api, EMPTY, isNew, OPENING, UnsentMessages, Problem, reduce, Stream, unread } from "./link.js";
 import { shelf, sidebar } from "./sidebar.js";
 
@@ -40,6 +40,7 @@ let visit = 0;
 let early = null;
 let sheet = false;
 let interrupted = false;
+let rewording = false;
 let title = "Keryx";
 const held = new Set();
 const failures = new Map();
@@ -136,6 +137,14 @@ const app = {
     setTimeout(close, bad ? 9000 : 6000);
   },
 
+  // Copies a text, or what a promise gives, and says so.
+  async copy(text, told = t("Copied.")) {
+    const done = await app.act(() => copyText(text));
+    if (done && told) app.toast(told);
+    else if (done === false) app.toast(t("The browser does not let this page copy. Select the text and press Ctrl C."), { bad: true });
+    return Boolean(done);
+  },
+
   announce(text) {
     $("announce").textContent = text;
   },
@@ -143,6 +152,31 @@ const app = {
   // Asks in a dialog. Gives the text that was typed, true for a plain yes, or null.
   async ask(question) {
     return (await app.part("./dialogs.js"))?.ask(question) ?? null;
+  },
+
+  // Asks for other words of a message. What is typed is kept in this browser until `save` has brought it to the server or
+  // the person gives it up. Gives what `save` gave, or null.
+  async reword(message, question, save) {
+    const name = `words.${message.id}`;
+    const before = said(message);
+    let given = null;
+    const attempt = async (text) => {
+      try {
+        given = (await save(text)) ?? true;
+      } catch (problem) {
+        if (!(problem instanceof Problem)) throw problem;
+        if (problem.status === 401) await gate();
+        return problem.message;
+      }
+      return "";
+    };
+    const part = await app.part("./dialogs.js");
+    if (!part) return null;
+    rewording = true;
+    await part.ask({ ...question, input: unsent.draftOf(name)?.text ?? before, long: true, typed: (text) => unsent.keepDraft(name, { text, media: [] }), save: attempt });
+    rewording = false;
+    unsent.dropDraft(name);
+    return given;
   },
 
   // A part of the page that is loaded when it is needed; `undefined` if it cannot be loaded now.
@@ -235,6 +269,7 @@ const unsent = new UnsentMessages({
   sent(entry, { reply, session, seq }) {
     const open = app.state.open;
     const shown = open?.id === entry.session || open?.id === session;
+    for (const m of entry.media) if (m.size) SIZES.set(m.media, m.size);
     const told = (type, more) => shown && app.dispatch({ type, session: open.id, client: entry.client, ...more });
     if (reply && shown) told("replied", { reply: { client: entry.client, text: reply } });
     else if (reply) app.toast(reply);
@@ -546,7 +581,7 @@ addEventListener("click", async (event) => {
   if (wrap) wrap.setAttribute("aria-pressed", String(wrap.closest(".code").classList.toggle("wrapped")));
   const copy = event.target.closest?.(".code .copy");
   if (!copy) return;
-  await navigator.clipboard.writeText(copy.closest(".code").querySelector("pre").textContent);
+  if (!(await app.copy(copy.closest(".code").querySelector("pre").textContent, ""))) return;
   copy.textContent = t("Copied");
   setTimeout(() => (copy.textContent = t("Copy")), 1500);
 });
@@ -554,7 +589,8 @@ addEventListener("click", async (event) => {
 document.addEventListener("visibilitychange", draw);
 // Text that is in this browser alone would be out of sight.
 addEventListener("beforeunload", (event) => {
-  if (unsent.entries.length || view?.unsaved?.()) event.preventDefault();
+  const answering = Array.from(document.querySelectorAll(".question input.field")).some((field) => field.value.trim());
+  if (unsent.entries.length || view?.unsaved?.() || side?.unsaved() || rewording || answering) event.preventDefault();
 });
 addEventListener("hashchange", visited);
 app.theme(localStorage.getItem("theme") ?? "system");

@@ -82,18 +82,13 @@ export async function share(app, { id }) {
     show();
   }
 
-  async function copy() {
-    await navigator.clipboard.writeText(made.address);
-    app.toast(t("Copied."));
-  }
-
   function show(element = box) {
     box = element;
     patch(box, [
       h("p", { key: "what" }, t("Anybody who has the link reads what was said up to now: no tools, no thoughts, no names. It shows nothing as soon as it is revoked.")),
       made && h("div", { class: "stack", key: "made" },
         h("input", { class: "field grow", readonly: true, "aria-label": t("The link"), ref: (e) => { e.value = made.address; setTimeout(() => e.select()); } }),
-        h("button", { type: "button", class: "button main", onclick: copy }, t("Copy"))),
+        h("button", { type: "button", class: "button main", onclick: () => app.copy(made.address) }, t("Copy"))),
       made && h("p", { key: "once" }, t("The link is shown this once: keep it.")),
       shares.length > 0 && h("ul", { class: "items", key: "all", "aria-label": t("Links") }, shares.map((s) => h("li", { key: s.id },
         h("span", { class: "grow" }, t("Made {when}, up to message {n}", { when: full(s.created_at), n: s.through })),
