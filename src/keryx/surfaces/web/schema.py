@@ -834,6 +834,10 @@ class Start(Schema, frozen=True, kw_only=True):
     cursor: str
     sessions: SessionPage
     projects: list[ProjectSchema]
+    # The first conversations of projects that have more than are among `sessions`.
+    sections: dict[str, SessionPage]
+    # Up to 100 conversations with something unread, among the 2,000 that were used last.
+    unread: list[str]
     tags: list[TagSchema]
     turns: list[TurnSchema]
     questions: list[QuestionSchema]

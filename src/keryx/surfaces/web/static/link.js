@@ -517,7 +517,7 @@ export const OPENING = 60;
 
 const ACTIVE = new Set(["queued", "running"]);
 
-export const EMPTY = { sessions: [], next: null, filter: {}, projects: [], tags: [], sections: {}, turns: {}, questions: {}, troubled: 0, open: null };
+export const EMPTY = { sessions: [], next: null, filter: {}, projects: [], tags: [], sections: {}, turns: {}, questions: {}, troubled: 0, marks: {}, open: null };
 
 export function reduce(state, event) {
   const rule = RULES[event.type];
@@ -532,7 +532,8 @@ const RULES = {
     next: start.sessions.next ?? null,
     projects: start.projects,
     tags: start.tags ?? [],
-    sections: {},
+    sections: Object.fromEntries(Object.entries(start.sections ?? {}).map(([project, page]) => [project, sectionOf(page)])),
+    marks: Object.fromEntries((start.unread ?? []).map((id) => [id, { ...UNMARKED, last: 1 }])),
     turns: byId(start.turns),
     questions: byId(start.questions.filter((q) => q.state === "open")),
     troubled: start.deliveries,
@@ -548,7 +549,7 @@ const RULES = {
     };
   },
   // The first conversations of a project, for its section of the list.
-  section: (state, { project, page }) => ({ ...state, sections: { ...state.sections, [project]: { sessions: sorted(page.sessions), more: Boolean(page.next) } } }),
+  section: (state, { project, page }) => ({ ...state, sections: { ...state.sections, [project]: sectionOf(page) } }),
   open: (state, { snapshot }) => ({
     ...state,
     open: {
@@ -588,16 +589,19 @@ const RULES = {
   session: (state, { session }) => {
     const before = state.sessions.find((s) => s.id === session.id) ?? (state.open?.id === session.id ? state.open.session : undefined);
     const now = before?.read !== undefined && session.read === undefined ? { ...session, read: before.read } : session;
-    return within({ ...state, sessions: placed(state, now), sections: filed(state.sections, now) }, session.id, (open) => ({ ...open, session: now }));
+    const aside = !shown(session, {});
+    const marks = aside || state.marks[session.id] ? marked(state, session.id, { aside }) : state.marks;
+    return within({ ...state, sessions: placed(state, now), sections: filed(state.sections, now), marks }, session.id, (open) => ({ ...open, session: now }));
   },
   gone: (state, { session }) => ({
     ...state,
     sessions: state.sessions.filter((s) => s.id !== session),
     sections: filed(state.sections, { id: session }),
+    marks: Object.fromEntries(Object.entries(state.marks).filter(([id]) => id !== session)),
     open: state.open?.id === session ? null : state.open,
   }),
   revised: (state, { session }) => within(state, session, (open) => ({ ...open, stale: true })),
-  message: (state, { message }) => within(fresh(state, message), message.session, (open) => told(open, message)),
+  message: (state, { message }) => within({ ...fresh(state, message), marks: marked(state, message.session, { last: Math.max(message.seq, state.marks[message.session]?.last ?? 0) }) }, message.session, (open) => told(open, message)),
   draft: (state, event) => within(state, event.session, (open) => ({ ...open, draft: written(open.draft, event) })),
   turn: (state, { turn, answer }) => {
     const turns = { ...state.turns };
@@ -633,8 +637,18 @@ const RULES = {
   read: (state, { session, seq }) => ({
     ...within(state, session, (open) => ({ ...open, session: { ...open.session, read: Math.max(seq, open.session.read ?? 0) } })),
     sessions: state.sessions.map((s) => (s.id === session ? { ...s, read: Math.max(seq, s.read ?? 0) } : s)),
+    marks: marked(state, session, { read: Math.max(seq, state.marks[session]?.read ?? 0) }),
   }),
 };
+
+// Of conversations in which something was said or read, loaded ones or not: the last message, the last one that was read,
+// and whether they stand in no list unless it is asked for.
+const UNMARKED = { last: 0, read: 0, aside: false };
+const marked = (state, session, change) => ({ ...state.marks, [session]: { ...(state.marks[session] ?? UNMARKED), ...change } });
+const sectionOf = (page) => ({ sessions: sorted(page.sessions), more: Boolean(page.next) });
+
+// The conversations with something unread, whatever the list shows.
+export const listUnread = (state) => Object.keys(state.marks).filter((id) => state.marks[id].last > state.marks[id].read && !state.marks[id].aside);
 
 // Whether a session belongs into the list under a filter. Scheduled runs are shown only when they or their project are
 // asked for.

@@ -3,7 +3,7 @@
 
 import { copyText, h, icon, patch, t } from "./dom.js";
 import { plural, said, SIZES } from "./format.js";
-import { api, EMPTY, isNew, OPENING, UnsentMessages, Problem, reduce, Stream, unread } from "./link.js";
+import { api, EMPTY, isNew, listUnread, OPENING, UnsentMessages, Problem, reduce, Stream } from "./link.js";
 import { shelf, sidebar } from "./sidebar.js";
 
 const SCREENS = {
@@ -375,8 +375,8 @@ function drawn() {
 // The tab itself says what waits: questions first, then how many conversations have something unread.
 function head() {
   const asked = Object.keys(app.state.questions).length;
-  const fresh = app.state.sessions.filter((s) => unread(s) && (document.hidden || route.id !== s.id)).length;
-  const name = `${fresh ? `(${fresh}) ` : ""}${title}`;
+  const fresh = listUnread(app.state).filter((id) => document.hidden || route.id !== id).length;
+  const name = `${fresh ? `(${fresh > 99 ? "99+" : fresh}) ` : ""}${title}`;
   document.title = asked ? `${plural(asked, t("{n} question|{n} questions"))} · ${name}` : name;
   const mark = asked ? MARKS.asked : fresh ? MARKS.unread : "";
   const href = mark ? PLAIN.replace("%3C/svg%3E", `%3Ccircle cx='14.5' cy='14.5' r='4.5' ${mark}/%3E%3C/svg%3E`) : PLAIN;

@@ -421,7 +421,7 @@ export function sidebar(root, app) {
 
   // More of a project, then all of it.
   async function unfoldSection({ id, name }) {
-    if (app.state.sections[id]) return filters.set("project", name);
+    if (app.state.sections[id]?.sessions.length > SECTION_FIRST) return filters.set("project", name);
     await app.act(() => app.caught(() => app.api.sessions({ project: id, limit: SECTION_PAGE }), (page) => app.dispatch({ type: "section", project: id, page })));
   }
 
