@@ -77,6 +77,8 @@ def test_text_from_right_to_left_stands_so(page: Tab) -> None:
     paragraphs = page.answers.locator("p")
     expect(paragraphs.first).to_have_css("direction", "rtl")
     expect(paragraphs.last).to_have_css("direction", "ltr")
+    expect(page.page.locator("h1 button")).to_have_css("direction", "rtl")
+    expect(page.rows().first.locator(".name")).to_have_css("direction", "rtl")
 
 
 def test_many_steps_fold_into_one_line_that_opens(page: Tab) -> None:
@@ -139,6 +141,30 @@ def test_an_edit_of_a_tool_is_a_diff_and_other_input_stands_under_its_names(page
     expect(inside.locator(".field-name")).to_have_text(["path", "count"])
     expect(inside.locator(".diff").first.locator("div")).to_have_text(["  one", "- two", "+ 2", "  three"])
     expect(inside.locator(".diff .removed")).to_have_text("- two")
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@ def one\n-old\n+new\n*** End Patch"
+    say(page, f"!tool apply_patch {json.dumps({'command': ['apply_patch', patch]})}")
+    page.page.locator("details.tool summary").click()
+    expect(inside.locator(".diff").first.locator(".added")).to_have_text("+new")
+    expect(inside.locator(".diff").first.locator(".removed")).to_have_text("-old")
+    expect(inside.locator(".diff").first.locator(".skipped")).to_have_count(4)
+
+
+def test_footnotes_lead_to_and_fro_and_parts_open_within_parts(page: Tab) -> None:
+    many = "\n\n".join(f"line {n}" for n in range(60))
+    say(page, f"a[^1]\n\n{many}\n\n[^1]: the note")
+    mark, note = page.answers.locator("#note-from-1"), page.answers.locator("#note-1")
+    note.click()
+    expect(mark).to_be_focused()
+    expect(mark).to_be_in_viewport()
+    mark.click()
+    expect(note).to_be_focused()
+    expect(note).to_be_in_viewport()
+    assert "note" not in page.page.url
+    say(page, "<details>\n<summary>outer</summary>\none\n<details><summary>inner</summary>\ntwo\n</details>\n</details>")
+    expect(page.answers.get_by_text("one")).to_be_hidden()
+    page.answers.get_by_text("outer").click()
+    page.answers.get_by_text("inner").click()
+    expect(page.answers.get_by_text("two")).to_be_visible()
 
 
 def test_pictures_have_thumbnails_and_open_in_front_of_the_page(page: Tab, tmp_path: Path) -> None:

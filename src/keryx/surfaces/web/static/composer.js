@@ -144,7 +144,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     return h("section", { class: "queue", key: "queue", "aria-label": t("Waiting messages") },
       h("h2", {}, plural(waiting.length, t("{n} message waiting|{n} messages waiting"))),
       h("ul", {}, waiting.map((w) => h("li", { key: w.turn.id },
-        h("span", { class: "cut grow" }, cut(said(w.message), 200)),
+        h("span", { class: "cut grow", dir: "auto" }, cut(said(w.message), 200)),
         iconButton("edit", t("Edit this waiting message"), () => rewrite(w.message)),
         iconButton("close", t("Drop this waiting message"), () => app.act(() => app.api.drop(w.turn.id)))))));
   }

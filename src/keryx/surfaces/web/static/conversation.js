@@ -323,8 +323,8 @@ export function conversation(root, app, id, seq) {
       h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))),
       h("div", { class: "grow" },
         h("h1", {}, !session || isNew(id) ? nameOf(session ?? app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : title !== null
-          ? h("input", { class: "field title", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = title; if (!unkept) setTimeout(() => { e.focus(); e.select(); }); }, onkeydown: titleKeys, onblur: (e) => rename(e.target.value) })
-          : h("button", { type: "button", class: "cut", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: edit }, nameOf(session))),
+          ? h("input", { class: "field title", dir: "auto", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = title; if (!unkept) setTimeout(() => { e.focus(); e.select(); }); }, onkeydown: titleKeys, onblur: (e) => rename(e.target.value) })
+          : h("button", { type: "button", class: "cut", dir: "auto", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: edit }, nameOf(session))),
         session && h("div", { class: "facts" },
           h("span", { class: "badge" }, badge(session.platform || session.surface)),
           h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
@@ -480,13 +480,13 @@ export function conversation(root, app, id, seq) {
         ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, t("Compacted here: the summary")), item.epoch?.html ? h("div", { class: "prose body", html: item.epoch.html }) : h("div", { class: "prose body plain" }, item.notice.parts[0].text))
         : t("Compacted here")));
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, t("Forked here from "), h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, t("another conversation")))));
-      case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || t("tools"), 90)), h("span", {}, plural(item.messages.length, t("{n} message undone|{n} messages undone"))), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? t("Fold") : t("Show"))));
+      case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow", dir: "auto" }, cut(said(item.messages[0]) || t("tools"), 90)), h("span", {}, plural(item.messages.length, t("{n} message undone|{n} messages undone"))), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? t("Fold") : t("Show"))));
       case "message": return wrap([item.message, item.head, item.answer, item.versions?.length, flash === item.message.seq, editing?.seq === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, editing: editing?.seq === item.message.seq ? editing : null }));
       case "steps": return wrap([...item.messages, item.head, item.answer, ...item.parts.map((p) => p.part)], () => stepMessages(item, tools));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
       case "question": return wrap([item.question], questionView(item.question, app));
       case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, t("The last answer failed. What was said is kept.")), h("button", { type: "button", class: "button", onclick: tools.retry }, t("Try again")))));
-      case "reply": return wrap([item.reply], h("div", { class: "notice" }, icon("info"), h("span", { class: "plain" }, item.reply.text)));
+      case "reply": return wrap([item.reply], h("div", { class: "notice" }, icon("info"), h("span", { class: "plain", dir: "auto" }, item.reply.text)));
       default: return wrap([item.pending], pendingView(item.pending, tools));
     }
   }

@@ -143,7 +143,7 @@ function trusted(node, html) {
     table.replaceWith(box);
     box.append(table);
   }
-  for (const link of node.querySelectorAll("a[href]")) {
+  for (const link of node.querySelectorAll("a[href]:not([href^='#'])")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer nofollow";
   }

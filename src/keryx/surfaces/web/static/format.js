@@ -276,7 +276,7 @@ function partView(part, m, i, results, tools) {
       const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
       return text ? thought(`${m.id}.${i}`, [text, more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))], tools) : null;
     }
-    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", {}, part.text));
+    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", { dir: "auto" }, part.text));
     case "tool_call": return tool(part, m, results.get(part.id), tools);
     case "tool_result": return tool({ id: part.id, name: part.name, input: "", main: "" }, m, { part, message: m }, tools);
     default: return media(part, tools);
@@ -286,7 +286,7 @@ function partView(part, m, i, results, tools) {
 function thought(key, text, tools, live = false) {
   return h("details", { class: "thought", open: tools.unfolded.has(key), ontoggle: (e) => tools.fold(key, e.target.open) },
     h("summary", {}, live ? t("Thinking") : t("Thought")),
-    h("div", { tabindex: "0" }, text));
+    h("div", { tabindex: "0", dir: "auto" }, text));
 }
 
 function tool(call, m, result, tools) {
@@ -312,7 +312,9 @@ function parseJson(text) {
   }
 }
 
-const UNIFIED = /^@@ .*@@/m;
+// A diff, or the patch of Codex, whose hunks have no line numbers.
+const UNIFIED = /^(?:@@ .*@@|\*\*\* Begin Patch$)/m;
+const HUNK = /^(?:@@|\*\*\* )/;
 // How tools name what they replace.
 const REPLACED = [["old_string", "new_string"], ["old_str", "new_str"], ["oldText", "newText"], ["old_text", "new_text"]];
 
@@ -324,7 +326,8 @@ function inputView(text) {
   const shown = Object.entries(input).filter(([name]) => !changes.length || (name !== "edits" && !REPLACED.flat().includes(name)));
   return [
     h("div", { class: "values" }, shown.map(([name, value]) => {
-      const words = typeof value === "string" ? value : JSON.stringify(value, null, typeof value === "object" ? 2 : 0);
+      const patch = Array.isArray(value) && value.find((word) => typeof word === "string" && UNIFIED.test(word));
+      const words = patch || typeof value === "string" ? patch || value : JSON.stringify(value, null, typeof value === "object" ? 2 : 0);
       return [h("span", { class: "field-name" }, name), words.includes("\n") ? textView(words) : h("code", {}, words)];
     })),
     changes.map(([old, now]) => diffView(compare(old.split("\n"), now.split("\n")))),
@@ -333,7 +336,7 @@ function inputView(text) {
 
 // What a tool said: a diff, JSON, or text as it is.
 function textView(text) {
-  if (UNIFIED.test(text)) return diffView(text.split("\n").map((line) => [line.startsWith("+") && !line.startsWith("+++") ? "added" : line.startsWith("-") && !line.startsWith("---") ? "removed" : line.startsWith("@@") ? "skipped" : "", line]));
+  if (UNIFIED.test(text)) return diffView(text.split("\n").map((line) => [line.startsWith("+") && !line.startsWith("+++") ? "added" : line.startsWith("-") && !line.startsWith("---") ? "removed" : HUNK.test(line) ? "skipped" : "", line]));
   const value = /^\s*[[{]/.test(text) ? parseJson(text) : undefined;
   return h("pre", { tabindex: "0", dir: "auto" }, value === undefined ? text : JSON.stringify(value, null, 2));
 }
@@ -395,12 +398,12 @@ function plan(m) {
   const steps = m.parts[0].text.split("\n").map((line) => /^- \[(.)\] (?:!{1,2} )?(.*)$/.exec(line));
   return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": t("Plan") }, steps.map((found) => {
     const [shape, state] = STEPS[found?.[1]] ?? STEPS[" "];
-    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), found[2]);
+    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), h("bdi", {}, found[2]));
   }));
 }
 
 function notice(m) {
-  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", {}, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
+  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", { dir: "auto" }, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
 }
 
 // The answer that is being written. Blocks that are rendered stay as they are; what follows grows at the end.
@@ -414,7 +417,7 @@ export function draftView(item, tools) {
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
           part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
-          !part.blocks.length && h("div", { class: i === parts.length - 1 ? "plain caret" : "plain" }, part.tail || part.text)))));
+          !part.blocks.length && h("div", { class: i === parts.length - 1 ? "plain caret" : "plain", dir: "auto" }, part.tail || part.text)))));
 }
 
 export function pendingView(pending, tools) {
@@ -435,9 +438,9 @@ export function questionView(question, app) {
     if ((await app.act(() => app.api.answer(question.id, given))) !== undefined) app.unsent.dropDraft(name);
   };
   return h("section", { class: "question", "aria-label": t("A question of the agent") },
-    h("h3", {}, question.title),
-    question.detail && h("pre", { tabindex: "0" }, question.detail),
-    question.note && h("p", { class: "note" }, question.note),
+    h("h3", { dir: "auto" }, question.title),
+    question.detail && h("pre", { tabindex: "0", dir: "auto" }, question.detail),
+    question.note && h("p", { class: "note", dir: "auto" }, question.note),
     options.length
       ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(o.id) }, t(o.label))))
       : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(text); } },

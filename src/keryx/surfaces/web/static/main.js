@@ -577,6 +577,14 @@ addEventListener("keydown", (event) => {
 }, { capture: true });
 
 addEventListener("click", async (event) => {
+  // A footnote, and the place that names it, are in the same text; the address belongs to the page.
+  const note = event.target.closest?.(".prose a[href^='#note-']");
+  if (note) {
+    event.preventDefault();
+    const end = note.closest(".prose").querySelector(`[id="${CSS.escape(decodeURIComponent(note.hash.slice(1)))}"]`);
+    end?.scrollIntoView({ block: "nearest" });
+    end?.focus({ preventScroll: true });
+  }
   const wrap = event.target.closest?.(".code .wrap");
   if (wrap) wrap.setAttribute("aria-pressed", String(wrap.closest(".code").classList.toggle("wrapped")));
   const copy = event.target.closest?.(".code .copy");

@@ -407,7 +407,7 @@ export function sidebar(root, app) {
   function section({ key, section: project, open }) {
     return h("div", { class: "group project-head", key, role: "listitem", "data-drop": project.id },
       h("button", { type: "button", class: "fold", "aria-expanded": String(open), onclick: () => fold(project.id) },
-        icon("down"), h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut" }, project.name), h("span", { class: "muted" }, project.sessions ?? 0)),
+        icon("down"), h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut", dir: "auto" }, project.name), h("span", { class: "muted" }, project.sessions ?? 0)),
       iconButton("more", t("Actions of the project {name}", { name: project.name }), async (e) => { const at = e.currentTarget; (await load())?.projectMenu(app, at, project, filters); }, { class: "mark row-more", "aria-haspopup": "menu" }));
   }
 
@@ -440,7 +440,7 @@ export function sidebar(root, app) {
     return [
       selecting ? h("input", { type: "checkbox", class: "pick", key: "pick", checked: selected.has(session.id), tabindex: tab, "aria-label": t("Select {name}", { name: nameOf(session) }), onchange: () => toggle(session.id) }) : null,
       h("a", { class: fresh ? "session unread" : "session", key: "link", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null, draggable: moves?.begin && !session.deleted_at ? "true" : "false" },
-        h("span", { class: "name cut", title: nameOf(session) }, nameOf(session)),
+        h("span", { class: "name cut", dir: "auto", title: nameOf(session) }, nameOf(session)),
         h("span", { class: "when" }, session.erase_at ? t("until {time}", { time: shortDay(session.erase_at) }) : ago(session.active_at)),
         h("span", { class: "from" },
           chat ? [h("span", { class: "badge", title: surfaceName(session.platform) }, badge(session.platform)), h("span", { class: "cut" }, session.place)] : h("span", { class: "cut" }, surfaceName(session.platform || session.surface)),
@@ -530,8 +530,8 @@ export function sidebar(root, app) {
     if (!found.length) return h("div", { class: "hint" }, h("p", {}, t("Nothing is found for “{query}”.", { query })), h("p", {}, t("Try {one}, {other}, or the beginning of a word with {star}.", { one: "from:ann", other: "before:2026-01-01", star: "*" })));
     return found.map((hit, i) =>
       h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
-        h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
-        h("span", { class: "snippet", html: hit.html })));
+        h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow", dir: "auto" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
+        h("span", { class: "snippet", dir: "auto", html: hit.html })));
   }
 
   function searchKeys(event) {
