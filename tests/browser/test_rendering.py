@@ -160,7 +160,10 @@ def test_footnotes_lead_to_and_fro_and_parts_open_within_parts(page: Tab) -> Non
     expect(note).to_be_focused()
     expect(note).to_be_in_viewport()
     assert "note" not in page.page.url
-    say(page, "<details>\n<summary>outer</summary>\none\n<details><summary>inner</summary>\ntwo\n</details>\n</details>")
+    say(
+        page,
+        "<details>\n<summary>outer</summary>\none\n<details><summary>inner</summary>\ntwo\n</details>\n</details>",
+    )
     expect(page.answers.get_by_text("one")).to_be_hidden()
     page.answers.get_by_text("outer").click()
     page.answers.get_by_text("inner").click()

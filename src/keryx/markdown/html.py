@@ -188,7 +188,9 @@ def _part_details(text: str) -> str:
             elif found[1].startswith(fence) and not line.strip(" `~"):
                 fence = ""
         elif not fence and _DETAILS_LINE.match(line):
-            line = line.replace("</summary>", "</summary>\n\n").replace(_DETAILS_END, f"\n\n{_DETAILS_END}\n\n")
+            line = line.replace("</summary>", "</summary>\n\n").replace(
+                _DETAILS_END, f"\n\n{_DETAILS_END}\n\n"
+            )
             line = f"\n{line}" if line.lstrip().startswith("<details") else line
         lines.append(line)
     return "\n".join(lines)
@@ -288,7 +290,9 @@ class _PageWriter(HtmlWriter):
         name = found[1]
         if name not in self._notes:
             return found[0]
-        here, there = (f"note-{name}", f"note-from-{name}") if found[2] else (f"note-from-{name}", f"note-{name}")
+        here, there = (
+            (f"note-{name}", f"note-from-{name}") if found[2] else (f"note-from-{name}", f"note-{name}")
+        )
         anchor = "" if here in self._anchors else f' id="{here}"'
         self._anchors.add(here)
         return f'<sup class="note"><a{anchor} href="#{there}">{name}</a></sup>'

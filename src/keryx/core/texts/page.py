@@ -587,6 +587,7 @@ TEXTS = {
     "Ask": "Fragen",
     "Close the search (Esc)": "Suche schließen (Esc)",
     "Copied as Markdown.": "Als Markdown kopiert.",
+    "Only the first {n} messages are printed. The exports have all of them.": "Nur die ersten {n} Nachrichten werden gedruckt. Die Exporte enthalten alle.",
     "The browser does not let this page copy. Select the text and press Ctrl C.": "Der Browser lässt diese Seite nicht kopieren. Markiere den Text und drücke Strg C.",
     "Kept in this browser until the server is back": "In diesem Browser aufbewahrt, bis der Server wieder da ist",
     "{name} is not in this browser any more. Attach it again.": "{name} ist nicht mehr in diesem Browser. Hänge die Datei noch einmal an.",

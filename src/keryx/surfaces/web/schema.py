@@ -851,6 +851,10 @@ class Start(Schema, frozen=True, kw_only=True):
     open: Snapshot | None = None
     # Where others reach this Keryx; empty if conversations cannot be shared.
     public_address: str = ""
+    # Of costs.
+    currency: str = "USD"
+    # Those that a conversation may be answered by, the one in force first.
+    agents: list[str] = []
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -69,6 +69,8 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         connections=await _list_connections(request),
         open=opened,
         public_address=installation.public_address,
+        currency=installation.currency,
+        agents=list(installation.agents),
     )
 
 

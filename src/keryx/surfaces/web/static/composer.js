@@ -15,7 +15,9 @@ const MODES = [
 ];
 
 // Commands whose usage lists all that may follow: "[on | off]".
-const LISTED = new Set(["busy", "mode", "effort", "mirror"]);
+const LISTED = new Set(["busy", "mode", "effort", "mirror", "queue", "temp", "personality", "home", "permissions", "jobs", "link"]);
+// Words of a usage that stand for something to write are no values.
+const NAMED = /^(?:text|name|number|title|id|words|answer|schedule|prompt|or)$/;
 const FILE = /(?:^|\s)@([^\s@]*)$/;
 const ROUND = 2 * Math.PI * 6;
 
@@ -48,17 +50,22 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     if (closed) return [];
     const named = /^\/([a-z-]*)$/i.exec(text);
     if (named) return app.info.commands.filter((c) => [c.name, ...(c.aliases ?? [])].some((n) => n.startsWith(named[1].toLowerCase()))).map((c) => ({ ...c, shown: `/${c.name}`, text: `/${c.name} ` }));
-    const valued = /^\/([a-z-]+) (\S*)$/i.exec(text);
+    const valued = /^\/([a-z-]+) (.*)$/i.exec(text);
     const command = valued && app.info.commands.find((c) => [c.name, ...(c.aliases ?? [])].includes(valued[1].toLowerCase()));
-    if (command) return valuesOf(command).filter((v) => v.toLowerCase().startsWith(valued[2].toLowerCase()) && v !== valued[2]).map((v) => ({ name: v, shown: v, text: `/${valued[1]} ${v}` }));
+    if (command) return valuesOf(command).filter((v) => v.toLowerCase().startsWith(valued[2].toLowerCase()) && v !== valued[2]).slice(0, 200).map((v) => ({ name: v, shown: v, text: `/${valued[1]} ${v}` }));
     const file = area && FILE.exec(text.slice(0, area.selectionStart));
     return file && files.q === file[1] ? files.found.map((path) => ({ name: path, shown: path, text: `${text.slice(0, area.selectionStart - file[1].length)}${path} ${text.slice(area.selectionStart)}` })) : [];
   }
 
   function valuesOf({ name, usage = "" }) {
-    if (name === "model") return app.info.models.map((m) => m.name);
-    if (name === "project") return app.state.projects.map((p) => p.name);
-    return LISTED.has(name) ? usage.replace(/[[\]<>]/g, "").split("|").map((v) => v.trim()).filter(Boolean) : [];
+    if (name === "model") return [...app.info.models.map((m) => m.name), "default"];
+    if (name === "agent") return [...(app.info.agents ?? []), "default"];
+    if (name === "project") return [...app.state.projects.map((p) => p.name), "none"];
+    if (name === "resume") return app.state.sessions.filter((s) => s.title && s.id !== id).slice(0, 50).map((s) => s.title);
+    if (name === "zone") return [Intl.DateTimeFormat().resolvedOptions().timeZone, ...Intl.supportedValuesOf("timeZone"), "default"];
+    if (name === "handoff") return [...new Set((app.info.connections ?? []).map((c) => c.platform))].filter((platform) => platform !== "local");
+    if (name === "tools") return ["on", "off"];
+    return LISTED.has(name) ? [...new Set(usage.replace(/[[\]<>]/g, "").split(/[|,]/).map((v) => v.trim().split(" ")[0]).filter((v) => v && !NAMED.test(v)))] : [];
   }
 
   // Files of the conversation's folder whose path has the letters after an @.

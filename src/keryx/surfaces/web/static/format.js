@@ -85,12 +85,14 @@ export function bytes(n) {
 // A text with a form for one and for several: "{n} file|{n} files".
 export const plural = (n, forms) => forms.split("|")[n === 1 ? 0 : 1].replace("{n}", n.toLocaleString(LOCALE));
 
+let currency = "";
+export const setCurrency = (name) => (currency = name);
+
 // Money is stored in millionths.
 export function money(millionths) {
   if (millionths === null || millionths === undefined) return t("unknown");
-  if (millionths === 0) return "0";
   const amount = millionths / 1_000_000;
-  return decimal(amount, amount < 0.01 ? 4 : 2);
+  return `${amount ? decimal(amount, amount < 0.01 ? 4 : 2) : "0"} ${currency}`.trim();
 }
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());

@@ -2,7 +2,7 @@
 // what it may do.
 
 import { copyText, h, icon, patch, t } from "./dom.js";
-import { plural, said, SIZES } from "./format.js";
+import { plural, said, setCurrency, SIZES } from "./format.js";
 import { api, EMPTY, isNew, listUnread, OPENING, UnsentMessages, Problem, reduce, Stream } from "./link.js";
 import { shelf, sidebar } from "./sidebar.js";
 
@@ -422,6 +422,7 @@ async function begin() {
   try {
     const start = await api.start(asked());
     app.info = start;
+    setCurrency(start.currency ?? "");
     app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", muted: [], sound: false, guided: false, conversations: {}, ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();

@@ -5,6 +5,7 @@ import { dialog } from "./dialogs.js";
 import { dayName, dayOf, full, items, messageView, stepMessages, time } from "./format.js";
 
 const STEP = 200;
+// So much is printed at most: a browser lays all of it out at once.
 const PRINTED = 5000;
 
 // The questions of a conversation by day. One that is chosen is shown.
@@ -105,24 +106,29 @@ export async function share(app, { id }) {
 // Brings all of a conversation onto paper, or into a PDF: the browser's own dialog asks which.
 export async function print(app, { id, session }) {
   const all = await app.act(async () => {
-    const found = { messages: [], answers: [], versions: {} };
+    const { epochs } = await app.api.open(id, { limit: 1 });
+    const found = { messages: [], answers: {}, epochs: epochs ?? [], versions: {}, cut: false };
     let later = true;
     for (let after = 0; later && found.messages.length < PRINTED; after = found.messages.at(-1)?.seq ?? 0) {
       const window = await app.api.messages(id, { after, limit: STEP });
       found.messages.push(...window.messages);
       found.versions = window.versions ?? {};
+      for (const answer of window.answers ?? []) found.answers[answer.turn] = answer;
       later = (window.later ?? false) && window.messages.length > 0;
     }
+    found.cut = later;
     return found;
   });
   if (!all) return;
-  const tools = { unfolded: new Set(), whole: new Map(), fold() {}, changed() {} };
-  const shown = items({ ...all, session: { ...session, parent: null, activity: "idle" }, answers: {}, queue: [], epochs: [], questions: [], replies: [], pending: [], running: null, draft: null }, new Set());
+  // Everything that folds on the page is open on paper.
+  const tools = { unfolded: { has: () => true }, whole: new Map(), fold() {}, changed() {} };
+  const shown = items({ ...all, session: { ...session, parent: null, activity: "idle" }, queue: [], questions: [], replies: [], pending: [], running: null, draft: null }, new Set());
   const paper = document.createElement("div");
   paper.id = "paper";
   patch(paper, [
     h("h1", {}, session.title || t("Untitled")),
-    ...shown.map((item) => item.kind === "day" ? h("div", { class: "day", key: item.key }, dayName(item.at)) : item.kind === "message" ? h("div", { key: item.key }, messageView(item, tools, { flash: false })) : item.kind === "steps" ? h("div", { key: item.key }, stepMessages(item, tools)) : null),
+    ...shown.map((item) => item.kind === "day" ? h("div", { class: "day", key: item.key }, dayName(item.at)) : item.kind === "message" ? h("div", { key: item.key }, messageView(item, tools, { flash: false })) : item.kind === "steps" ? h("div", { key: item.key }, stepMessages(item, tools)) : item.epoch?.html ? h("div", { key: item.key }, h("p", { class: "muted" }, t("Compacted here: the summary")), h("div", { class: "prose body", html: item.epoch.html })) : null),
+    all.cut && h("p", { class: "trouble", role: "note" }, t("Only the first {n} messages are printed. The exports have all of them.", { n: all.messages.length })),
   ]);
   document.body.append(paper);
   await Promise.all(Array.from(paper.querySelectorAll("img"), (image) => ((image.loading = "eager"), image.decode().catch(() => {}))));
