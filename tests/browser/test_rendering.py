@@ -72,6 +72,22 @@ def test_tasks_are_boxes_and_formulas_are_drawn_or_shown_as_written(page: Tab) -
     expect(page.answers.locator("p")).to_contain_text(r"$\unknown{y}$ for $5.")
 
 
+def test_diagrams_are_drawn_above_their_source(page: Tab) -> None:
+    say(
+        page,
+        "```mermaid\nclassDiagram\nA <|-- B : is\n```\n\n```mermaid\nstateDiagram-v2\n[*] --> C\n```\n\n```mermaid\nnonsense\n```",
+    )
+    drawings = page.answers.locator("figure.diagram svg")
+    expect(drawings).to_have_count(2)
+    expect(drawings.first.locator("text")).to_have_text(["is", "A", "B"])
+    for drawing in drawings.all():
+        box = drawing.bounding_box()
+        assert box is not None and box["width"] > 30 and box["height"] > 60
+    expect(page.answers.locator("pre", has_text="nonsense")).to_be_visible()
+    page.answers.get_by_text("Mermaid", exact=True).first.click()
+    expect(page.answers.locator("pre", has_text="A <|-- B")).to_be_visible()
+
+
 def test_text_from_right_to_left_stands_so(page: Tab) -> None:
     say(page, "שלום עולם **מודגש**\n\nand English")
     paragraphs = page.answers.locator("p")

@@ -87,8 +87,8 @@ _MAX_DETAILS_DEPTH = 8
 # Where no script does it: blocks take the direction of their text, and what is wider than the page is scrolled by keyboard.
 _DIRECTED = ("p", "li", "blockquote", "td", "th", "summary", "h1", "h2", "h3", "h4", "h5", "h6")
 _DOCUMENT_ATTRIBUTES = {
-    **dict.fromkeys(_DIRECTED, {"dir": "auto"}),
-    **dict.fromkeys(("pre", "table", "figure"), {"tabindex": "0"}),
+    **{tag: {"dir": "auto"} for tag in _DIRECTED},
+    **{tag: {"tabindex": "0"} for tag in ("pre", "table", "figure")},
 }
 _NOTE_BLOCK = '<p><sup class="note"><a id="note-'
 _TASK = re.compile(r"\[([ xX])\](?=\s)")

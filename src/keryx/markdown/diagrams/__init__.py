@@ -1,8 +1,19 @@
-"""Mermaid diagrams as SVG: flowcharts, sequence diagrams and pie charts, as answers of models have them. A diagram with anything else is not drawn, so that it is shown as it was written."""
+"""Mermaid diagrams as SVG, one module for each kind, as answers of models have them. A diagram with anything else is not drawn, so that it is shown as it was written."""
 
 import re
 
-from keryx.markdown.diagrams import flowchart, pie_chart, sequence_diagram
+from keryx.markdown.diagrams import (
+    class_diagram,
+    entity_diagram,
+    flowchart,
+    gantt_chart,
+    git_graph,
+    mindmap,
+    pie_chart,
+    sequence_diagram,
+    state_diagram,
+    timeline,
+)
 from keryx.markdown.diagrams.drawing import NotDrawable
 
 LANGUAGE = "mermaid"
@@ -15,6 +26,13 @@ _KINDS = (
     (re.compile(r"(?:graph|flowchart)\b", re.IGNORECASE), flowchart.draw),
     (re.compile(r"sequenceDiagram\b"), sequence_diagram.draw),
     (re.compile(r"pie\b"), pie_chart.draw),
+    (re.compile(r"stateDiagram\b"), state_diagram.draw),
+    (re.compile(r"classDiagram\b"), class_diagram.draw),
+    (re.compile(r"erDiagram\b"), entity_diagram.draw),
+    (re.compile(r"mindmap\b"), mindmap.draw),
+    (re.compile(r"timeline\b"), timeline.draw),
+    (re.compile(r"gitGraph\b"), git_graph.draw),
+    (re.compile(r"gantt\b"), gantt_chart.draw),
 )
 
 
