@@ -64,6 +64,12 @@ def test_an_edit_in_place_makes_a_version_and_both_can_be_chosen(page: Tab) -> N
     expect(page.answers).to_have_text(["one", "two"])
     page.page.get_by_role("button", name="The next version").click()
     expect(page.answers).to_have_text(["uno", "due"])
+    page.press("Details (i)")
+    row = page.page.locator(".lineage .question-versions")
+    expect(row).to_contain_text("2/2 uno")
+    expect(row.locator("circle")).to_have_count(2)
+    expect(row.locator("circle").last).to_have_class("node here")
+    page.press("Close the details")
 
 
 def test_arrow_up_changes_the_last_question(page: Tab) -> None:

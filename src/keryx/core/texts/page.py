@@ -234,7 +234,7 @@ TEXTS = {
     "{used} of {limit} tokens of context": "{used} von {limit} Tokens Kontext",
     "Files": "Dateien",
     "forked at {seq}": "kopiert bei {seq}",
-    "Forks, epochs and resets": "Kopien, Zusammenfassungen und Neubeginne",
+    "Forks, versions, epochs and resets": "Kopien, Fassungen, Zusammenfassungen und Neubeginne",
     # Dialogs and keys.
     "Find conversations and commands": "Gespräche und Befehle finden",
     "Search": "Suchen",
