@@ -72,6 +72,23 @@ def test_an_edit_in_place_makes_a_version_and_both_can_be_chosen(page: Tab) -> N
     page.press("Close the details")
 
 
+def test_an_edited_answer_is_a_version_that_is_marked(page: Tab) -> None:
+    page.begin("one", "one")
+    page.do("Edit the answer", page.page.locator(".message.assistant"))
+    field = page.page.get_by_role("textbox", name="The answer in other words")
+    expect(field).to_have_value("one")
+    field.fill("eins **hier**")
+    page.page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.answers).to_have_text([re.compile("eins hier.*Edited", re.DOTALL)])
+    expect(page.questions).to_have_text(["one"])
+    expect(page.page.get_by_role("group", name="Versions")).to_have_text("2/2")
+    page.ask("two", "two")
+    page.page.get_by_role("button", name="The version before").click()
+    expect(page.answers).to_have_text(["one"])
+    page.page.get_by_role("button", name="The next version").click()
+    expect(page.answers).to_have_text([re.compile("eins hier"), "two"])
+
+
 def test_arrow_up_changes_the_last_question(page: Tab) -> None:
     page.begin("frist", "frist")
     page.composer.press("ArrowUp")

@@ -587,6 +587,8 @@ TEXTS = {
     "Ask": "Fragen",
     "Close the search (Esc)": "Suche schließen (Esc)",
     "Copied as Markdown.": "Als Markdown kopiert.",
+    "Edit the answer": "Antwort ändern",
+    "The answer in other words": "Die Antwort in anderen Worten",
     "Only the first {n} messages are printed. The exports have all of them.": "Nur die ersten {n} Nachrichten werden gedruckt. Die Exporte enthalten alle.",
     "The browser does not let this page copy. Select the text and press Ctrl C.": "Der Browser lässt diese Seite nicht kopieren. Markiere den Text und drücke Strg C.",
     "Kept in this browser until the server is back": "In diesem Browser aufbewahrt, bis der Server wieder da ist",

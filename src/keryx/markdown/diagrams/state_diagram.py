@@ -24,10 +24,10 @@ def draw(text: str) -> str:
     header, *lines = (line.strip() for line in text.split("\n"))
     if not _HEADER.match(header):
         raise NotDrawable
-    return draw_chart(_StateReader().read([line for line in lines if line]))
+    return draw_chart(_StateDiagramReader().read([line for line in lines if line]))
 
 
-class _StateReader:
+class _StateDiagramReader:
     def __init__(self) -> None:
         self._chart = Chart("TB")
         self._group = ""

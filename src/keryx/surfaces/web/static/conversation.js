@@ -77,7 +77,7 @@ export function conversation(root, app, id, seq) {
       write.focus();
     },
     async save(message, text) {
-      const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
+      const media = message.role === "user" ? message.parts.filter((p) => p.type === "media").map((p) => p.media) : [];
       if (!text.trim() && !media.length) return;
       if (text.trim() === said(message).trim()) return tools.cancel();
       if ((await app.act(() => app.api.edit(message.id, { text, media }))) === undefined) return;
@@ -108,6 +108,7 @@ export function conversation(root, app, id, seq) {
         ...others.slice(0, 8).map((m) => ["retry", t("Again with {model}", { model: m.name }), () => tools.again(message, m.name)]),
         others.length ? null : undefined,
         ["fork", t("Fork from here"), () => tools.fork(message)],
+        message.role === "assistant" && message.turn && !message.undone && said(message).trim() && ["edit", t("Edit the answer"), () => tools.edit(message)],
         message.role === "user" && message.turn && !message.undone && ["edit", t("Edit and ask in a copy"), () => tools.copyEdit(message)],
         message.role === "user" && message.turn && !message.undone && ["undo", t("Take back from here on"), () => tools.undo(message)],
         ["info", t("Why: the story of this message"), () => tools.why(message)],

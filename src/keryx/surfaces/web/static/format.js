@@ -169,9 +169,10 @@ function versionsView(versions, m, tools) {
     step("forth", t("The next version"), at + 1));
 }
 
-// A question that is being changed, in its place.
+// A question or an answer that is being changed, in its place.
 function editView(m, { text, fresh }, tools) {
   const save = (area) => tools.save(m, area.value);
+  const answer = m.role === "assistant";
   const areaOf = (event) => event.target.closest(".editing").querySelector("textarea");
   const fit = (area) => {
     area.style.height = "auto";
@@ -179,7 +180,7 @@ function editView(m, { text, fresh }, tools) {
   };
   return h("div", { class: "body editing" },
     h("textarea", {
-      class: "field", rows: "2", dir: "auto", "aria-label": t("The question in other words"),
+      class: "field", rows: "2", dir: "auto", "aria-label": answer ? t("The answer in other words") : t("The question in other words"),
       ref: (e) => { e.value = text; setTimeout(() => { fit(e); if (fresh) e.focus(); e.setSelectionRange(text.length, text.length); }); },
       oninput: (e) => (fit(e.target), tools.keepEdit(e.target.value)),
       onkeydown: (e) => {
@@ -192,7 +193,7 @@ function editView(m, { text, fresh }, tools) {
     h("div", { class: "ends" },
       h("span", { class: "muted small grow" }, t("What was said from here on stays as the version before.")),
       h("button", { type: "button", class: "button", onclick: () => tools.cancel() }, t("Cancel")),
-      h("button", { type: "button", class: "button main", onclick: (e) => save(areaOf(e)) }, t("Ask"))));
+      h("button", { type: "button", class: "button main", onclick: (e) => save(areaOf(e)) }, answer ? t("Save") : t("Ask"))));
 }
 
 // Which model answered, how long it took, and what it cost.
