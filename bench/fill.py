@@ -31,6 +31,7 @@ FILTERS = (
     "is:failed",
     "is:archived",
     "is:deleted",
+    "is:pinned",
     "surface:web",
     "surface:acp",
     "person:many",
@@ -130,6 +131,9 @@ async def filtered_sessions(database: Database, count: int) -> None:
         )
         tx.run(
             f"update turns set state = 'failed' where position between ({oldest}) + 20 and ({oldest}) + 60"
+        )
+        tx.run(
+            "update sessions set pinned = 1 where id in (select id from sessions order by active_at desc limit 20)"
         )
         old = {"old": to_micros(now - timedelta(days=90))}
         tx.run(

@@ -163,7 +163,7 @@ class Tab:
 
     def filter(self, query: str) -> None:
         """Filter the list by what is typed into the search."""
-        self.page.get_by_role("searchbox").fill(f"{query} ")
+        self.page.get_by_role("searchbox", name="Search all conversations").fill(f"{query} ")
 
     def do(self, name: str, message: Locator) -> None:
         """Take an entry of the menu of a message."""

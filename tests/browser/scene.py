@@ -220,3 +220,23 @@ def _used(tx: Transaction, session: SessionId, at: datetime, day: int) -> None:
                 context_used=31_000, context_limit=128_000,
             ),
         )  # fmt: skip
+
+
+async def add_steps(path: Path, title: str) -> SessionId:
+    """Add a conversation whose agent thought and called a tool in five messages, one after the other."""
+    async with SqliteDatabase(path) as database:
+        return await database.write("steps", lambda tx: _steps(tx, title))
+
+
+def _steps(tx: Transaction, title: str) -> SessionId:
+    at = datetime.now(UTC) - timedelta(minutes=5)
+    made = _session(tx, title, "web", None, at)
+    turn = TurnId(ids.new(at))
+    now = at_time(tx, at)
+    messages.append(now, made, Role.USER, text_parts("look at it"), turn=turn, surface="web")
+    for n in range(1, 6):
+        parts = (Reasoning(f"thought {n}"), ToolCall(f"s{n}", "read_file", f'{{"path": "{n}.txt"}}'))
+        messages.append(now, made, Role.ASSISTANT, parts, turn=turn)
+        messages.append(now, made, Role.TOOL, (ToolResult(f"s{n}", "read_file", f"text {n}"),), turn=turn)
+    messages.append(now, made, Role.ASSISTANT, text_parts("I have looked."), turn=turn)
+    return made

@@ -166,6 +166,44 @@ def test_rendered_text_tools_questions_and_waiting_messages_have_no_serious_faul
         expect(page.page.get_by_role("region", name="A question of the agent")).to_have_count(0)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_for_strangers_have_no_serious_fault(browser: Browser, house: House, scheme: Scheme) -> None:
+    found: dict[str, list[str]] = {}
+    token = "a-token-of-some-length"
+    with (
+        house.serving(KERYX_WEB_TOKEN=token, KERYX_WEB_PUBLIC_ADDRESS=house.address),
+        tab(browser, house, scheme=scheme) as page,
+    ):
+        page.page.emulate_media(reduced_motion="reduce")
+        page.open()
+        found["sign-in"] = faults(page)
+        page.page.get_by_label("Password or token").fill("wrong-token-of-some-length")
+        page.press("Sign in")
+        expect(page.page.get_by_role("alert")).to_be_visible()
+        found["refused"] = faults(page)
+        page.page.get_by_label("Password or token").fill(token)
+        page.press("Sign in")
+        expect(page.page.locator("#app")).to_be_visible()
+        page.open("/new")
+        page.say(_RENDERED.replace("| a | b |", f"| {'wide' * 60} | b |"))
+        expect(page.answers.last).to_be_visible()
+        page.choose("Share by a link")
+        page.press("Make a link")
+        address = page.page.get_by_role("textbox", name="The link").input_value()
+        page.page.goto(address)
+        table = page.page.locator(".shared table").first
+        assert table.evaluate("e => e.scrollWidth > e.clientWidth")
+        assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        expect(table.locator("td").last).to_have_css("text-align", "right")
+        found["shared page"] = faults(page)
+        page.page.goto(f"{address}x")
+        found["error"] = faults(page)
+        page.page.goto(f"{house.address}/p/nowhere/")
+        expect(page.page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+        found["no such profile"] = faults(page)
+    assert not {name: bad for name, bad in found.items() if bad}
+
+
 def test_a_phone_shows_the_list_or_the_conversation(
     browser: Browser, furnished: tuple[House, SessionId]
 ) -> None:

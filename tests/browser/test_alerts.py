@@ -91,6 +91,10 @@ def test_the_title_counts_conversations_with_something_unread(browser: Browser, 
         for session in (first, second):
             served.run("send", "--wait", "--session", session, "news")
         expect(page.page).to_have_title("(2) Board · Keryx")
+        page.filter("is:archived")
+        expect(page.rows()).to_have_count(0)
+        expect(page.page).to_have_title("(2) Board · Keryx")
+        page.press("Remove the filter Archived")
         assert "circle" in icon(page)
         page.open(f"/s/{first}")
         expect(page.page).to_have_title("(1) one of two · Keryx")

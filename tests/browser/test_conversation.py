@@ -64,6 +64,29 @@ def test_an_edit_in_place_makes_a_version_and_both_can_be_chosen(page: Tab) -> N
     expect(page.answers).to_have_text(["one", "two"])
     page.page.get_by_role("button", name="The next version").click()
     expect(page.answers).to_have_text(["uno", "due"])
+    page.press("Details (i)")
+    row = page.page.locator(".lineage .question-versions")
+    expect(row).to_contain_text("2/2 uno")
+    expect(row.locator("circle")).to_have_count(2)
+    expect(row.locator("circle").last).to_have_class("node here")
+    page.press("Close the details")
+
+
+def test_an_edited_answer_is_a_version_that_is_marked(page: Tab) -> None:
+    page.begin("one", "one")
+    page.do("Edit the answer", page.page.locator(".message.assistant"))
+    field = page.page.get_by_role("textbox", name="The answer in other words")
+    expect(field).to_have_value("one")
+    field.fill("eins **hier**")
+    page.page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.answers).to_have_text([re.compile("eins hier.*Edited", re.DOTALL)])
+    expect(page.questions).to_have_text(["one"])
+    expect(page.page.get_by_role("group", name="Versions")).to_have_text("2/2")
+    page.ask("two", "two")
+    page.page.get_by_role("button", name="The version before").click()
+    expect(page.answers).to_have_text(["one"])
+    page.page.get_by_role("button", name="The next version").click()
+    expect(page.answers).to_have_text([re.compile("eins hier"), "two"])
 
 
 def test_arrow_up_changes_the_last_question(page: Tab) -> None:
@@ -85,14 +108,16 @@ def test_an_answer_says_what_it_took_and_is_asked_for_again_with_another_model(
     with Endpoint(answer("from the first"), answer("from the second")) as endpoint:
         models = "".join(
             f'[[models]]\nname = "{name}"\nbase_url = "{endpoint.base_url}"\nid = "{MODEL}"\nkey = "env:TEST_KEY"\n'
-            "titles = false\n"
+            "titles = false\ncontext = 8192\nprices = { input = 2.0, output = 4.0 }\n"
             for name in ("small", "large")
         )
-        (house.cli.home / "keryx.toml").write_text(models)
+        (house.cli.home / "keryx.toml").write_text(f'currency = "EUR"\n{models}')
         with house.serving(KERYX_AGENT="llm", TEST_KEY=KEY), tab(browser, house) as page:
             page.begin("hello", "from the first")
             facts = page.page.locator(".answer-facts")
-            expect(facts).to_contain_text(re.compile(r"small.*s.*tokens"))
+            expect(facts).to_contain_text(re.compile(r"small.*s.*tokens.*0\.0000 EUR"))
+            ring = page.page.get_by_role("img", name=re.compile("of 8.2k tokens of context"))
+            expect(ring.locator(".part")).to_have_attribute("stroke-dasharray", re.compile(r"^0\.\d"))
             page.do("Again with large", page.page.locator(".message.assistant").last)
             expect(page.answers).to_have_text(["from the second"])
             expect(facts).to_contain_text("large")
@@ -220,6 +245,7 @@ def test_a_print_has_all_messages_and_nothing_else(page: Tab) -> None:
     expect(page.answers.last).to_be_visible()
     page.page.evaluate("() => { window.print = () => { window.printed = true; }; }")
     page.choose("Print, or save as PDF")
+    expect(page.page.locator("#paper .trouble")).to_have_count(0)
     expect(page.page.locator("#paper .message")).to_have_count(320)
     page.page.emulate_media(media="print")
     expect(page.page.locator("#app")).to_be_hidden()
@@ -246,6 +272,16 @@ def test_files_of_the_folder_and_values_of_commands_are_completed(
         expect(page.page.locator("#commands [role=option]")).to_have_text(["src/main.py"])
         page.composer.press("Tab")
         expect(page.composer).to_have_value("look at @src/main.py ")
+        for typed, found in (
+            ("/agent e", ["echo"]),
+            ("/model d", ["default"]),
+            ("/project n", ["none"]),
+            ("/zone Europe/Os", ["Europe/Oslo"]),
+            ("/tools o", ["on", "off"]),
+            ("/queue c", ["clear"]),
+        ):
+            page.composer.fill(typed)
+            expect(page.page.locator("#commands [role=option]")).to_have_text(found)
         page.composer.fill("/mode r")
         expect(page.page.locator("#commands [role=option]")).to_have_text(["read"])
         page.composer.press("Enter")
@@ -266,6 +302,40 @@ def test_files_are_imported_on_the_start_screen(page: Tab, tmp_path: Path) -> No
     expect(page.page.get_by_text("Everything in keryx.jsonl is here already.")).to_be_visible()
     picker.set_input_files(other)
     expect(page.page.get_by_role("alert")).to_contain_text("no export that Keryx knows")
+    page.page.get_by_role("alert").get_by_role("button", name="Close").click()
+    drop = """(element) => {
+      const data = new DataTransfer();
+      data.items.add(new File(['{"nothing": 2}'], "dropped.json"));
+      for (const type of ["dragover", "drop"]) element.dispatchEvent(new DragEvent(type, {dataTransfer: data, bubbles: true, cancelable: true}));
+    }"""
+    page.page.locator("#main .screen").evaluate(drop)
+    expect(page.page.get_by_role("alert")).to_contain_text("no export that Keryx knows")
+
+
+def test_a_conversation_is_exported_from_its_menu(page: Tab) -> None:
+    page.begin("export me", "export me")
+    for name, begins in (
+        ("Export as Markdown", b"# export me"),
+        ("Export as a page", b"<!doctype html>"),
+        ("Export as JSON lines", b"{"),
+    ):
+        with page.page.expect_download() as download:
+            page.choose(name)
+        assert download.value.path().read_bytes().startswith(begins)
+
+
+def test_a_message_steers_the_running_answer(page: Tab) -> None:
+    page.begin("steering", "steering")
+    page.say("slow 12 one two three four five six seven eight nine ten")
+    expect(page.draft).to_contain_text("one")
+    mode = page.page.get_by_role("combobox", name="What a message does while an answer is written")
+    mode.select_option("give it to the running answer")
+    with page.page.expect_request(lambda r: r.url.endswith("/messages") and r.method == "POST") as sent:
+        page.say("to the left")
+    assert '"busy":"steer"' in (sent.value.post_data or "")
+    expect(page.questions.last).to_have_text("to the left")
+    expect(page.page.get_by_role("region", name="Waiting messages")).to_have_count(0)
+    expect(page.stop).to_have_count(0)
 
 
 def test_on_a_phone_versions_and_the_search_fit(phone: Tab) -> None:

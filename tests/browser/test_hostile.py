@@ -113,6 +113,22 @@ _DIAGRAMS = (
 )
 
 
+_TEX = (
+    r"$\text{{{}}}$",
+    r"$$\begin{{matrix}} \text{{{}}} \end{{matrix}}$$",
+    r"\(\mathrm{{{}}}\)",
+    r"\[\tag{{{}}} x\]",
+    r"$\textcolor{{{}}}{{x}}$",
+)
+_PARTS = (
+    "a[^1]\n\n[^1]: {0}",
+    "a[^{0}]\n\n[^{0}]: x",
+    "<details>\n<summary>{0}</summary>\n{0}\n</details>",
+    "<details {0}>\n<summary>a</summary>\n\n<details><summary>{0}</summary>\nb\n</details>\n</details>",
+    "- [x] {0}",
+)
+
+
 def payloads() -> list[str]:
     """A few hundred ways to try, from a small grammar."""
     tags = [
@@ -131,7 +147,8 @@ def payloads() -> list[str]:
         "```mermaid\n" + form.format(bad.replace('"', "")) + "\n```"
         for form, bad in itertools.product(_DIAGRAMS, (*tags[:3], *frames[:3], *quoted[:2]))
     ]
-    return [*tags, *quoted, *links, *frames, *code, *diagrams]
+    parts = [form.format(bad) for form in (*_TEX, *_PARTS) for bad in (tags[0], frames[0], quoted[3])]
+    return [*tags, *quoted, *links, *frames, *code, *diagrams, *parts]
 
 
 async def poison(path: Path) -> SessionId:
@@ -225,6 +242,7 @@ def go_up(talk: Locator, first: Locator, seq: str) -> None:
 
 def test_nothing_that_is_shown_runs(browser: Browser, house: House) -> None:
     session = apart(poison(house.cli.home / "keryx.db"))
+    (house.cli.home / "keryx.toml").write_text(f'[web]\npublic_address = "{house.address}"\n')
     with house.serving(), tab(browser, house) as page:
         page.page.add_init_script(TRAP)
         page.open(f"/s/{session}")
@@ -252,6 +270,7 @@ def test_nothing_that_is_shown_runs(browser: Browser, house: House) -> None:
             "/settings",
             "/people",
             "/permissions",
+            *("/models", "/platforms", "/tools", "/users", "/profiles", "/guide"),
         ):
             page.open(path)
             expect(page.page.get_by_text("Loading…")).to_have_count(0)
@@ -263,6 +282,52 @@ def test_nothing_that_is_shown_runs(browser: Browser, house: House) -> None:
         page.page.locator("dialog input").fill("img")
         expect(page.page.locator("dialog .option").first).to_be_visible()
         unharmed(page, "palette")
+        page.page.keyboard.press("Escape")
+        page.open(f"/s/{session}")
+        expect(articles.last).to_be_attached()
+        page.choose("Search in this conversation")
+        page.page.get_by_role("searchbox", name="Search in this conversation").fill("trap")
+        expect(page.page.get_by_role("button", name="The next one (Enter)")).to_be_enabled()
+        unharmed(page, "search of the conversation")
+        page.choose("Questions and dates")
+        expect(page.page.get_by_role("dialog").locator(".line").first).to_be_visible()
+        unharmed(page, "outline")
+        page.page.keyboard.press("Escape")
+        page.page.evaluate("() => { window.print = () => {}; }")
+        page.choose("Print, or save as PDF")
+        expect(page.page.locator("#paper .message").first).to_be_attached()
+        unharmed(page, "paper")
+        page.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.choose("Share by a link")
+        page.press("Make a link")
+        page.page.goto(page.page.get_by_role("textbox", name="The link").input_value())
+        expect(page.page.locator(".shared .message").first).to_be_attached()
+        page.page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+        unharmed(page, "shared page")
+
+
+def test_nothing_in_a_picture_runs(page: Tab, tmp_path: Path) -> None:
+    page.page.add_init_script(TRAP)
+    picture = tmp_path / "trap.svg"
+    picture.write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" onload="trap(1)"><script>trap(2)</script>'
+        '<foreignObject><body xmlns="http://www.w3.org/1999/xhtml"><img src="x" onerror="trap(3)"/></body></foreignObject></svg>'
+    )
+    page.begin("pictures", "pictures")
+    page.page.get_by_label("Files to attach").set_input_files([picture])
+    expect(page.page.locator(".attached .attachment")).to_contain_text("trap.svg")
+    page.ask("look", "look")
+    file = page.page.locator(".message.user .files a").last
+    unharmed(page, "in the conversation")
+    address = str(file.get_attribute("href"))
+    page.page.evaluate(
+        "(address) => { document.body.append(Object.assign(new Image(), { src: address })); }", address
+    )
+    answer = page.page.request.get(f"{page.address}{address}")
+    assert "script" not in answer.headers.get("content-security-policy", "").replace("script-src 'none'", "")
+    assert "attachment" in answer.headers["content-disposition"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    unharmed(page, "beside it")
 
 
 def test_nothing_that_is_typed_or_streamed_runs(page: Tab) -> None:

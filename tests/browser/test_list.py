@@ -260,6 +260,12 @@ def test_all_that_a_filter_matches_is_archived_after_a_look(page: Tab, house: Ho
     expect(page.page.get_by_text("No conversation fits this choice.")).to_be_visible()
     page.filter("is:archived")
     expect(page.rows()).to_have_count(2)
+    page.press("All of these")
+    entry(page, "Delete all of these…").click()
+    expect(dialog.get_by_role("heading")).to_have_text("Delete 2 conversations?")
+    accept(page, "Delete")
+    expect(page.page.get_by_text("Deleted 2 conversations.")).to_be_visible()
+    expect(page.page.get_by_text("No conversation fits this choice.")).to_be_visible()
 
 
 def test_the_trash_gives_back_what_was_deleted_until_it_is_erased(page: Tab) -> None:

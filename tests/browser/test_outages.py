@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Dialog, Locator, Route, expect
@@ -266,6 +267,101 @@ def test_text_that_could_not_be_saved_outlives_the_tab(page: Tab) -> None:
     other = Tab(page.page.context, page.address).open(f"/s/{session}")
     expect(other.composer).to_have_value("half a thought")
     expect(other.page.get_by_text("Draft saved")).to_be_visible()
+
+
+def test_files_that_are_attached_while_the_server_is_away_go_with_their_message(
+    page: Tab, tmp_path: Path
+) -> None:
+    notes, drawing = tmp_path / "notes.txt", tmp_path / "drawing.txt"
+    notes.write_text("x" * 12_345)
+    drawing.write_text("y")
+    session = page.begin("kept files", "kept files")
+    for lost in ("**/api/media*", "**/api/composers/*", f"**/api/sessions/{session}/messages"):
+        page.page.route(lost, lambda route: route.abort())
+    page.page.get_by_label("Files to attach").set_input_files([notes])
+    attached = page.page.locator(".attached .attachment")
+    expect(attached).to_contain_text("notes.txt12 kB")
+    page.page.reload()
+    expect(attached).to_contain_text("notes.txt12 kB")
+    page.say("look at this")
+    expect(page.page.get_by_role("article", name="A message on its way")).to_contain_text("notes.txt12 kB")
+    page.page.get_by_label("Files to attach").set_input_files([drawing])
+    expect(attached).to_contain_text("drawing.txt")
+    page.page.reload()
+    expect(page.page.get_by_role("article", name="A message on its way")).to_contain_text("notes.txt12 kB")
+    page.page.unroute_all()
+    page.page.reload()
+    expect(page.answers).to_have_text(["kept files", "look at this"])
+    expect(page.page.locator(".message.user a.attachment")).to_contain_text("notes.txt")
+    with page.page.expect_download() as download:
+        page.page.locator(".message.user a.attachment").click()
+    assert download.value.path().read_text() == notes.read_text()
+    expect(attached).to_contain_text("drawing.txt")
+    page.ask("and this", "and this")
+    expect(page.page.locator(".message.user a.attachment").last).to_contain_text("drawing.txt")
+
+
+def test_words_of_a_changed_question_outlive_an_outage_a_reload_and_another_screen(
+    browser: Browser, shared: House
+) -> None:
+    asked: list[str] = []
+
+    def leave(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    with tab(browser, shared) as page:
+        session = page.begin("first words", "first words")
+        page.composer.press("ArrowUp")
+        field = page.page.get_by_role("textbox", name="The question in other words")
+        field.fill("better words")
+        page.open("/usage")
+        page.open(f"/s/{session}")
+        expect(field).to_have_value("better words")
+        page.page.once("dialog", leave)
+        page.page.reload()
+        expect(field).to_have_value("better words")
+        assert asked == ["beforeunload"]
+        with offline(page):
+            page.page.get_by_role("button", name="Ask", exact=True).click()
+            expect(page.page.get_by_role("alert")).to_be_visible()
+            expect(field).to_have_value("better words")
+        page.page.get_by_role("button", name="Ask", exact=True).click()
+        expect(page.answers).to_have_text(["better words"])
+        page.do("Edit and ask in a copy", page.page.locator(".message.user"))
+        dialog = page.page.get_by_role("dialog")
+        dialog.get_by_role("textbox").fill("in a copy")
+        with offline(page):
+            dialog.get_by_role("button", name="Ask in a copy").click()
+            expect(dialog.get_by_role("alert")).to_contain_text("cannot be reached")
+            expect(dialog.get_by_role("textbox")).to_have_value("in a copy")
+        dialog.get_by_role("button", name="Ask in a copy").click()
+        expect(page.answers).to_have_text(["in a copy"])
+        assert page.session != session
+
+
+def test_the_list_and_the_search_of_a_conversation_catch_up_after_an_outage(page: Tab) -> None:
+    page.begin("catching up", "catching up")
+    page.page.keyboard.press("Control+f")
+    looked = page.page.get_by_role("search").locator("input[placeholder='Search in this conversation']")
+    with offline(page):
+        looked.fill("catching")
+        expect(page.page.locator(".find .wrong")).to_be_visible()
+    expect(page.page.locator(".find")).to_contain_text("2 of 2")
+    with offline(page):
+        page.filter("is:archived")
+        expect(page.page.locator("#side")).to_contain_text("This cannot be shown now")
+    expect(page.page.locator("#side")).to_contain_text("No conversation fits this choice.")
+    page.press("Remove the filter Archived")
+    row(page, "catching up").focus()
+    page.page.keyboard.press("F2")
+    with offline(page):
+        page.page.locator(".session.rename input").fill("caught up")
+        page.page.locator(".session.rename input").press("Enter")
+        expect(page.page.get_by_role("alert").last).to_be_visible()
+        expect(page.page.locator(".session.rename input")).to_have_value("caught up")
+    expect(row(page, "caught up")).to_have_count(1)
+    expect(page.page.locator(".session.rename")).to_have_count(0)
 
 
 def test_what_waits_for_somebody_else_is_neither_shown_nor_sent(page: Tab) -> None:

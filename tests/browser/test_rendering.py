@@ -1,18 +1,22 @@
 """Rendering: tables, code, tasks, formulas, tools and pictures look as they should, and no text is altered."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.driver import House, Tab, tab
+from tests.browser.driver import House, Tab, apart, tab
+from tests.browser.scene import add_steps
 from tests.browser.test_talk import PIXEL
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("home"))
+    home = tmp_path_factory.mktemp("home")
+    apart(add_steps(home / "keryx.db", "Many steps"))
+    house = House(home)
     with house.serving():
         yield house
 
@@ -68,11 +72,29 @@ def test_tasks_are_boxes_and_formulas_are_drawn_or_shown_as_written(page: Tab) -
     expect(page.answers.locator("p")).to_contain_text(r"$\unknown{y}$ for $5.")
 
 
+def test_diagrams_are_drawn_above_their_source(page: Tab) -> None:
+    say(
+        page,
+        "```mermaid\nclassDiagram\nA <|-- B : is\n```\n\n```mermaid\nstateDiagram-v2\n[*] --> C\n```\n\n```mermaid\nnonsense\n```",
+    )
+    drawings = page.answers.locator("figure.diagram svg")
+    expect(drawings).to_have_count(2)
+    expect(drawings.first.locator("text")).to_have_text(["is", "A", "B"])
+    for drawing in drawings.all():
+        box = drawing.bounding_box()
+        assert box is not None and box["width"] > 30 and box["height"] > 60
+    expect(page.answers.locator("pre", has_text="nonsense")).to_be_visible()
+    page.answers.get_by_text("Mermaid", exact=True).first.click()
+    expect(page.answers.locator("pre", has_text="A <|-- B")).to_be_visible()
+
+
 def test_text_from_right_to_left_stands_so(page: Tab) -> None:
     say(page, "שלום עולם **מודגש**\n\nand English")
     paragraphs = page.answers.locator("p")
     expect(paragraphs.first).to_have_css("direction", "rtl")
     expect(paragraphs.last).to_have_css("direction", "ltr")
+    expect(page.page.locator("h1 button")).to_have_css("direction", "rtl")
+    expect(page.rows().first.locator(".name")).to_have_css("direction", "rtl")
 
 
 def test_many_steps_fold_into_one_line_that_opens(page: Tab) -> None:
@@ -90,6 +112,43 @@ def test_many_steps_fold_into_one_line_that_opens(page: Tab) -> None:
     expect(page.page.locator("details.steps")).to_have_count(0)
 
 
+def test_steps_of_several_messages_fold_and_keep_their_thoughts_and_actions(page: Tab) -> None:
+    page.open()
+    page.rows().filter(has_text="Many steps").click()
+    steps = page.page.locator("details.steps")
+    expect(steps.locator("summary").first).to_contain_text("5 steps")
+    folded = page.page.locator("article").filter(has=steps)
+    expect(folded.get_by_role("button", name="Copy")).to_have_count(1)
+    steps.locator("summary").first.click()
+    expect(steps.locator("details.thought")).to_have_count(5)
+    expect(steps.locator("details.tool")).to_have_count(5)
+    third = steps.locator(".step").nth(2)
+    third.locator(".thought summary").click()
+    expect(third.locator(".thought")).to_contain_text("thought 3")
+    third.get_by_role("button", name="More for this message").click()
+    page.page.get_by_role("menuitem", name="Why: the story of this message").click()
+    expect(page.page.get_by_role("dialog", name="The story of this message")).to_be_visible()
+
+
+def test_a_page_without_encryption_copies_too(page: Tab) -> None:
+    page.page.add_init_script(
+        "Object.defineProperty(Navigator.prototype, 'clipboard', { get: () => undefined })"
+    )
+    say(page, "`first` copied\n\n```python\nprint(1)\n```")
+    page.answers.get_by_role("button", name="Copy this code").click()
+    expect(page.answers.get_by_role("button", name="Copy this code")).to_have_text("Copied")
+    page.composer.press("Control+v")
+    expect(page.composer).to_have_value("print(1)\n")
+    page.composer.fill("")
+    page.page.get_by_role("log").focus()
+    page.page.keyboard.press("Control+a")
+    page.page.keyboard.press("Control+c")
+    expect(page.page.get_by_text("Copied as Markdown.")).to_be_visible()
+    page.composer.press("Control+v")
+    expect(page.composer).to_have_value(re.compile(r"\*\*Agent\*\*(.|\n)*`first` copied"))
+    page.composer.fill("")
+
+
 def test_an_edit_of_a_tool_is_a_diff_and_other_input_stands_under_its_names(page: Tab) -> None:
     given = {"path": "a.py", "count": 2, "old_string": "one\ntwo\nthree", "new_string": "one\n2\nthree"}
     say(page, f"!tool edit {json.dumps(given)}")
@@ -98,6 +157,33 @@ def test_an_edit_of_a_tool_is_a_diff_and_other_input_stands_under_its_names(page
     expect(inside.locator(".field-name")).to_have_text(["path", "count"])
     expect(inside.locator(".diff").first.locator("div")).to_have_text(["  one", "- two", "+ 2", "  three"])
     expect(inside.locator(".diff .removed")).to_have_text("- two")
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@ def one\n-old\n+new\n*** End Patch"
+    say(page, f"!tool apply_patch {json.dumps({'command': ['apply_patch', patch]})}")
+    page.page.locator("details.tool summary").click()
+    expect(inside.locator(".diff").first.locator(".added")).to_have_text("+new")
+    expect(inside.locator(".diff").first.locator(".removed")).to_have_text("-old")
+    expect(inside.locator(".diff").first.locator(".skipped")).to_have_count(4)
+
+
+def test_footnotes_lead_to_and_fro_and_parts_open_within_parts(page: Tab) -> None:
+    many = "\n\n".join(f"line {n}" for n in range(60))
+    say(page, f"a[^1]\n\n{many}\n\n[^1]: the note")
+    mark, note = page.answers.locator("#note-from-1"), page.answers.locator("#note-1")
+    note.click()
+    expect(mark).to_be_focused()
+    expect(mark).to_be_in_viewport()
+    mark.click()
+    expect(note).to_be_focused()
+    expect(note).to_be_in_viewport()
+    assert "note" not in page.page.url
+    say(
+        page,
+        "<details>\n<summary>outer</summary>\none\n<details><summary>inner</summary>\ntwo\n</details>\n</details>",
+    )
+    expect(page.answers.get_by_text("one")).to_be_hidden()
+    page.answers.get_by_text("outer").click()
+    page.answers.get_by_text("inner").click()
+    expect(page.answers.get_by_text("two")).to_be_visible()
 
 
 def test_pictures_have_thumbnails_and_open_in_front_of_the_page(page: Tab, tmp_path: Path) -> None:

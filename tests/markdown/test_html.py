@@ -178,10 +178,16 @@ def test_the_elements_of_the_page() -> None:
     assert 'title="t" target="_blank"' in html.render('[a](https://x.org "t")')
 
 
-def test_footnotes_are_raised_only_if_the_text_has_them() -> None:
-    assert html.render("a[^1] b[^z] `[^1]`\n\n[^1]: c") == (
-        '<p>a<sup class="note">1</sup> b[^z] <code>[^1]</code></p>\n<p><sup class="note">1</sup> c</p>\n'
+def test_footnotes_stand_at_the_end_with_links_between_them_only_if_the_text_has_them() -> None:
+    def mark(name: str, to: str) -> str:
+        return f'<sup class="note"><a id="{name}" href="#{to}" rel="noopener noreferrer nofollow">1</a></sup>'
+
+    first, note = mark("note-from-1", "note-1"), mark("note-1", "note-from-1")
+    assert html.render("a[^1] b[^z] `[^1]`\n\n[^1]: c\n\nd") == (
+        f"<p>a{first} b[^z] <code>[^1]</code></p>\n<p>d</p>\n<p>{note} c</p>\n"
     )
+    twice = html.render("a[^1] b[^1]\n\n[^1]: c")
+    assert twice.count('href="#note-1"') == 2 and twice.count('id="note-from-1"') == 1
     assert html.render("not [^a-z] one") == "<p>not [^a-z] one</p>\n"
 
 
@@ -191,6 +197,27 @@ def test_a_part_that_opens_needs_its_end() -> None:
     )
     assert "<details" not in html.render("<details>\n<summary>A</summary>\n\nb")
     assert "<details" not in html.render("b\n\n</details>")
+
+
+def test_parts_that_open_contain_others_and_need_no_empty_lines() -> None:
+    nested = "<details>\n<summary>A</summary>\na **b**\n<details><summary>B</summary>\nc\n</details>\nd\n</details>\ne"
+    assert html.render(nested) == (
+        "<details><summary>A</summary><p>a <strong>b</strong></p>"
+        "<details><summary>B</summary><p>c</p></details><p>d</p></details>\n<p>e</p>\n"
+    )
+    code = "```text\n<details><summary>A</summary>b</details>\n```"
+    assert "&lt;/summary&gt;b&lt;/details&gt;\n</code>" in html.render(code)
+    deep = "<details><summary>x</summary>\n" * 200 + "y" + "\n</details>" * 200
+    assert html.render(deep).count("<details>") == 8
+
+
+def test_a_page_without_scripts_has_directions_and_links_of_its_own() -> None:
+    text = 'a[^1] [x](https://x.org "<p onclick=alert(1) y")\n\n|a|\n|-|\n|b|\n\n[^1]: c'
+    page = html.prepare_document(html.render(text), prefix="m7-")
+    assert '<p dir="auto">a<sup class="note"><a id="m7-note-from-1" href="#m7-note-1"' in page
+    assert '<table tabindex="0">' in page and '<td dir="auto">b</td>' in page
+    assert "&lt;p onclick=alert(1) y" in page and "<p onclick" not in page
+    assert html.prepare_document(page, prefix="") == page
 
 
 def test_an_address_that_the_page_does_not_follow_is_shown() -> None:

@@ -116,3 +116,29 @@ def test_any_formula_is_converted_to_balanced_elements_or_not_at_all(tex: str) -
 
     Reader().feed(drawn or "")
     assert not opened
+
+
+@pytest.mark.parametrize(
+    ("tex", "wanted"),
+    [
+        (r"a \leqslant b", "<mo>⩽</mo>"),
+        (
+            r"\abs{x}",
+            '<mrow><mo stretchy="true">|</mo><mrow><mi>x</mi></mrow><mo stretchy="true">|</mo></mrow>',
+        ),
+        (r"\xrightarrow[b]{a}", "<munderover>"),
+        (r"\xrightarrow{a}", '<mover><mo stretchy="true">→</mo>'),
+        (r"\sum_{\substack{a \\ b}} c", "<mtr><mtd><mi>a</mi></mtd></mtr><mtr><mtd><mi>b</mi></mtd></mtr>"),
+        (r"\textcolor{red}{x} + \color{blue} y", "<mi>x</mi>"),
+        (r"x = 1 \tag{2}", "<mtext>(2)</mtext>"),
+        (r"\begin{array}{c} \hline a \\ \hline b \end{array}", "<mtd><mi>b</mi></mtd>"),
+        (r"\mathit{ab} \checkmark \square", "<mi>ab</mi><mi>✓</mi><mi>□</mi>"),
+    ],
+)
+def test_commands_of_packages_that_models_use_are_converted(tex: str, wanted: str) -> None:
+    assert wanted in (mathml.convert(tex, display=True) or "")
+
+
+def test_an_unfinished_stack_or_arrow_is_not_converted() -> None:
+    for tex in (r"\substack{a \\", r"\xrightarrow[b", r"\abs", r"\tag"):
+        assert mathml.convert(tex, display=False) is None

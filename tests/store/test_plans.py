@@ -506,6 +506,14 @@ CASES: list[Case] = [
         lambda tx: usage.list_answers(tx, sessions.get(tx, SESSION), [TurnId("t5"), TurnId("t6")]),
         ["usage_turn"],
     ),
+    (
+        "what a person has not read",
+        lambda tx: (
+            viewer_state.save_preferences(tx, ANNS, {"theme": "dark"}),
+            viewer_state.list_unread(tx, ANNS, limit=100),
+        ),
+        ["sessions_owner"],
+    ),
     ("a shared link", lambda tx: viewer_state.find_share(tx, digest="d5"), ["shares_digest_key"]),
     ("the links to a session", lambda tx: viewer_state.list_shares(tx, SESSION), ["shares_session"]),
     ("expired lanes", lambda tx: lanes.list_expired(at_time(tx, after(0.0001))), ["lanes_expiry"]),

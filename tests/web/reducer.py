@@ -19,6 +19,7 @@ EMPTY: State = {
     "turns": {},
     "questions": {},
     "troubled": 0,
+    "marks": {},
     "open": None,
 }
 
@@ -56,7 +57,8 @@ def _start(state: State, event: Event) -> State:
         "next": page.get("next"),
         "projects": start["projects"],
         "tags": start.get("tags", []),
-        "sections": {},
+        "sections": {project: _to_section(page) for project, page in start.get("sections", {}).items()},
+        "marks": {id_: _UNMARKED | {"last": 1} for id_ in start.get("unread", [])},
         "turns": {t["id"]: t for t in start["turns"]},
         "questions": {q["id"]: q for q in start["questions"] if q["state"] == "open"},
         "troubled": start["deliveries"],
@@ -140,6 +142,9 @@ def _session(state: State, event: Event) -> State:
     if known and "read" in known and "read" not in session:
         session = session | {"read": known["read"]}
     placed = state | {"sessions": _placed(state, session), "sections": _filed(state["sections"], session)}
+    aside = not shown(session, {})
+    if aside or session["id"] in state["marks"]:
+        placed |= {"marks": _mark(state, session["id"], aside=aside)}
     return _within(placed, session["id"], lambda o: o | {"session": session})
 
 
@@ -149,6 +154,7 @@ def _gone(state: State, event: Event) -> State:
     return state | {
         "sessions": [s for s in state["sessions"] if s["id"] != id_],
         "sections": _filed(state["sections"], {"id": id_}),
+        "marks": {k: v for k, v in state["marks"].items() if k != id_},
         "open": None if closed else state["open"],
     }
 
@@ -307,7 +313,11 @@ def _read(state: State, event: Event) -> State:
         return session | {"read": max(event["seq"], session.get("read") or 0)}
 
     read = _within(state, event["session"], lambda o: o | {"session": seen(o["session"])})
-    return read | {"sessions": [seen(s) if s["id"] == event["session"] else s for s in state["sessions"]]}
+    known = state["marks"].get(event["session"], _UNMARKED)
+    return read | {
+        "sessions": [seen(s) if s["id"] == event["session"] else s for s in state["sessions"]],
+        "marks": _mark(state, event["session"], read=max(event["seq"], known["read"])),
+    }
 
 
 def _pending(change: Callable[[State, Event], State]) -> Callable[[State, Event], State]:
@@ -424,8 +434,27 @@ def _filed(sections: State, session: State) -> State:
 
 def _section(state: State, event: Event) -> State:
     page = event["page"]
-    section = {"sessions": _sorted(page["sessions"]), "more": bool(page.get("next"))}
-    return state | {"sections": state["sections"] | {event["project"]: section}}
+    return state | {"sections": state["sections"] | {event["project"]: _to_section(page)}}
+
+
+def _to_section(page: State) -> State:
+    return {"sessions": _sorted(page["sessions"]), "more": bool(page.get("next"))}
+
+
+_UNMARKED: State = {"last": 0, "read": 0, "aside": False}
+
+
+def _mark(state: State, session: str, **change: int | bool) -> State:
+    return state["marks"] | {session: state["marks"].get(session, _UNMARKED) | change}
+
+
+def _told(state: State, event: Event) -> State:
+    message = event["message"]
+    known = state["marks"].get(message["session"], _UNMARKED)
+    marks = _mark(state, message["session"], last=max(known["last"], message["seq"]))
+    return _within(
+        _fresh(state, message) | {"marks": marks}, message["session"], lambda o: _message(o, message)
+    )
 
 
 def _tag(state: State, event: Event) -> State:
@@ -448,9 +477,7 @@ _RULES: dict[str, Callable[[State, Event], State]] = {
     "session": _session,
     "gone": _gone,
     "revised": lambda state, event: _within(state, event["session"], lambda o: o | {"stale": True}),
-    "message": lambda state, event: _within(
-        _fresh(state, event["message"]), event["message"]["session"], lambda o: _message(o, event["message"])
-    ),
+    "message": _told,
     "draft": lambda state, event: _within(
         state, event["session"], lambda o: o | {"draft": _draft(o["draft"], event)}
     ),

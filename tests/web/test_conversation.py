@@ -85,6 +85,26 @@ async def test_an_edit_makes_a_version_that_can_be_chosen_and_the_agent_sees_the
         assert await shown(site, session) == ["eins", "eins", "zwei", "eins | zwei"]
 
 
+async def test_an_edited_answer_is_a_version_that_no_agent_answers(begin: Begin) -> None:
+    world = await begin(agent=History(), policy=Policy(access=OPEN))
+    async with open_site(world.hub, world.clock) as site:
+        first = await say(site, world, "one")
+        session = first["session"]
+        await say(site, world, "two", session)
+        edited = await site.post(f"/api/messages/{session}.2/edit", {"text": "**eins**"})
+        assert await shown(site, session) == ["one", "**eins**"]
+        found = await site.get(f"/api/sessions/{session}")
+        assert turns_of(found) == [[first["turn"], edited["turn"]]]
+        answer = next(m for m in found["messages"] if m["seq"] == edited["seq"])
+        assert answer["mark"] == "edited" and "<strong>eins</strong>" in answer["parts"][0]["html"]
+        assert found["session"].get("activity", "idle") == "idle"
+        await say(site, world, "zwei", session)
+        assert await shown(site, session) == ["one", "**eins**", "zwei", "one | zwei"]
+        await site.post(f"/api/sessions/{session}/version", {"turn": first["turn"]})
+        assert await shown(site, session) == ["one", "one", "two", "one | two"]
+        await site.problem(409, "POST", f"/api/messages/{session}.{edited['seq']}/edit", json={"text": "x"})
+
+
 async def test_a_question_within_a_version_has_versions_too_and_a_fork_keeps_all_of_them(
     begin: Begin,
 ) -> None:

@@ -386,6 +386,31 @@ async def test_what_others_say_is_unread_until_it_is_read(site: Site, world: Wor
     assert (await site.get("/api/sessions"))["sessions"][0]["read"] == 2
 
 
+async def test_the_start_names_what_is_unread_and_begins_projects_beyond_the_first_page(
+    site: Site, world: World
+) -> None:
+    await site.get("/api/start")
+    project = await site.post("/api/projects", {"name": "Travel"})
+    filed: list[str] = []
+    for n in range(7):
+        world.advance(60)
+        begun_at = await site.post("/api/sessions", {"text": f"{n}", "project": project["id"]})
+        await world.settle(TurnId(begun_at["turn"]))
+        filed.append(begun_at["session"])
+    for n in range(50):
+        world.advance(60)
+        await site.post("/api/sessions", {"text": f"/title newer {n}"})
+    start = await site.get("/api/start")
+    assert not set(filed) & {s["id"] for s in start["sessions"]["sessions"]}
+    assert set(start["unread"]) >= set(filed)
+    section = start["sections"][project["id"]]
+    assert [s["id"] for s in section["sessions"]] == filed[:1:-1]
+    assert section["next"]
+    await site.put(f"/api/sessions/{filed[0]}/read", {"seq": 2})
+    await site.patch(f"/api/sessions/{filed[1]}", {"archived": True})
+    assert set(filed) - set((await site.get("/api/start"))["unread"]) == set(filed[:2])
+
+
 async def test_a_conversation_is_exported(site: Site, world: World) -> None:
     session = await begun(site, world, "take me away")
     for kind, begins in (

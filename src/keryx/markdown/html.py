@@ -34,7 +34,7 @@ _TAGS = {
     "figure", "svg", "rect", "circle", "polygon", "path", "text",
 }  # fmt: skip
 _ATTRIBUTES = {
-    "a": {"href", "title", "target"},
+    "a": {"href", "title", "target", "id"},
     "ol": {"start"},
     "pre": {"data-language"},
     "math": {"display"},
@@ -81,6 +81,16 @@ _NOTE = re.compile(r"\[\^([\w-]{1,40})\](:(?=\s))?")
 _NOTE_BEGINNING = re.compile(r"^ {0,3}\[\^([\w-]{1,40})\]:\s", re.MULTILINE)
 _SUMMARY = re.compile(r"<details(?: open)?>\s*<summary>(.*?)</summary>\s*\Z", re.DOTALL)
 _DETAILS_END = "</details>"
+_DETAILS_LINE = re.compile(r" {0,3}</?(?:details|summary)\b")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_MAX_DETAILS_DEPTH = 8
+# Where no script does it: blocks take the direction of their text, and what is wider than the page is scrolled by keyboard.
+_DIRECTED = ("p", "li", "blockquote", "td", "th", "summary", "h1", "h2", "h3", "h4", "h5", "h6")
+_DOCUMENT_ATTRIBUTES = {
+    **{tag: {"dir": "auto"} for tag in _DIRECTED},
+    **{tag: {"tabindex": "0"} for tag in ("pre", "table", "figure")},
+}
+_NOTE_BLOCK = '<p><sup class="note"><a id="note-'
 _TASK = re.compile(r"\[([ xX])\](?=\s)")
 # By a hash of the text. Several threads render.
 _cache: LruCache[bytes, str] = LruCache(_CACHE_BYTES, measure=sys.getsizeof)
@@ -117,8 +127,16 @@ def delegate_long_texts(delegate: Callable[[str], str]) -> Generator[None]:
 
 
 def render_blocks(text: str, *, colours: bool = True) -> list[str]:
-    """Return the HTML of each top-level block; joined, it is the HTML of the text."""
-    return [html for _, html in locate_blocks(text, colours=colours)]
+    """Return the HTML of each top-level block, footnotes last; joined, it is the HTML of the text."""
+    blocks, notes = list[str](), list[str]()
+    for _, html in locate_blocks(_part_details(text), colours=colours):
+        (notes if html.startswith(_NOTE_BLOCK) else blocks).append(html)
+    return blocks + notes
+
+
+def prepare_document(rendered: str, *, prefix: str) -> str:
+    """Return the HTML of a text for a page without scripts, on which other texts stand, too: `prefix` is this one's own."""
+    return _clean(rendered, set_tag_attribute_values=_DOCUMENT_ATTRIBUTES, prefix=prefix)
 
 
 def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str]]:
@@ -131,31 +149,68 @@ def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str
     else:
         writer = _PageWriter(_MAX_COLOURED_CHARS if colours else 0, frozenset(_NOTE_BEGINNING.findall(text)))
         for line, group in _group_details(list(parse_blocks(text))):
-            block = group[0]
-            written = writer.block(block) if len(group) == 1 else writer.details(group)
-            end = "" if isinstance(block, tree.CodeBlockNode) else "\n"
-            html = nh3.clean(
-                written,
-                tags=_TAGS,
-                attributes=_ATTRIBUTES,
-                tag_attribute_values=_ATTRIBUTE_VALUES,
-                allowed_classes=_CLASSES,
-                url_schemes=_URL_SCHEMES,
-                link_rel="noopener noreferrer nofollow",
+            end = "" if isinstance(group[0], tree.CodeBlockNode) else "\n"
+            yield line, _clean(writer.group(group)) + end
+
+
+def _clean(
+    written: str,
+    *,
+    set_tag_attribute_values: dict[str, dict[str, str]] | None = None,
+    prefix: str | None = None,
+) -> str:
+    def rename(_: str, attribute: str, value: str) -> str:
+        return f"#{prefix}{value[1:]}" if attribute == "href" and value.startswith("#") else value
+
+    return nh3.clean(
+        written,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        attribute_filter=rename if prefix else None,
+        tag_attribute_values=_ATTRIBUTE_VALUES,
+        set_tag_attribute_values=set_tag_attribute_values,
+        allowed_classes=_CLASSES,
+        url_schemes=_URL_SCHEMES,
+        link_rel="noopener noreferrer nofollow",
+        id_prefix=prefix,
+    )
+
+
+def _part_details(text: str) -> str:
+    """Part the lines that begin and end a part that opens from their neighbours, so that they are blocks of their own."""
+    if _DETAILS_END not in text:
+        return text
+    lines, fence = list[str](), ""
+    for line in text.split("\n"):
+        if found := _FENCE.match(line):
+            if not fence:
+                fence = found[1]
+            elif found[1].startswith(fence) and not line.strip(" `~"):
+                fence = ""
+        elif not fence and _DETAILS_LINE.match(line):
+            line = line.replace("</summary>", "</summary>\n\n").replace(
+                _DETAILS_END, f"\n\n{_DETAILS_END}\n\n"
             )
-            yield line, html + end
+            line = f"\n{line}" if line.lstrip().startswith("<details") else line
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _group_details(blocks: Sequence[tuple[int, tree.Block]]) -> Iterator[tuple[int, Sequence[tree.Block]]]:
     """Yield each block alone, and those of a part that opens together: its summary, what is in it, and its end."""
-    ends = [n for n, (_, block) in enumerate(blocks) if tree.visible_text(block).strip() == _DETAILS_END]
+    ends: dict[int, int] = {}
+    begun: list[int] = []
+    for n, (_, block) in enumerate(blocks):
+        if isinstance(block, tree.ParagraphNode):
+            text = tree.visible_text(block)
+            if begun and text.strip() == _DETAILS_END:
+                ends[begun.pop()] = n
+            elif _SUMMARY.match(text):
+                begun.append(n)
     at = 0
     while at < len(blocks):
-        line, block = blocks[at]
-        last = at
-        if ends and isinstance(block, tree.ParagraphNode) and _SUMMARY.match(tree.visible_text(block)):
-            last = next((n for n in ends if n > at), at)
-        yield line, [block for _, block in blocks[at : last + 1]]
+        last = ends.get(at, at)
+        yield blocks[at][0], [block for _, block in blocks[at : last + 1]]
         at = last + 1
 
 
@@ -190,8 +245,10 @@ class _PageWriter(HtmlWriter):
     def __init__(self, coloured_chars: int, notes: frozenset[str]) -> None:
         self._coloured_chars = coloured_chars
         self._diagram_chars = _MAX_DRAWN_CHARS
-        # The footnotes that the text has.
+        # The footnotes that the text has, and the ends of links between them that are written.
         self._notes = notes
+        self._anchors: set[str] = set()
+        self._depth = 0
 
     def code_block(self, block: tree.CodeBlockNode) -> str:
         if block.lang.lower() == diagrams.LANGUAGE and (drawn := self._draw(block.text)):
@@ -210,23 +267,35 @@ class _PageWriter(HtmlWriter):
         code = f'<pre class="code" data-language="{diagrams.LANGUAGE}"><code>{escape(source)}\n</code></pre>'
         return f'<figure class="diagram">{drawn}</figure><details><summary>Mermaid</summary>{code}</details>'
 
-    def details(self, blocks: Sequence[tree.Block]) -> str:
-        """Write a part that opens, of its first line, its blocks and its last line."""
+    def group(self, blocks: Sequence[tree.Block]) -> str:
+        """Write a block, or a part that opens: of its first line, its blocks and its last line."""
+        if len(blocks) == 1 or self._depth >= _MAX_DETAILS_DEPTH:
+            return self.blocks(blocks)
         summary = _SUMMARY.match(tree.visible_text(blocks[0]))
         assert summary is not None
-        return (
-            f"<details><summary>{escape(summary[1].strip())}</summary>{self.blocks(blocks[1:-1])}</details>"
-        )
+        self._depth += 1
+        inside = "".join(self.group(group) for _, group in _group_details([(0, b) for b in blocks[1:-1]]))
+        self._depth -= 1
+        return f"<details><summary>{escape(summary[1].strip())}</summary>{inside}</details>"
 
     def inline(self, node: tree.Inline) -> str:
         if isinstance(node, tree.MathNode) and (drawn := mathml.convert(node.tex, display=node.display)):
             return drawn
         if isinstance(node, tree.TextNode) and self._notes:
-            return _NOTE.sub(
-                lambda found: f'<sup class="note">{found[1]}</sup>' if found[1] in self._notes else found[0],
-                escape(node.text),
-            )
+            return _NOTE.sub(self._note, escape(node.text))
         return super().inline(node)
+
+    def _note(self, found: re.Match[str]) -> str:
+        """Write the mark of a footnote, at its text and where it is named. Each leads to the other one."""
+        name = found[1]
+        if name not in self._notes:
+            return found[0]
+        here, there = (
+            (f"note-{name}", f"note-from-{name}") if found[2] else (f"note-from-{name}", f"note-{name}")
+        )
+        anchor = "" if here in self._anchors else f' id="{here}"'
+        self._anchors.add(here)
+        return f'<sup class="note"><a{anchor} href="#{there}">{name}</a></sup>'
 
     def list_item(self, item: tree.ListItemNode) -> str:
         """Write an item. The brackets of a task stay in the text, and the style sheet shows them as a box."""

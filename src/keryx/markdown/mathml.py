@@ -16,6 +16,7 @@ _LETTERS = {
     "Sigma": "Σ", "Upsilon": "Υ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω", "infty": "∞", "ell": "ℓ", "hbar": "ℏ",
     "partial": "∂", "nabla": "∇", "emptyset": "∅", "varnothing": "∅", "aleph": "ℵ", "Re": "ℜ", "Im": "ℑ", "imath": "ı",
     "jmath": "ȷ", "wp": "℘", "top": "⊤", "bot": "⊥", "angle": "∠", "degree": "°",
+    "square": "□", "Box": "□", "blacksquare": "■", "checkmark": "✓",
 }  # fmt: skip
 _OPERATORS = {
     "cdot": "⋅", "times": "×", "div": "÷", "pm": "±", "mp": "∓", "ast": "∗", "star": "⋆", "circ": "∘", "bullet": "∙",
@@ -29,7 +30,9 @@ _OPERATORS = {
     "vdash": "⊢", "models": "⊨", "prec": "≺", "succ": "≻", "preceq": "⪯", "succeq": "⪰", "ldots": "…", "dots": "…",
     "cdots": "⋯", "vdots": "⋮", "ddots": "⋱", "prime": "′", "langle": "⟨", "rangle": "⟩", "lfloor": "⌊", "rfloor": "⌋",
     "lceil": "⌈", "rceil": "⌉", "lvert": "|", "rvert": "|", "vert": "|", "lVert": "‖", "rVert": "‖", "Vert": "‖",
-    "colon": ":", "triangleq": "≜", "coloneqq": "≔", "backslash": "∖", "therefore": "∴", "because": "∵", "dagger": "†",
+    "leqslant": "⩽", "geqslant": "⩾", "lesssim": "≲", "gtrsim": "≳", "hookrightarrow": "↪", "hookleftarrow": "↩",
+    "rightharpoonup": "⇀", "leftharpoonup": "↼", "rightleftharpoons": "⇌", "dotsc": "…", "dotso": "…", "dotsb": "⋯",
+    "dotsm": "⋯", "colon": ":", "triangleq": "≜", "coloneqq": "≔", "backslash": "∖", "therefore": "∴", "because": "∵", "dagger": "†",
     "{": "{", "}": "}", "|": "‖", "%": "%", "$": "$", "&": "&", "#": "#", "_": "_", "lbrace": "{", "rbrace": "}",
 }  # fmt: skip
 _SUMS = {
@@ -116,6 +119,9 @@ _IGNORED = frozenset(
         "Biggl",
         "Biggr",
         "nonumber",
+        "notag",
+        "hline",
+        "rm",
     ]
 )
 _FENCES = {
@@ -325,10 +331,47 @@ class _Parser:
                 return "<mo>mod</mo>"
             case "not" if self._peek() in ("=", "\\in", "\\subset", "\\equiv"):
                 return _operator({"=": "≠", "\\in": "∉", "\\subset": "⊄", "\\equiv": "≢"}[self._take()])
-            case "boxed":
+            case "boxed" | "mathop" | "mathrel" | "mathbin" | "mathord":
                 return self._parse_argument()
+            case "mathit":
+                return f"<mi>{escape(self._read_text())}</mi>"
+            case "abs" | "norm":
+                sign = _operator("|" if name == "abs" else "‖", stretchy=True)
+                return f"<mrow>{sign}{self._parse_argument()}{sign}</mrow>"
+            case "textcolor":
+                self._read_text()
+                return self._parse_argument()
+            case "color":
+                self._read_text()
+                return ""
+            case "tag":
+                return f'<mspace width="2em"></mspace><mtext>({escape(self._read_text())})</mtext>'
+            case "substack":
+                return self._parse_substack()
+            case "xrightarrow" | "xleftarrow":
+                return self._parse_long_arrow("→" if name == "xrightarrow" else "←")
             case _:
                 raise _UnknownTex
+
+    def _parse_substack(self) -> str:
+        """Return the lines of a group below each other."""
+        self._expect("{")
+        rows: list[str] = []
+        while True:
+            rows.append(f"<mtr><mtd>{self.parse_row(('}', chr(92) * 2))}</mtd></mtr>")
+            if self._take() == "}":
+                return f'<mtable class="matrix">{"".join(rows)}</mtable>'
+
+    def _parse_long_arrow(self, sign: str) -> str:
+        below = ""
+        if self._peek() == "[":
+            self._take()
+            below = f"<mrow>{self.parse_row((']',))}</mrow>"
+            self._take()
+        arrow, above = _operator(sign, stretchy=True), self._parse_argument()
+        return (
+            f"<munderover>{arrow}{below}{above}</munderover>" if below else f"<mover>{arrow}{above}</mover>"
+        )
 
     def _parse_fenced(self) -> str:
         """Return what is between `\\left` and `\\right` with both signs, which grow with it."""

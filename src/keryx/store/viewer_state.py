@@ -11,13 +11,15 @@ from keryx.core.changes import ChangeKind
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.errors import NotFound
 from keryx.core.ids import SessionId
-from keryx.core.sessions import Session, Viewer
+from keryx.core.sessions import JOB_SURFACE, Session, Viewer
 from keryx.core.texts import Phrase
 from keryx.store import changes
 from keryx.store.db import Transaction
 from keryx.store.db.rows import RowMapper
 
 _ZONE = "zone"
+# Which sessions are unread is a question for each of them, so only so many are asked about.
+_EXAMINED = 2_000
 
 
 class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,6 +57,36 @@ def get_read_marks(tx: Transaction, viewer: Viewer, sessions: Sequence[Session])
     since = _get_first_visit(tx, viewer)
     old = {s.id: s.last_seq for s in sessions if since is None or s.active_at <= since}
     return {s.id: known.get(s.id, old.get(s.id, 0)) for s in sessions}
+
+
+def list_unread(tx: Transaction, viewer: Viewer, *, limit: int) -> list[SessionId]:
+    """The sessions of the list with something that the viewer has not read, among those that were used last."""
+    since = _get_first_visit(tx, viewer)
+    if since is None:
+        return []
+    owner = "and s.owner = :owner" if viewer.owner else ""
+    rows = tx.rows(
+        f"""
+        select recent.id from (
+          select s.id, s.last_seq, s.active_at from sessions s
+          where s.profile = :profile {owner} and s.archived = 0 and s.deleted_at is null and s.surface <> :job
+          order by s.pinned desc, s.active_at desc, s.id desc
+          limit :examined
+        ) recent
+        left join reads r on r.profile = :profile and r.principal = :principal and r.session = recent.id
+        where recent.last_seq > coalesce(r.seq, case when recent.active_at <= :since then recent.last_seq else 0 end)
+        limit :limit
+        """,
+        {
+            **_viewer_key(viewer),
+            "owner": viewer.owner,
+            "job": JOB_SURFACE,
+            "since": to_micros(since),
+            "examined": _EXAMINED,
+            "limit": limit,
+        },
+    )
+    return [SessionId(row[0]) for row in rows]
 
 
 def save_unsent(

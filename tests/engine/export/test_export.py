@@ -396,7 +396,9 @@ def test_hostile_text_is_inert_in_html(text: str) -> None:
         "ol",
         "li",
     }
-    assert {name for _, name, _ in used} <= {"", "href", "title", "rel", "target", "class", "data-language"}
+    assert {name for _, name, _ in used} <= {
+        "", "href", "title", "rel", "target", "class", "data-language", "dir", "tabindex",
+    }  # fmt: skip
     assert all(re.match("https?:|mailto:", value) for _, name, value in used if name == "href")
     page.encode()
 

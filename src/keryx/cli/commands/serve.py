@@ -78,10 +78,12 @@ def build_web_app(
     installation = Installation(
         version=version("keryx"),
         agent=settings.active_agent,
+        agents=settings.agent_names,
         home=settings.folder,
         profiles=tuple(dict.fromkeys((settings.profile, DEFAULT_PROFILE, *sorted(settings.profiles)))),
         accounts=app.reachable_platforms,
         public_address=settings.web.public_address,
+        currency=settings.currency,
         models=tuple(
             schema.ModelSchema(
                 name=m.name, host=m.host, context=m.context, images=bool(m.images), default=m.name == default

@@ -161,7 +161,7 @@ TEXTS = {
     "turn.undo_number": "write a number of turns, as in /undo 2",
     "turn.undo_compacted": "summarized messages cannot be taken back: fork from an earlier message instead",
     "turn.open": "this does not work while an answer is being written or waits: stop it first, or wait for it",
-    "turn.not_editable": "only a question that is part of the conversation can be edited: load the page again",
+    "turn.not_editable": "only a question or an answer that is part of the conversation can be edited: load the page again",
     "turn.no_version": "there is no such version: load the page again",
     "turn.version_undone": "this question was taken back: redo first, then choose a version",
     "turn.nothing_to_fork": "there is nothing to fork yet: the first answer is still on its way",

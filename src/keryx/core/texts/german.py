@@ -161,7 +161,7 @@ TEXTS = {
     "turn.undo_number": "gib eine Anzahl an, etwa /undo 2",
     "turn.undo_compacted": "zusammengefasste Nachrichten lassen sich nicht zurücknehmen: beginne stattdessen eine Kopie ab einer früheren Nachricht",
     "turn.open": "das geht nicht, solange eine Antwort geschrieben wird oder wartet: halte sie an oder warte sie ab",
-    "turn.not_editable": "nur eine Frage, die zum Gespräch gehört, lässt sich ändern: lade die Seite neu",
+    "turn.not_editable": "nur eine Frage oder eine Antwort, die zum Gespräch gehört, lässt sich ändern: lade die Seite neu",
     "turn.no_version": "diese Fassung gibt es nicht: lade die Seite neu",
     "turn.version_undone": "diese Frage wurde zurückgenommen: stelle sie zuerst wieder her und wähle dann eine Fassung",
     "turn.nothing_to_fork": "es gibt noch nichts zu kopieren: die erste Antwort ist noch unterwegs",

@@ -84,7 +84,11 @@ a { color: var(--accent); }
 .diagram .tone-3 { fill: #b36fc0; } .diagram .tone-4 { fill: #e07f63; } .diagram .tone-5 { fill: #6fb36f; }
 .diagram .tone-6 { fill: #4f93bd; } .diagram .tone-7 { fill: #8b8f98; }
 .m blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid var(--line); color: var(--soft); }
-.m table { border-collapse: collapse; display: block; overflow-x: auto; }
+.m table { border-collapse: collapse; display: block; overflow-x: auto; overflow-wrap: normal; }
+.m .to-left { text-align: left; }
+.m .to-center { text-align: center; }
+.m .to-right { text-align: right; }
+.m .note a { text-decoration: none; }
 .m th, .m td { border: 1px solid var(--line); padding: .3rem .6rem; }
 .m h1, .m h2, .m h3, .m h4, .m h5, .m h6 { font-size: 1.05rem; margin: .8rem 0 .3rem; }
 details { margin: .4rem 0; font-size: .92rem; }
@@ -141,9 +145,10 @@ def render(contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages
     yield "<footer>Exported by Keryx</footer>\n</main>\n</body>\n</html>\n"
 
 
-def render_markdown(text: str) -> str:
-    """Return a text as on the page. The cache of the page is not used: an export reads each text once."""
-    return "".join(html.render_blocks(text))
+def render_markdown(text: str, *, prefix: str = "") -> str:
+    """Return a text as on the page. The cache of the page is not used: an export reads each text once. `prefix` begins its
+    anchors."""
+    return html.prepare_document("".join(html.render_blocks(text)), prefix=prefix)
 
 
 def _render_head(title: str) -> str:
@@ -159,8 +164,8 @@ def _render_head(title: str) -> str:
 def _render_message(message: MessageRecord) -> str:
     author = _escape_line(message.author or ROLE_NAMES[message.role])
     badges = "".join(f' <span class="mark">{mark}</span>' for mark in list_marks(message))
-    body = "".join(_render_part(part) for part in message.parts)
     anchor = f"{_escape_line(message.session)}-{message.seq}"
+    body = "".join(_render_part(part, anchor) for part in message.parts)
     classes = f"m {message.role.value}{' undone' if message.undone else ''}"
     head = (
         f'<header><b>{author}</b> <time datetime="{message.at:%Y-%m-%dT%H:%M:%SZ}">{format_time(message.at)}</time>'
@@ -171,10 +176,10 @@ def _render_message(message: MessageRecord) -> str:
     return f'<section class="{classes}" id="{anchor}">{head}<div dir="auto">{body}</div></section>\n'
 
 
-def _render_part(part: Part) -> str:
+def _render_part(part: Part, anchor: str) -> str:
     match part:
         case Text(text):
-            return render_markdown(text)
+            return render_markdown(text, prefix=f"{anchor}-")
         case Notice():
             return f"<p>{html.escape_text(describe_notice(part, ENGLISH))}</p>"
         case Image() | File():

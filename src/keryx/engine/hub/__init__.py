@@ -11,7 +11,7 @@ import msgspec
 from keryx.core.changes import Change
 from keryx.core.errors import Forbidden, Invalid, NotFound, Unavailable
 from keryx.core.ids import Cursor, QuestionId, SessionId, TurnId, WorkerId
-from keryx.core.messages import Parts, parse_id
+from keryx.core.messages import Parts, Role, parse_id
 from keryx.core.ports.adapter import InboundEvent, InboundMessage, PlatformStatus, Receipt
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import (
@@ -53,7 +53,18 @@ from keryx.engine.units import questions as question_units
 from keryx.engine.units import usage as usage_units
 from keryx.engine.units import workers as worker_units
 from keryx.engine.units.usage import BudgetStatus
-from keryx.store import changes, inbox, platforms, projects, questions, sessions, turns, usage, workers
+from keryx.store import (
+    changes,
+    inbox,
+    messages,
+    platforms,
+    projects,
+    questions,
+    sessions,
+    turns,
+    usage,
+    workers,
+)
 from keryx.store.admin import stats
 from keryx.store.db import Database, Transaction
 from keryx.store.search import SearchHit, SearchIndex
@@ -503,9 +514,11 @@ class Hub(HubPart):
 
     @write_unit("edit")
     def edit(self, tx: Transaction, viewer: Viewer, message: str, parts: Parts, *, surface: str) -> Receipt:
-        """Ask a question in other words, as another version of it."""
+        """Ask a question in other words, or put other words in the place of those of an answer, as another version."""
         session, seq = parse_id(message)
         row = sessions.get(tx, session, viewer=viewer)
+        if messages.get(tx, session, seq).role is Role.ASSISTANT:
+            return revisions.edit_answer(tx, row, seq, parts, editor=viewer.principal)
         return revisions.edit(tx, row, seq, parts, asker=viewer.principal, surface=surface)
 
     @write_unit("message.delete")

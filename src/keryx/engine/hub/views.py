@@ -1,5 +1,6 @@
 """What the web page shows, each from one read: the home view, a session with a range of its messages, the board of active turns, and the rows that changes name; and what a viewer changes there: read marks, unsent text and preferences."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -11,7 +12,7 @@ from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.compaction import Epoch
 from keryx.core.deliveries import Delivery, DeliveryState
 from keryx.core.errors import CursorExpired
-from keryx.core.ids import Cursor, PrincipalId, SessionId, TagId, TurnId
+from keryx.core.ids import Cursor, PrincipalId, ProjectId, SessionId, TagId, TurnId
 from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.media import filter_media
 from keryx.core.messages import Message, Role, Text, ToolCall, TurnVersion
@@ -47,6 +48,10 @@ _TURN_KINDS = frozenset({ChangeKind.TURN, ChangeKind.CANCEL})
 _MAX_CHANGES = 500
 _UNSENT_STATES = (DeliveryState.UNKNOWN, DeliveryState.HELD, DeliveryState.FAILED, DeliveryState.DEAD)
 _MAX_UNSENT = 1000
+_MAX_UNREAD = 100
+# How much of a project the list shows at first, and of how many that is looked up.
+_SECTION = 5
+_MAX_SECTIONS = 50
 
 
 class MessageRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +269,10 @@ class HomeView(msgspec.Struct, frozen=True, kw_only=True):
 
     page: SessionListPage
     projects: list[Project]
+    # The first sessions of projects that have more than are on the page.
+    sections: dict[ProjectId, SessionListPage]
+    # Sessions with something unread, on the page or not.
+    unread: list[SessionId]
     tags: list[Tag]
     turns: list[Turn]
     questions: list[AskedQuestion]
@@ -296,9 +305,13 @@ class HubViews(HubPart):
 
     @read_unit("view.begin")
     def load_home(self, tx: Transaction, viewer: Viewer, *, limit: int = 50) -> HomeView:
+        page = _load_page(tx, viewer, SessionFilter(limit=limit))
+        known = projects.list_for_viewer(tx, viewer)
         return HomeView(
-            page=_load_page(tx, viewer, SessionFilter(limit=limit)),
-            projects=projects.list_for_viewer(tx, viewer),
+            page=page,
+            projects=known,
+            sections=_load_sections(tx, viewer, page, known),
+            unread=viewer_state.list_unread(tx, viewer, limit=_MAX_UNREAD),
             tags=projects.list_tags(tx, viewer),
             turns=turns_store.list_active(tx, profile=viewer.profile, owner=viewer.owner),
             questions=questions.list_open_for_viewer(tx, viewer),
@@ -414,6 +427,17 @@ def _load_page(tx: Transaction, viewer: Viewer, listing: SessionFilter) -> Sessi
     listed, after = sessions.list_page(tx, viewer, listing)
     read_marks = viewer_state.get_read_marks(tx, viewer, [item.session for item in listed])
     return SessionListPage(listed=listed, read=read_marks, next=after)
+
+
+def _load_sections(
+    tx: Transaction, viewer: Viewer, page: SessionListPage, known: Sequence[Project]
+) -> dict[ProjectId, SessionListPage]:
+    shown = Counter(item.session.project for item in page.listed)
+    short = [p for p in known if shown[p.id] < min(p.sessions, _SECTION)]
+    return {
+        p.id: _load_page(tx, viewer, SessionFilter(project=p.id, archived=False, limit=_SECTION))
+        for p in short[:_MAX_SECTIONS]
+    }
 
 
 def _load_inputs(tx: Transaction, queued: Sequence[Turn]) -> list[Message]:

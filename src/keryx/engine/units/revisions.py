@@ -4,15 +4,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from keryx.core import ids
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId, is_temporary
 from keryx.core.messages import (
     REMOVED,
+    Mark,
     Message,
     Notice,
     Parts,
     Role,
+    Text,
     ToolCall,
     ToolResult,
     TurnVersion,
@@ -137,6 +140,41 @@ def edit(
         if m.role is Role.USER and is_active(m)
     ]
     return _submit_again(tx, session, inputs, asker=asker, surface=surface, source=source)
+
+
+def edit_answer(tx: Transaction, session: Session, seq: int, parts: Parts, *, editor: PrincipalId) -> Receipt:
+    """Put other words in the place of those of an answer: another version of its turn, with the same questions and steps,
+    which no agent answers. The answer is marked as edited. What there was from its question on is the version before."""
+    sessions.lock(tx, session.id)
+    _refuse_while_open(tx, session.id)
+    edited = messages.get(tx, session.id, seq)
+    if edited.role is not Role.ASSISTANT or edited.turn is None or not is_active(edited) or not edited.text:
+        raise Conflict(Phrase("turn.not_editable"))
+    entries = [m for m in messages.list_for_turn(tx, session.id, edited.turn, first=1) if is_active(m)]
+    inputs = [m for m in entries if m.role is Role.USER]
+    if not inputs:
+        raise Conflict(Phrase("turn.not_editable"))
+    undo(tx, session, message=inputs[0].seq)
+    sessions.remove_bindings(tx, session.id)
+    turn = TurnId(ids.new(tx.now))
+    numbers: dict[int, int] = {}
+    for entry in entries:
+        changed = entry.seq == seq
+        numbers[entry.seq] = messages.append(
+            tx,
+            session.id,
+            entry.role,
+            (*(p for p in entry.parts if not isinstance(p, Text)), *parts) if changed else entry.parts,
+            turn=turn,
+            author=entry.author,
+            surface=entry.surface,
+            platform_id=entry.platform_id,
+            mark=Mark.EDITED if changed else entry.mark,
+            exact=None if changed else entry.exact,
+            said_by=editor if changed else None,
+        )
+    _add_version(tx, session.id, inputs[0], turn, numbers[inputs[0].seq])
+    return Receipt(duplicate=False, session=session.id, turn=turn, seq=numbers[seq])
 
 
 def choose_version(tx: Transaction, session: Session, turn: TurnId) -> None:
@@ -280,11 +318,17 @@ def _submit_again(
     for message in rest:
         append_input(tx, session, message, receipt.turn)
     assert receipt.turn is not None and receipt.seq is not None
-    known = {v.turn: v.first for v in messages.list_versions(tx, session.id)}
-    origin = known.get(before, before)
-    messages.add_version(tx, session.id, TurnVersion(before, origin, inputs[0].seq))
-    messages.add_version(tx, session.id, TurnVersion(receipt.turn, origin, receipt.seq))
+    _add_version(tx, session.id, inputs[0], receipt.turn, receipt.seq)
     return receipt
+
+
+def _add_version(tx: Transaction, session: SessionId, before: Message, turn: TurnId, seq: int) -> None:
+    """Record that a turn, whose first question has a number, is another version of that of a question."""
+    assert before.turn is not None
+    known = {v.turn: v.first for v in messages.list_versions(tx, session)}
+    origin = known.get(before.turn, before.turn)
+    messages.add_version(tx, session, TurnVersion(before.turn, origin, before.seq))
+    messages.add_version(tx, session, TurnVersion(turn, origin, seq))
 
 
 def fork(

@@ -12,6 +12,8 @@ _CHAR_WIDTH = 7.3
 _MAX_LINE_CHARS = 26
 _MAX_LABEL_CHARS = 240
 _MAX_LABEL_LINES = 10
+_MAX_LIST_LINES = 30
+_MAX_LIST_CHARS = 60
 _BREAK = re.compile(r"<br\s*/?>|\\n", re.IGNORECASE)
 _HEAD = 8.0
 _MARGIN = 8.0
@@ -134,6 +136,36 @@ def write_arrowhead(tip: Point, before: Point) -> str:
     half = _HEAD * 0.45
     sides = (Point(base.x - uy * half, base.y + ux * half), Point(base.x + uy * half, base.y - ux * half))
     return write_polygon((tip, *sides), kind="head")
+
+
+def write_tip(tip: Point, before: Point, shape: str) -> str:
+    """Return the end of an edge that comes from a point: a "head", a "triangle", a "diamond", or a "filled" one."""
+    if shape == "head":
+        return write_arrowhead(tip, before)
+    dx, dy = tip.x - before.x, tip.y - before.y
+    length = (dx * dx + dy * dy) ** 0.5 or 1.0
+    ux, uy = dx / length, dy / length
+    back = Point(tip.x - ux * 12, tip.y - uy * 12)
+    if shape == "triangle":
+        sides = (Point(back.x - uy * 7, back.y + ux * 7), Point(back.x + uy * 7, back.y - ux * 7))
+        return write_polygon((tip, *sides), kind="node")
+    middle = Point(tip.x - ux * 8, tip.y - uy * 8)
+    end = Point(tip.x - ux * 16, tip.y - uy * 16)
+    corners = (
+        tip,
+        Point(middle.x - uy * 5, middle.y + ux * 5),
+        end,
+        Point(middle.x + uy * 5, middle.y - ux * 5),
+    )
+    return write_polygon(corners, kind="head" if shape == "filled" else "node")
+
+
+def build_list(lines: Iterable[str]) -> Label:
+    """Return lines of a list as one text, each on a line of its own. Raise `NotDrawable` for too many or too long ones."""
+    shown = tuple(line.strip() for line in lines)
+    if len(shown) > _MAX_LIST_LINES or any(len(line) > _MAX_LIST_CHARS for line in shown):
+        raise NotDrawable
+    return Label(shown, max((_measure(line) for line in shown), default=0.0), LINE_HEIGHT * len(shown))
 
 
 def format_point(point: Point) -> str:

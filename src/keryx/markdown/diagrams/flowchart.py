@@ -15,10 +15,12 @@ from keryx.markdown.diagrams.drawing import (
     write_arrowhead,
     write_circle,
     write_curve,
+    write_line,
     write_polygon,
     write_rect,
     write_svg,
     write_text,
+    write_tip,
 )
 
 _MAX_NODES = 80
@@ -64,27 +66,34 @@ _LINK = re.compile(
 
 
 @dataclass(slots=True)
-class _FlowNode:
+class FlowNode:
     label: Label
     shape: str = "box"
     group: str = ""
+    # Below the label of a "record", each under a line.
+    sections: tuple[Label, ...] = ()
 
 
 @dataclass(slots=True)
-class _FlowEdge:
+class FlowEdge:
     source: str
     target: str
     label: Label
     kind: str = "edge"
     begins: bool = False
     ends: bool = True
+    # What the ends look like.
+    begin_tip: str = "head"
+    end_tip: str = "head"
 
 
 @dataclass(slots=True)
-class _Chart:
+class Chart:
+    """Nodes and edges, to be laid out in layers. Other kinds of diagrams are drawn as one, too."""
+
     direction: str
-    nodes: dict[str, _FlowNode] = field(default_factory=dict[str, _FlowNode])
-    edges: list[_FlowEdge] = field(default_factory=list[_FlowEdge])
+    nodes: dict[str, FlowNode] = field(default_factory=dict[str, FlowNode])
+    edges: list[FlowEdge] = field(default_factory=list[FlowEdge])
     # Titles of groups.
     groups: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -103,8 +112,12 @@ class _NodeBox:
 
 
 def draw(text: str) -> str:
-    chart = _parse(text)
-    if not chart.nodes:
+    return draw_chart(_parse(text))
+
+
+def draw_chart(chart: Chart) -> str:
+    """Return a chart as SVG. Raise `NotDrawable` for one without nodes, or with too much in it."""
+    if not chart.nodes or len(chart.nodes) > _MAX_NODES or len(chart.edges) > _MAX_EDGES:
         raise NotDrawable
     upright = chart.direction in ("TB", "TD", "BT")
     places: dict[str, _NodeBox] = {}
@@ -116,21 +129,15 @@ def draw(text: str) -> str:
     routes = _build_layers(chart, places, forward, upright=upright)
     layers = _sort_layers([*places.values(), *(p for route in routes for p in route[1:-1])])
     _position(layers)
-    # How far down the middle of each layer is.
-    depths: list[float] = []
-    at = 0.0
-    for layer in layers:
-        thickness = max((p.along for p in layer), default=0.0)
-        depths.append(at + thickness / 2)
-        at += thickness + _LAYER_GAP
+    depths = _find_depths(layers)
     return _draw_chart(chart, places, forward, routes, depths)
 
 
-def _parse(text: str) -> _Chart:
+def _parse(text: str) -> Chart:
     header = _HEADER.match(text)
     if header is None:
         raise NotDrawable
-    chart = _Chart((header["direction"] or "TB").upper())
+    chart = Chart((header["direction"] or "TB").upper())
     open_groups: list[str] = []
     for line in filter(None, (line.strip() for line in re.split(r"[\n;]", text[header.end() :]))):
         if _IGNORED.match(line) or _DIRECTION.match(line):
@@ -153,7 +160,7 @@ def _parse(text: str) -> _Chart:
     return chart
 
 
-def _add_group(chart: _Chart, rest: str) -> str:
+def _add_group(chart: Chart, rest: str) -> str:
     found = _GROUP_NAME.match(rest)
     name, title = (found["id"], found["title"]) if found else (rest.strip('"'), rest)
     if len(chart.groups) >= _MAX_GROUPS or name in chart.groups:
@@ -162,7 +169,7 @@ def _add_group(chart: _Chart, rest: str) -> str:
     return name
 
 
-def _parse_statement(chart: _Chart, line: str, group: str) -> None:
+def _parse_statement(chart: Chart, line: str, group: str) -> None:
     """Parse a chain of nodes: `A & B -->|text| C[label] --> D`."""
     before, at = _parse_nodes(chart, line, 0, group)
     while at < len(line):
@@ -176,15 +183,15 @@ def _parse_statement(chart: _Chart, line: str, group: str) -> None:
         before = after
 
 
-def _build_edge(source: str, target: str, link: re.Match[str]) -> _FlowEdge:
+def _build_edge(source: str, target: str, link: re.Match[str]) -> FlowEdge:
     line = link["line"] or link["open"]
     end = link["end"] or link["close_end"]
     kind = "edge dotted" if line.startswith("-.") else "edge thick" if line.startswith("=") else "edge"
     label = build_label(link["label"] or link["text"] or "")
-    return _FlowEdge(source, target, label, kind, link["start"] == "<", end == ">")
+    return FlowEdge(source, target, label, kind, link["start"] == "<", end == ">")
 
 
-def _parse_nodes(chart: _Chart, line: str, at: int, group: str) -> tuple[list[str], int]:
+def _parse_nodes(chart: Chart, line: str, at: int, group: str) -> tuple[list[str], int]:
     names: list[str] = []
     while True:
         found = _ID.match(line, at)
@@ -194,13 +201,7 @@ def _parse_nodes(chart: _Chart, line: str, at: int, group: str) -> tuple[list[st
         label, shape, at = _parse_shape(line, at)
         styled = _STYLE.match(line, at)
         at = styled.end() if styled else at
-        known = chart.nodes.get(name)
-        if known is None:
-            known = chart.nodes[name] = _FlowNode(build_label(name if label is None else label), shape)
-        elif label is not None:
-            known.label, known.shape = build_label(label), shape
-        if group and not known.group:
-            known.group = group
+        _add_node(chart, name, label, shape, group)
         names.append(name)
         more = re.compile(r"\s*&\s*").match(line, at)
         if more is None:
@@ -223,7 +224,17 @@ def _parse_shape(line: str, at: int) -> tuple[str | None, str, int]:
     return None, "box", at
 
 
-def _measure(node: _FlowNode) -> tuple[float, float]:
+def _add_node(chart: Chart, name: str, label: str | None, shape: str, group: str) -> None:
+    known = chart.nodes.get(name)
+    if known is None:
+        known = chart.nodes[name] = FlowNode(build_label(name if label is None else label), shape)
+    elif label is not None:
+        known.label, known.shape = build_label(label), shape
+    if group and not known.group:
+        known.group = group
+
+
+def _measure(node: FlowNode) -> tuple[float, float]:
     """Return the width and the height of a node."""
     width, height = max(node.label.width, 12) + 2 * _PAD, max(node.label.height, LINE_HEIGHT) + 2 * _PAD - 4
     match node.shape:
@@ -234,11 +245,21 @@ def _measure(node: _FlowNode) -> tuple[float, float]:
             return width * 1.5, height * 1.6
         case "hexagon" | "slanted" | "round":
             return width + 16, height
+        case "record":
+            widest = max((s.width for s in node.sections), default=0.0)
+            # The label is larger than other texts.
+            return max(1.3 * node.label.width, widest) + 2 * _PAD, height + sum(
+                s.height + 8 for s in node.sections
+            )
+        case "dot" | "ring":
+            return 18.0, 18.0
+        case "bar":
+            return 70.0, 8.0
         case _:
             return width, height
 
 
-def _order_edges(chart: _Chart) -> list[tuple[str, str]]:
+def _order_edges(chart: Chart) -> list[tuple[str, str]]:
     """Return each edge in the direction in which it goes down: those that close a circle are turned round."""
     following: defaultdict[str, list[str]] = defaultdict(list)
     for edge in chart.edges:
@@ -267,7 +288,7 @@ def _order_edges(chart: _Chart) -> list[tuple[str, str]]:
 
 
 def _build_layers(
-    chart: _Chart, places: dict[str, _NodeBox], forward: list[tuple[str, str]], *, upright: bool
+    chart: Chart, places: dict[str, _NodeBox], forward: list[tuple[str, str]], *, upright: bool
 ) -> list[list[_NodeBox]]:
     """Give each node a layer, and each edge a place in the layers between. An edge with a text has one at least, for the
     text. Return the places that each edge goes through; none for an edge from a node to itself."""
@@ -371,8 +392,19 @@ def _spread(layer: list[_NodeBox], wanted: list[float]) -> None:
         place.position = (a + b) / 2
 
 
+def _find_depths(layers: list[list[_NodeBox]]) -> list[float]:
+    """Return how far down the middle of each layer is."""
+    depths: list[float] = []
+    at = 0.0
+    for layer in layers:
+        thickness = max((p.along for p in layer), default=0.0)
+        depths.append(at + thickness / 2)
+        at += thickness + _LAYER_GAP
+    return depths
+
+
 def _draw_chart(
-    chart: _Chart,
+    chart: Chart,
     places: dict[str, _NodeBox],
     forward: list[tuple[str, str]],
     routes: list[list[_NodeBox]],
@@ -409,9 +441,9 @@ def _draw_chart(
         points += line
         shapes.append(write_curve(line, kind=edge.kind, upright=upright))
         if edge.ends:
-            shapes.append(write_arrowhead(line[-1], _approach(line[-1], line[-2], upright=upright)))
+            shapes.append(write_tip(line[-1], _approach(line[-1], line[-2], upright=upright), edge.end_tip))
         if edge.begins:
-            shapes.append(write_arrowhead(line[0], _approach(line[0], line[1], upright=upright)))
+            shapes.append(write_tip(line[0], _approach(line[0], line[1], upright=upright), edge.begin_tip))
     for name, node in chart.nodes.items():
         width, height = _measure(node)
         centre = centres[name]
@@ -429,7 +461,7 @@ def _approach(tip: Point, before: Point, *, upright: bool) -> Point:
     return Point(tip.x, before.y) if upright else Point(before.x, tip.y)
 
 
-def _draw_groups(chart: _Chart, centres: dict[str, Point]) -> tuple[list[str], list[Point]]:
+def _draw_groups(chart: Chart, centres: dict[str, Point]) -> tuple[list[str], list[Point]]:
     """Draw a box around the nodes of each group. Raise `NotDrawable` if it would take in other nodes."""
     shapes: list[str] = []
     points: list[Point] = []
@@ -460,7 +492,7 @@ def _draw_groups(chart: _Chart, centres: dict[str, Point]) -> tuple[list[str], l
     return shapes, points
 
 
-def _draw_loop(edge: _FlowEdge, centre: Point, size: tuple[float, float]) -> str:
+def _draw_loop(edge: FlowEdge, centre: Point, size: tuple[float, float]) -> str:
     right, top = centre.x + size[0] / 2, centre.y - size[1] / 4
     low = centre.y + size[1] / 4
     line = [Point(right, top), Point(right + 24, centre.y), Point(right, low)]
@@ -471,10 +503,20 @@ def _draw_loop(edge: _FlowEdge, centre: Point, size: tuple[float, float]) -> str
     return drawn + write_text(edge.label, label_at, kind="label", anchor="start")
 
 
-def _draw_node(node: _FlowNode, centre: Point, width: float, height: float) -> str:
+def _draw_node(node: FlowNode, centre: Point, width: float, height: float) -> str:
     x, y = centre
     left, right, top, bottom = x - width / 2, x + width / 2, y - height / 2, y + height / 2
     match node.shape:
+        case "record":
+            return _draw_record(node, Point(left, top), width, height)
+        case "dot":
+            return write_circle(centre, 7, kind="head")
+        case "ring":
+            return write_circle(centre, 9, kind="node") + write_circle(centre, 5, kind="head")
+        case "bar":
+            return write_rect(Point(left, top), width, height, kind="head", radius=2)
+        case "note":
+            shape = write_rect(Point(left, top), width, height, kind="note", radius=2)
         case "circle":
             shape = write_circle(centre, width / 2, kind="node")
         case "diamond":
@@ -502,3 +544,15 @@ def _draw_node(node: _FlowNode, centre: Point, width: float, height: float) -> s
         case _:
             shape = write_rect(Point(left, top), width, height, kind="node", radius=2)
     return shape + write_text(node.label, centre)
+
+
+def _draw_record(node: FlowNode, corner: Point, width: float, height: float) -> str:
+    shapes = [write_rect(corner, width, height, kind="node", radius=2)]
+    at = corner.y + height - sum(s.height + 8 for s in node.sections)
+    shapes.append(write_text(node.label, Point(corner.x + width / 2, (corner.y + at) / 2), kind="title"))
+    for section in node.sections:
+        shapes.append(write_line(Point(corner.x, at), Point(corner.x + width, at), kind="edge"))
+        middle = Point(corner.x + _PAD, at + 4 + section.height / 2)
+        shapes.append(write_text(section, middle, anchor="start"))
+        at += section.height + 8
+    return "".join(shapes)

@@ -43,6 +43,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str = ""
     agent: str = ""
+    # Those that a session may choose from, the one in force first.
+    agents: tuple[str, ...] = ()
     models: tuple[schema.ModelSchema, ...] = ()
     # The profiles that the operator can choose from, the one without a choice first.
     profiles: tuple[str, ...] = ()
@@ -53,6 +55,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     accounts: Mapping[str, PlatformReach] | None = None
     # Where others reach this installation; empty if conversations cannot be shared.
     public_address: str = ""
+    # Of the prices of the models.
+    currency: str = "USD"
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):

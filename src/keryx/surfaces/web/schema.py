@@ -836,6 +836,10 @@ class Start(Schema, frozen=True, kw_only=True):
     cursor: str
     sessions: SessionPage
     projects: list[ProjectSchema]
+    # The first conversations of projects that have more than are among `sessions`.
+    sections: dict[str, SessionPage]
+    # Up to 100 conversations with something unread, among the 2,000 that were used last.
+    unread: list[str]
     tags: list[TagSchema]
     turns: list[TurnSchema]
     questions: list[QuestionSchema]
@@ -849,6 +853,10 @@ class Start(Schema, frozen=True, kw_only=True):
     open: Snapshot | None = None
     # Where others reach this Keryx; empty if conversations cannot be shared.
     public_address: str = ""
+    # Of costs.
+    currency: str = "USD"
+    # Those that a conversation may be answered by, the one in force first.
+    agents: list[str] = []
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -47,6 +47,8 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         cursor=home.cursor,
         sessions=presenters.session_page(home.page),
         projects=[presenters.project(p) for p in home.projects],
+        sections={project: presenters.session_page(page) for project, page in home.sections.items()},
+        unread=list(home.unread),
         tags=[presenters.tag(t) for t in home.tags],
         turns=[presenters.turn(t) for t in home.turns],
         questions=[presenters.question(q) for q in home.questions],
@@ -67,6 +69,8 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         connections=await _list_connections(request),
         open=opened,
         public_address=installation.public_address,
+        currency=installation.currency,
+        agents=list(installation.agents),
     )
 
 

@@ -65,7 +65,7 @@ async def rewrite(request: ApiRequest, body: request_schema.RewriteForm) -> sche
 
 @router.post(
     "/api/messages/{message}/edit",
-    summary="Ask a question in other words: another version of it, in place.",
+    summary="Ask a question in other words, or put other words in the place of an answer: another version, in place.",
     status=201,
 )
 async def edit(request: ApiRequest, body: request_schema.EditForm) -> schema.Sent:

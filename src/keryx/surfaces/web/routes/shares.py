@@ -9,6 +9,7 @@ from keryx.core.media import IMAGE_MIMES, filter_media
 from keryx.core.messages import Image, Message, Role, Text
 from keryx.core.texts import Phrase, Texts
 from keryx.engine.hub.shares import Share, SharedConversation
+from keryx.markdown.html import prepare_document
 from keryx.surfaces.web import presenters, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
@@ -127,7 +128,7 @@ def _write_page(shared: SharedConversation, token: str, texts: Texts, render: pr
 
 def _write_message(message: Message, token: str, texts: Texts, render: presenters.Render) -> str:
     body = "".join(
-        f'<div class="prose">{render(part.text)}</div>'
+        f'<div class="prose">{prepare_document(render(part.text), prefix=f"m{message.seq}-")}</div>'
         if isinstance(part, Text)
         else f'<p><img src="/share/{token}/media/{escape(part.media)}" alt="{escape(part.name)}"></p>'
         for part in message.parts

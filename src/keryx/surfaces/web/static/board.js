@@ -36,5 +36,5 @@ function card({ turn, session, asked, step, question }, app) {
       ? h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(turn.id)) }, t("Drop"))
       : h("button", { type: "button", class: "button", disabled: Boolean(turn.cancelling), onclick: () => app.act(() => app.api.stop(session.id)) }, icon("stop"), t("Stop"))),
     (asked || step) && h("p", { class: "step" }, asked && cut(asked, 200), step && h("span", {}, asked ? " · " : "", t("last step: "), h("code", {}, cut(step, 80)))),
-    question && questionView(question, (q, answer) => app.act(() => app.api.answer(q.id, answer))));
+    question && questionView(question, app));
 }

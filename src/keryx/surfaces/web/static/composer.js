@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, count, cut, heldView, plural, SIZES } from "./format.js";
+import { bytes, count, cut, heldView, plural, said, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -15,7 +15,9 @@ const MODES = [
 ];
 
 // Commands whose usage lists all that may follow: "[on | off]".
-const LISTED = new Set(["busy", "mode", "effort", "mirror"]);
+const LISTED = new Set(["busy", "mode", "effort", "mirror", "queue", "temp", "personality", "home", "permissions", "jobs", "link"]);
+// Words of a usage that stand for something to write are no values.
+const NAMED = /^(?:text|name|number|title|id|words|answer|schedule|prompt|or)$/;
 const FILE = /(?:^|\s)@([^\s@]*)$/;
 const ROUND = 2 * Math.PI * 6;
 
@@ -51,17 +53,22 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     if (closed) return [];
     const named = /^\/([a-z-]*)$/i.exec(text);
     if (named) return app.info.commands.filter((c) => [c.name, ...(c.aliases ?? [])].some((n) => n.startsWith(named[1].toLowerCase()))).map((c) => ({ ...c, shown: `/${c.name}`, text: `/${c.name} ` }));
-    const valued = /^\/([a-z-]+) (\S*)$/i.exec(text);
+    const valued = /^\/([a-z-]+) (.*)$/i.exec(text);
     const command = valued && app.info.commands.find((c) => [c.name, ...(c.aliases ?? [])].includes(valued[1].toLowerCase()));
-    if (command) return valuesOf(command).filter((v) => v.toLowerCase().startsWith(valued[2].toLowerCase()) && v !== valued[2]).map((v) => ({ name: v, shown: v, text: `/${valued[1]} ${v}` }));
+    if (command) return valuesOf(command).filter((v) => v.toLowerCase().startsWith(valued[2].toLowerCase()) && v !== valued[2]).slice(0, 200).map((v) => ({ name: v, shown: v, text: `/${valued[1]} ${v}` }));
     const file = area && FILE.exec(text.slice(0, area.selectionStart));
     return file && files.q === file[1] ? files.found.map((path) => ({ name: path, shown: path, text: `${text.slice(0, area.selectionStart - file[1].length)}${path} ${text.slice(area.selectionStart)}` })) : [];
   }
 
   function valuesOf({ name, usage = "" }) {
-    if (name === "model") return app.info.models.map((m) => m.name);
-    if (name === "project") return app.state.projects.map((p) => p.name);
-    return LISTED.has(name) ? usage.replace(/[[\]<>]/g, "").split("|").map((v) => v.trim()).filter(Boolean) : [];
+    if (name === "model") return [...app.info.models.map((m) => m.name), "default"];
+    if (name === "agent") return [...(app.info.agents ?? []), "default"];
+    if (name === "project") return [...app.state.projects.map((p) => p.name), "none"];
+    if (name === "resume") return app.state.sessions.filter((s) => s.title && s.id !== id).slice(0, 50).map((s) => s.title);
+    if (name === "zone") return [Intl.DateTimeFormat().resolvedOptions().timeZone, ...Intl.supportedValuesOf("timeZone"), "default"];
+    if (name === "handoff") return [...new Set((app.info.connections ?? []).map((c) => c.platform))].filter((platform) => platform !== "local");
+    if (name === "tools") return ["on", "off"];
+    return LISTED.has(name) ? [...new Set(usage.replace(/[[\]<>]/g, "").split(/[|,]/).map((v) => v.trim().split(" ")[0]).filter((v) => v && !NAMED.test(v)))] : [];
   }
 
   // Files of the conversation's folder whose path has the letters after an @.
@@ -147,15 +154,12 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     return h("section", { class: "queue", key: "queue", "aria-label": t("Waiting messages") },
       h("h2", {}, plural(waiting.length, t("{n} message waiting|{n} messages waiting"))),
       h("ul", {}, waiting.map((w) => h("li", { key: w.turn.id },
-        h("span", { class: "cut grow" }, cut(said(w.message), 200)),
+        h("span", { class: "cut grow", dir: "auto" }, cut(said(w.message), 200)),
         iconButton("edit", t("Edit this waiting message"), () => rewrite(w.message)),
         iconButton("close", t("Drop this waiting message"), () => app.act(() => app.api.drop(w.turn.id)))))));
   }
 
-  async function rewrite(message) {
-    const now = await app.ask({ title: t("Edit the waiting message"), input: said(message), long: true, yes: t("Save") });
-    if (now) await app.act(async () => app.dispatch({ type: "message", message: await app.api.rewrite(message.id, now) }));
-  }
+  const rewrite = (message) => app.reword(message, { title: t("Edit the waiting message"), yes: t("Save") }, async (text) => app.dispatch({ type: "message", message: await app.api.rewrite(message.id, text) }));
 
   function menu(found) {
     const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
@@ -195,7 +199,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     temporary = !temporary;
     clearTimeout(timer);
     app.unsent.dropDraft(id);
-    app.act(() => app.api.compose(id, temporary ? { text: "", media: [] } : { text, media: media.map((m) => m.media) }));
+    app.act(() => app.api.compose(id, temporary ? { text: "", media: [] } : { text, media: sentMedia(media) }));
     unsaved = false;
     update();
   }
@@ -212,13 +216,15 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
   // What the server does not have is in the browser, so that it outlives the tab.
   async function save() {
     timer = 0;
-    const draft = { text, media };
     if (isNew(id)) {
-      app.unsent.keepDraft(id, draft);
+      app.unsent.keepDraft(id, { text, media });
       return;
     }
+    let draft = { text, media };
     try {
-      await app.api.compose(id, { text: draft.text, media: draft.media.map((m) => m.media) });
+      await bring();
+      draft = { text, media };
+      await app.api.compose(id, { text, media: sentMedia(media) });
       app.unsent.dropDraft(id);
       if (id === "new" && app.info) app.info = { ...app.info, composer: draft };
       saved = draft.text.trim() ? t("Draft saved") : "";
@@ -232,9 +238,25 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     if (!left) update();
   }
 
+  // Files that were attached while the server was away are sent when it is back.
+  async function bring() {
+    for (const part of media.filter((m) => m.kept)) {
+      const sent = await app.unsent.sendFile(part).catch((problem) => {
+        if (!(problem instanceof Problem) || problem.waits || problem.status === 401) throw problem;
+        app.toast(problem.message, { bad: true });
+        return null;
+      });
+      // It may have been removed meanwhile, or be on its way in a message.
+      if (!media.includes(part)) continue;
+      if (sent) SIZES.set(sent.media, sent.size);
+      media = media.flatMap((m) => (m !== part ? m : sent ?? []));
+      await app.unsent.dropFile(part);
+    }
+  }
+
   // Before what is typed goes out of sight.
-  function store() {
-    if (unsaved) app.unsent.keepDraft(id, { text, media });
+  function store(now = false) {
+    if (unsaved || now === true) app.unsent.keepDraft(id, { text, media });
   }
 
   function keys(event) {
@@ -279,6 +301,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
 
   function detach(gone) {
     media = media.filter((m) => m !== gone);
+    if (gone.kept) app.unsent.dropFile(gone);
     keep();
     update();
   }
@@ -287,15 +310,26 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     for (const file of Array.from(files)) {
       uploading += 1;
       update();
-      const kept = await app.act(() => app.api.upload(file, open()?.session));
+      const sent = await app.act(() => upload(file));
       uploading -= 1;
-      if (!kept) continue;
-      SIZES.set(kept.media, file.size);
-      media = [...media, { ...kept, size: file.size }];
+      if (!sent) continue;
+      if (sent.media) SIZES.set(sent.media, file.size);
+      media = [...media, { ...sent, size: file.size }];
+      if (sent.kept) store(true);
     }
     keep();
     update();
     area.focus();
+  }
+
+  // A file that the server cannot take now is kept in this browser, unless nothing of the conversation is to be kept.
+  async function upload(file) {
+    try {
+      return await app.api.upload(file, open()?.session);
+    } catch (problem) {
+      if (!(problem instanceof Problem) || !problem.waits || temporary || open()?.session.temporary) throw problem;
+      return app.unsent.keepFile(file);
+    }
   }
 
   function pasted(event) {
@@ -340,11 +374,10 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
   };
 }
 
+const sentMedia = (media) => media.filter((m) => !m.kept).map((m) => m.media);
+
 // The model that answers where none was chosen.
 export const standardModel = (models) => models.find((m) => m.default)?.name ?? models[0].name;
-
-// The words of a message, without tools and reasoning.
-export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
 
 let homes = 0;
 

@@ -1,9 +1,9 @@
 // Conversation: one session as it happens. Shows the visible items of its transcript, and keeps the place of what is
 // being read.
 
-import { composer, said, standardModel } from "./composer.js";
+import { composer, standardModel } from "./composer.js";
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, stepMessages, surfaceName } from "./format.js";
+import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, said, stepMessages, surfaceName } from "./format.js";
 import { createId, isNew, OPENING, Problem } from "./link.js";
 import { askedElsewhere, lostLink, nameOf, stateView, unsentSession } from "./sidebar.js";
 
@@ -60,28 +60,28 @@ export function conversation(root, app, id, seq) {
       if (full) whole.set(full.id, full);
       changed();
     },
-    async copy(message) {
-      await navigator.clipboard.writeText(said(message));
-      app.announce(t("Copied"));
-      app.toast(t("Copied."));
-    },
+    copy: (message) => app.copy(said(message)),
     retry: () => app.retry(id),
     undo: (message) => app.undo(id, message),
     edit(message) {
-      editing = { seq: message.seq, text: said(message) };
+      editing = { seq: message.seq, text: said(message), fresh: true };
       changed();
     },
+    keepEdit(text) {
+      editing = { ...editing, text, fresh: false };
+      app.unsent.keepDraft(`edit.${id}`, editing);
+    },
     cancel() {
-      editing = null;
+      endEdit();
       changed();
       write.focus();
     },
     async save(message, text) {
-      const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
+      const media = message.role === "user" ? message.parts.filter((p) => p.type === "media").map((p) => p.media) : [];
       if (!text.trim() && !media.length) return;
       if (text.trim() === said(message).trim()) return tools.cancel();
       if ((await app.act(() => app.api.edit(message.id, { text, media }))) === undefined) return;
-      editing = null;
+      endEdit();
       changed();
       toEnd();
       write.focus();
@@ -108,6 +108,7 @@ export function conversation(root, app, id, seq) {
         ...others.slice(0, 8).map((m) => ["retry", t("Again with {model}", { model: m.name }), () => tools.again(message, m.name)]),
         others.length ? null : undefined,
         ["fork", t("Fork from here"), () => tools.fork(message)],
+        message.role === "assistant" && message.turn && !message.undone && said(message).trim() && ["edit", t("Edit the answer"), () => tools.edit(message)],
         message.role === "user" && message.turn && !message.undone && ["edit", t("Edit and ask in a copy"), () => tools.copyEdit(message)],
         message.role === "user" && message.turn && !message.undone && ["undo", t("Take back from here on"), () => tools.undo(message)],
         ["info", t("Why: the story of this message"), () => tools.why(message)],
@@ -129,17 +130,16 @@ export function conversation(root, app, id, seq) {
       if (forked) app.go(`/s/${forked.session.id}`);
     },
     async copyEdit(message) {
-      const text = await app.ask({ title: t("Edit and ask in a copy"), text: t("The conversation goes on in a copy, from this message on. This one stays as it is."), input: said(message), long: true, yes: t("Ask in a copy") });
-      if (!text) return;
       const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
-      const forked = await app.act(() => app.api.fork(id, { through: message.seq - 1, text, media }, createId()));
+      const key = createId();
+      const forked = await app.reword(message, { title: t("Edit and ask in a copy"), text: t("The conversation goes on in a copy, from this message on. This one stays as it is."), yes: t("Ask in a copy") },
+        (text) => app.api.fork(id, { through: message.seq - 1, text, media }, key));
       if (forked) app.go(`/s/${forked.session.id}`);
     },
     async why(message) {
       const story = await app.act(() => app.api.why(message.id));
       if (story) (await app.part("./dialogs.js"))?.story(story);
     },
-    answer: (question, answer) => app.act(() => app.api.answer(question.id, answer)),
     resend: (pending) => app.unsent.again(pending.client),
     drop: (pending) => app.unsent.remove(pending.client),
   };
@@ -153,6 +153,7 @@ export function conversation(root, app, id, seq) {
         failed = null;
         app.dispatch({ type: "open", snapshot });
         newest = snapshot.session.last_seq ?? 0;
+        editing ??= app.unsent.draftOf(`edit.${id}`);
         if (!write) begin(snapshot.composer ?? {});
         else if (blind) write.offer(snapshot.composer?.text ?? "");
         blind = false;
@@ -196,6 +197,17 @@ export function conversation(root, app, id, seq) {
     write = composer(root.querySelector(".write"), app, { id, first, send: (message) => { app.unsent.add({ ...message, session: id }); toEnd(); }, stop: () => app.act(() => app.api.stop(id)), last: editLast, placeholder: t("Message") });
     list = new List(root.querySelector(".talk"), { row, height: guess, measured: true, follow: true, edge, moved });
     if (!app.narrow) write.focus();
+  }
+
+  function endEdit() {
+    editing = null;
+    app.unsent.dropDraft(`edit.${id}`);
+  }
+
+  // Whether a question that is shown has other words in its field than those that were asked.
+  function unsavedEdit() {
+    const message = editing && open()?.messages.find((m) => m.seq === editing.seq && !m.undone);
+    return Boolean(message) && editing.text.trim() !== said(message).trim();
   }
 
   // Changes the last question, if it is known here.
@@ -261,16 +273,12 @@ export function conversation(root, app, id, seq) {
     copyRange(Math.min(selected.from, selected.to), Math.max(selected.from, selected.to));
   }
 
-  async function copyRange(first, last) {
+  function copyRange(first, last) {
     const words = fetch(app.api.words(id, first, last), { credentials: "same-origin" }).then((answer) => {
       if (!answer.ok) throw new Problem(answer.status, t("The server answered {status}.", { status: answer.status }));
-      return answer.blob();
-    }, () => { throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back.")); }).then((blob) => new Blob([blob], { type: "text/plain" }));
-    const done = await app.act(async () => {
-      await Promise.all([words, navigator.clipboard.write([new ClipboardItem({ "text/plain": words })])]);
-      return true;
-    });
-    if (done) app.toast(t("Copied as Markdown."));
+      return answer.text();
+    }, () => { throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back.")); });
+    return app.copy(words, t("Copied as Markdown."));
   }
 
   function pressed(event) {
@@ -316,8 +324,8 @@ export function conversation(root, app, id, seq) {
       h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))),
       h("div", { class: "grow" },
         h("h1", {}, !session || isNew(id) ? nameOf(session ?? app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : title !== null
-          ? h("input", { class: "field title", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = title; if (!unkept) setTimeout(() => { e.focus(); e.select(); }); }, onkeydown: titleKeys, onblur: (e) => rename(e.target.value) })
-          : h("button", { type: "button", class: "cut", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: edit }, nameOf(session))),
+          ? h("input", { class: "field title", dir: "auto", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = title; if (!unkept) setTimeout(() => { e.focus(); e.select(); }); }, onkeydown: titleKeys, onblur: (e) => rename(e.target.value) })
+          : h("button", { type: "button", class: "cut", dir: "auto", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: edit }, nameOf(session))),
         session && h("div", { class: "facts" },
           h("span", { class: "badge" }, badge(session.platform || session.surface)),
           h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
@@ -473,13 +481,13 @@ export function conversation(root, app, id, seq) {
         ? h("details", { open: unfolded.has(item.key), ontoggle: (e) => tools.fold(item.key, e.target.open) }, h("summary", {}, t("Compacted here: the summary")), item.epoch?.html ? h("div", { class: "prose body", html: item.epoch.html }) : h("div", { class: "prose body plain" }, item.notice.parts[0].text))
         : t("Compacted here")));
       case "fork": return wrap([], h("div", { class: "break plainly" }, h("span", {}, t("Forked here from "), h("a", { href: `#/s/${item.parent}/${open().session.parent_seq}` }, t("another conversation")))));
-      case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow" }, cut(said(item.messages[0]) || t("tools"), 90)), h("span", {}, plural(item.messages.length, t("{n} message undone|{n} messages undone"))), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? t("Fold") : t("Show"))));
-      case "message": return wrap([item.message, item.head, item.answer, item.versions?.length, flash === item.message.seq, editing?.seq === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, editing: editing?.seq === item.message.seq ? editing.text : null }));
-      case "steps": return wrap([...item.messages, item.head, ...item.parts.map((p) => p.part)], () => stepMessages(item, tools));
+      case "fold": return wrap([item.messages.length, shown.has(item.key)], h("div", { class: "folded" }, icon("undo"), h("span", { class: "cut grow", dir: "auto" }, cut(said(item.messages[0]) || t("tools"), 90)), h("span", {}, plural(item.messages.length, t("{n} message undone|{n} messages undone"))), h("button", { type: "button", class: "quiet", "aria-expanded": String(shown.has(item.key)), onclick: () => { shown.has(item.key) ? shown.delete(item.key) : shown.add(item.key); changed(); } }, shown.has(item.key) ? t("Fold") : t("Show"))));
+      case "message": return wrap([item.message, item.head, item.answer, item.versions?.length, flash === item.message.seq, editing?.seq === item.message.seq, ...item.parts.map((p) => p.part)], () => messageView(item, tools, { flash: flash === item.message.seq, editing: editing?.seq === item.message.seq ? editing : null }));
+      case "steps": return wrap([...item.messages, item.head, item.answer, ...item.parts.map((p) => p.part)], () => stepMessages(item, tools));
       case "draft": return wrap([item.draft, item.running, item.head], draftView(item, tools));
-      case "question": return wrap([item.question], questionView(item.question, tools.answer));
+      case "question": return wrap([item.question], questionView(item.question, app));
       case "failure": return wrap([], h("div", { class: "message" }, h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, t("The last answer failed. What was said is kept.")), h("button", { type: "button", class: "button", onclick: tools.retry }, t("Try again")))));
-      case "reply": return wrap([item.reply], h("div", { class: "notice" }, icon("info"), h("span", { class: "plain" }, item.reply.text)));
+      case "reply": return wrap([item.reply], h("div", { class: "notice" }, icon("info"), h("span", { class: "plain", dir: "auto" }, item.reply.text)));
       default: return wrap([item.pending], pendingView(item.pending, tools));
     }
   }
@@ -658,7 +666,7 @@ export function conversation(root, app, id, seq) {
     jump,
     reader,
     offer: (text) => write?.offer(text),
-    unsaved: () => write?.unsaved() ?? false,
+    unsaved: () => Boolean(write?.unsaved()) || unsavedEdit(),
     sent(entry, session) {
       if (entry.session === id && session && session !== id && !isNew(id)) app.go(`/s/${session}`);
     },
@@ -666,6 +674,7 @@ export function conversation(root, app, id, seq) {
       outdated = false;
       if (unkept && title !== null) rename(root.querySelector("input.title").value);
       if (failed && failed.status !== 404) show();
+      search?.resume();
     },
     leave() {
       left = true;

@@ -6,6 +6,8 @@ import { Problem } from "./link.js";
 
 const STEP = 34;
 const INDENT = 16;
+// So many questions with versions are in the drawing, the last ones.
+const VERSIONS = 20;
 const WHY = { new: t("begun anew"), idle: t("after a silence"), daily: t("on a new day"), suspended: t("after a stop"), deleted: t("after a deleted one") };
 
 export function details(root, app) {
@@ -37,8 +39,7 @@ export function details(root, app) {
       h("div", { class: "details-top", key: "top" }, h("h2", {}, t("Details")), iconButton("close", t("Close the details (Esc)"), () => app.toggleDetails())),
       section(t("Conversation"), pairs(facts(open.session))),
       section(t("Usage"), usage(open.session)),
-      versionsOf(open),
-      (lineage || failed) && section(t("Lineage"), lineage ? picture(lineage, open.id) : h("p", { class: "muted" }, t("This cannot be shown now"))),
+      (lineage || failed) && section(t("Lineage"), lineage ? picture(lineage, open) : h("p", { class: "muted" }, t("This cannot be shown now"))),
       chats.length ? section(t("Lanes"), h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow", title: l.key }, laneName(l)), l.place && l.person && h("span", { class: "muted cut" }, l.person))))) : null,
       open.deliveries.length ? section(t("Deliveries"), h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
       files(open),
@@ -81,19 +82,11 @@ function usage(session) {
   ];
 }
 
-// Questions that have several versions, as a tree: one that was asked within a version stands below that.
-function versionsOf(open) {
+// Questions that have several versions: one that was asked within a version stands deeper than that.
+function versionRows(open) {
   const questions = (open.versions.questions ?? []).map((versions) => ({ versions, used: versions.find((v) => open.messages.some((m) => m.seq === v.seq && !m.undone)) ?? versions.at(-1) })).sort((a, b) => a.versions[0].seq - b.versions[0].seq);
-  if (!questions.length) return null;
   const inside = (a, b) => b.versions.some((v, i) => v.seq < a.versions[0].seq && (b.versions[i + 1]?.seq ?? Infinity) > a.versions[0].seq);
-  const rows = questions.map((question, n) => ({ ...question, depth: questions.slice(0, n).filter((before) => inside(question, before)).length }));
-  return section(t("Versions"), h("ul", { class: "items" }, rows.map(({ versions, used, depth }) => {
-    const message = open.messages.find((m) => m.seq === used.seq);
-    const words = message ? message.parts.map((p) => p.text ?? "").join(" ") : "";
-    return h("li", { key: versions[0].turn, css: { "padding-left": `${Math.min(depth, 8) * INDENT}px` } },
-      h("span", { class: "muted" }, `${versions.indexOf(used) + 1}/${versions.length}`),
-      h("a", { class: "cut", href: `#/s/${open.id}/${used.seq}` }, cut(words || t("Question"), 60)));
-  })));
+  return questions.map((question, n) => ({ ...question, depth: questions.slice(0, n).filter((before) => inside(question, before)).length })).slice(-VERSIONS);
 }
 
 function files(open) {
@@ -135,11 +128,19 @@ function about({ branch, reset }) {
   return facts.join(", ");
 }
 
-function picture(branches, here) {
-  const rows = tree(branches);
+// The versions of questions stand below the conversation that is open, above what else follows it.
+function picture(branches, open) {
+  const here = open.id;
+  const order = tree(branches);
+  const mine = order.findIndex(({ branch }) => branch.id === here);
+  const questions = mine < 0 ? [] : versionRows(open);
+  const place = (row) => (row > mine ? row + questions.length : row);
+  const rows = order.map((item) => ({ ...item, row: place(item.row), parent: item.parent === null ? null : place(item.parent) }));
+  const height = (rows.length + questions.length) * STEP;
   const x = (depth) => 10 + Math.min(depth, 8) * INDENT;
   const y = (row) => 16 + row * STEP;
-  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${rows.length * STEP}`, height: rows.length * STEP, preserveAspectRatio: "xMinYMin meet", role: "group", "aria-label": t("Forks, epochs and resets") },
+  return h("div", { class: "lineage" }, h("svg", { viewBox: `0 0 288 ${height}`, height, preserveAspectRatio: "xMinYMin meet", role: "group", "aria-label": t("Forks, versions, epochs and resets") },
+    questions.map((question, n) => versionsRow(question, open, { x: x(rows[mine].depth), y: y(mine) }, y(mine + 1 + n))),
     rows.map((item) => line(item, x, y)),
     rows.map((item) => {
       const { branch, depth, row } = item;
@@ -149,4 +150,17 @@ function picture(branches, here) {
         h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || t("Untitled"), 34 - depth * 2)),
         h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, cut(about(item), 42 - depth * 2)));
     })));
+}
+
+// One question: a mark for each version, the one in use filled, and its words.
+function versionsRow({ versions, used, depth }, open, from, y) {
+  const message = open.messages.find((m) => m.seq === used.seq);
+  const words = message?.parts.map((p) => p.text ?? "").join(" ") || t("Question");
+  const left = from.x + INDENT * (1 + Math.min(depth, 4));
+  const marks = versions.slice(-VERSIONS);
+  return h("svg:a", { key: `v${versions[0].turn}`, class: "question-versions", href: `#/s/${open.id}/${used.seq}` },
+    h("title", {}, t("Version {n} of {all}", { n: versions.indexOf(used) + 1, all: versions.length })),
+    h("path", { class: "branch broken", d: `M${from.x} ${from.y}V${y}H${left - 6}` }),
+    marks.map((version, i) => h("circle", { class: version === used ? "node here" : "node", cx: left + i * 11, cy: y, r: 4 })),
+    h("text", { x: left + marks.length * 11 + 2, y }, cut(`${versions.indexOf(used) + 1}/${versions.length} ${words}`, Math.max(8, 30 - 2 * marks.length - 2 * depth))));
 }

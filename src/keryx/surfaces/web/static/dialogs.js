@@ -49,17 +49,24 @@ export function dialog(content, { label, className = "" } = {}) {
   });
 }
 
-// Gives the text that was typed, true for a yes without text, or null.
-export function ask({ title, text, items, input, long = false, yes = "OK", danger = false }) {
-  const typed = input !== undefined;
-  return dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); const value = e.target.elements.words?.value.trim(); close(typed ? value || null : true); } },
+// Gives the text that was typed, true for a yes without text, or null. `save` may keep the dialog open: it gives what went
+// wrong with the text. `typed` is told of each change.
+export function ask({ title, text, items, input, long = false, yes = "OK", danger = false, typed = () => {}, save = async () => "" }) {
+  const wanted = input !== undefined;
+  let trouble = null;
+  async function submit(value, close) {
+    trouble.textContent = wanted && value ? await save(value) : "";
+    if (!trouble.textContent) close(wanted ? value || null : true);
+  }
+  return dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); submit(e.target.elements.words?.value.trim(), close); } },
     h("h2", {}, title),
     text && h("p", {}, text),
     items && h("ul", { class: "items small" }, items.map((item) => h("li", {}, item))),
-    typed && h(long ? "textarea" : "input", { class: "field", name: "words", "aria-label": title, rows: long ? "6" : null, autofocus: true, ref: (e) => (e.value = input) }),
+    wanted && h(long ? "textarea" : "input", { class: "field", name: "words", dir: "auto", "aria-label": title, rows: long ? "6" : null, autofocus: true, ref: (e) => (e.value = input), oninput: (e) => typed(e.target.value) }),
+    h("p", { class: "small wrong", role: "alert", ref: (e) => (trouble = e) }),
     h("div", { class: "ends" },
       h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Cancel")),
-      h("button", { class: danger ? "button danger" : "button main", autofocus: !typed }, yes))), { label: title });
+      h("button", { class: danger ? "button danger" : "button main", autofocus: !wanted }, yes))), { label: title });
 }
 
 export function keys() {

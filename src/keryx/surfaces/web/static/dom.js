@@ -143,7 +143,7 @@ function trusted(node, html) {
     table.replaceWith(box);
     box.append(table);
   }
-  for (const link of node.querySelectorAll("a[href]")) {
+  for (const link of node.querySelectorAll("a[href]:not([href^='#'])")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer nofollow";
   }
@@ -157,6 +157,41 @@ function trail(node, text) {
     node.tail = last.appendChild(document.createTextNode(""));
   }
   node.tail.data = text;
+}
+
+// Puts a text, or what a promise gives, on the clipboard; false if the browser does not let the page do so. A page that
+// came without encryption has no clipboard but that of a selection.
+export async function copyText(text) {
+  const words = Promise.resolve(text);
+  if (navigator.clipboard) {
+    const written = typeof text === "string" ? navigator.clipboard.writeText(text) : navigator.clipboard.write([new ClipboardItem({ "text/plain": words.then((w) => new Blob([w], { type: "text/plain" })) })]);
+    try {
+      await Promise.all([words, written]);
+      return true;
+    } catch (problem) {
+      if (!(problem instanceof DOMException)) throw problem;
+    }
+  }
+  return copySelected(await words);
+}
+
+function copySelected(text) {
+  const focused = document.activeElement;
+  const now = document.getSelection();
+  const range = now.rangeCount ? now.getRangeAt(0) : null;
+  const area = document.createElement("textarea");
+  area.className = "unseen";
+  area.value = text;
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  focused?.focus({ preventScroll: true });
+  if (range) {
+    now.removeAllRanges();
+    now.addRange(range);
+  }
+  return done;
 }
 
 const SHAPES = {

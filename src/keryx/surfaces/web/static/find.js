@@ -110,6 +110,8 @@ export function find(app, { id, jump, shown, close }) {
   return {
     draw,
     mark,
+    // The link is back: what could not be looked up is asked for again.
+    resume: () => failed && ask(),
     focused: () => document.activeElement === field,
     focus() {
       field.focus();

@@ -85,12 +85,14 @@ export function bytes(n) {
 // A text with a form for one and for several: "{n} file|{n} files".
 export const plural = (n, forms) => forms.split("|")[n === 1 ? 0 : 1].replace("{n}", n.toLocaleString(LOCALE));
 
+let currency = "";
+export const setCurrency = (name) => (currency = name);
+
 // Money is stored in millionths.
 export function money(millionths) {
   if (millionths === null || millionths === undefined) return t("unknown");
-  if (millionths === 0) return "0";
   const amount = millionths / 1_000_000;
-  return decimal(amount, amount < 0.01 ? 4 : 2);
+  return `${amount ? decimal(amount, amount < 0.01 ? 4 : 2) : "0"} ${currency}`.trim();
 }
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
@@ -114,6 +116,8 @@ export function heldView(open, app) {
 
 // How a delivery stands, in a word.
 export const SENDING = { unknown: t("in doubt"), held: t("held until they write"), dead: t("given up"), failed: t("refused"), ready: t("waiting"), sending: t("on its way"), sent: t("arrived"), discarded: t("discarded") };
+// The words of a message, without tools and reasoning.
+export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
 export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
@@ -136,7 +140,7 @@ const SIGNS = {
 const via = (m) => (m.surface && m.surface !== "web" ? t("via {surface}", { surface: surfaceName(m.surface) }) : "");
 const who = (m) => (m.role === "user" ? m.author || t("You") : m.role === "assistant" ? m.author || t("Agent") : m.role === "tool" ? t("Tool") : "Keryx");
 
-// `editing` is the text of a question while it is being changed.
+// `editing` is {text, fresh} of a question while it is being changed; a fresh one takes the focus.
 export function messageView(item, tools, { flash, editing = null }) {
   const m = tools.whole.get(item.message.id) ?? item.message;
   if (isPlan(m)) return plan(m);
@@ -165,9 +169,10 @@ function versionsView(versions, m, tools) {
     step("forth", t("The next version"), at + 1));
 }
 
-// A question that is being changed, in its place.
-function editView(m, text, tools) {
+// A question or an answer that is being changed, in its place.
+function editView(m, { text, fresh }, tools) {
   const save = (area) => tools.save(m, area.value);
+  const answer = m.role === "assistant";
   const areaOf = (event) => event.target.closest(".editing").querySelector("textarea");
   const fit = (area) => {
     area.style.height = "auto";
@@ -175,9 +180,9 @@ function editView(m, text, tools) {
   };
   return h("div", { class: "body editing" },
     h("textarea", {
-      class: "field", rows: "2", dir: "auto", "aria-label": t("The question in other words"),
-      ref: (e) => { e.value = text; setTimeout(() => { fit(e); e.focus(); e.setSelectionRange(text.length, text.length); }); },
-      oninput: (e) => fit(e.target),
+      class: "field", rows: "2", dir: "auto", "aria-label": answer ? t("The answer in other words") : t("The question in other words"),
+      ref: (e) => { e.value = text; setTimeout(() => { fit(e); if (fresh) e.focus(); e.setSelectionRange(text.length, text.length); }); },
+      oninput: (e) => (fit(e.target), tools.keepEdit(e.target.value)),
       onkeydown: (e) => {
         e.stopPropagation();
         if (e.isComposing) return;
@@ -188,7 +193,7 @@ function editView(m, text, tools) {
     h("div", { class: "ends" },
       h("span", { class: "muted small grow" }, t("What was said from here on stays as the version before.")),
       h("button", { type: "button", class: "button", onclick: () => tools.cancel() }, t("Cancel")),
-      h("button", { type: "button", class: "button main", onclick: (e) => save(areaOf(e)) }, t("Ask"))));
+      h("button", { type: "button", class: "button main", onclick: (e) => save(areaOf(e)) }, answer ? t("Save") : t("Ask"))));
 }
 
 // Which model answered, how long it took, and what it cost.
@@ -215,24 +220,29 @@ function partsView(m, results, tools) {
     const files = runOf(["media"], i);
     const calls = runOf(["tool_call"], i);
     if (files.length) out.push(h("div", { class: "files" }, files.map((part) => media(part, tools))));
-    else if (calls.length >= FOLD) out.push(stepsView(`${m.id}.${i}`, calls.map((part) => ({ part, message: m })), results, tools));
+    else if (calls.length >= FOLD) out.push(stepsView(`${m.id}.${i}`, calls.map((part) => ({ part, message: m })), results, tools, () => calls.map((part) => tool(part, m, results.get(part.id), tools))));
     else out.push(partView(m.parts[i], m, i, results, tools));
     i += files.length || (calls.length >= FOLD ? calls.length : 1);
   }
   return out;
 }
 
-// The steps of several messages that are nothing but calls of tools.
+// The steps of several messages that are nothing but calls of tools, and the thoughts before these.
 export function stepMessages(item, tools) {
-  const [first] = item.messages;
-  const calls = item.messages.flatMap((message) => message.parts.filter((p) => p.type === "tool_call").map((part) => ({ part, message })));
+  const messages = item.messages.map((m) => tools.whole.get(m.id) ?? m);
+  const [first] = messages;
+  const calls = messages.flatMap((message) => message.parts.filter((p) => p.type === "tool_call").map((part) => ({ part, message })));
+  const inside = () => messages.map((m) => h("div", { class: "step", key: m.id, "data-seq": m.seq },
+    h("div", { class: "grow" }, m.parts.map((part, i) => partView(part, m, i, item.results, tools))),
+    iconButton("more", t("More for this message"), (e) => tools.more(e.currentTarget, m), { class: "mark small-mark", "aria-haspopup": "menu" })));
   return h("article", { class: "message assistant", "aria-label": `${who(first)}, ${time(first.at)}`, "data-seq": first.seq },
-    item.head && h("div", { class: "head" }, h("span", { class: "who cut" }, who(first)), h("time", { datetime: first.at, title: full(first.at) }, time(first.at))),
-    h("div", { class: "body" }, stepsView(item.key, calls, item.results, tools)));
+    item.head && h("div", { class: "head" }, h("span", { class: "who cut" }, who(first)), h("time", { datetime: first.at, title: full(first.at) }, time(first.at)), actions(messages.at(-1), tools)),
+    h("div", { class: "body" }, stepsView(item.key, calls, item.results, tools, inside)),
+    item.answer && answerView(item.answer));
 }
 
-// Many calls in one line, which opens. `calls` are {part, message}.
-function stepsView(id, calls, results, tools) {
+// Many calls in one line, which opens. `calls` are {part, message}, `inside` describes what is there when it is open.
+function stepsView(id, calls, results, tools, inside) {
   const key = `s:${id}`;
   const last = calls[calls.length - 1];
   const ends = calls.map(({ part }) => results.get(part.id)?.message.at).filter(Boolean);
@@ -245,7 +255,7 @@ function stepsView(id, calls, results, tools) {
       ends.length > 0 && h("span", { class: "muted" }, elapsed(Math.max(...ends.map(Date.parse)) - Date.parse(calls[0].message.at))),
       failed > 0 && h("span", { class: "state failed" }, plural(failed, t("{n} failed|{n} failed"))),
       h("span", { class: `state ${state}` }, t(state))),
-    tools.unfolded.has(key) && h("div", { class: "inside" }, calls.map(({ part, message }) => tool(part, message, results.get(part.id), tools))));
+    tools.unfolded.has(key) && h("div", { class: "inside" }, inside()));
 }
 
 function actions(m, tools) {
@@ -269,7 +279,7 @@ function partView(part, m, i, results, tools) {
       const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
       return text ? thought(`${m.id}.${i}`, [text, more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))], tools) : null;
     }
-    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", {}, part.text));
+    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", { dir: "auto" }, part.text));
     case "tool_call": return tool(part, m, results.get(part.id), tools);
     case "tool_result": return tool({ id: part.id, name: part.name, input: "", main: "" }, m, { part, message: m }, tools);
     default: return media(part, tools);
@@ -279,7 +289,7 @@ function partView(part, m, i, results, tools) {
 function thought(key, text, tools, live = false) {
   return h("details", { class: "thought", open: tools.unfolded.has(key), ontoggle: (e) => tools.fold(key, e.target.open) },
     h("summary", {}, live ? t("Thinking") : t("Thought")),
-    h("div", { tabindex: "0" }, text));
+    h("div", { tabindex: "0", dir: "auto" }, text));
 }
 
 function tool(call, m, result, tools) {
@@ -305,7 +315,9 @@ function parseJson(text) {
   }
 }
 
-const UNIFIED = /^@@ .*@@/m;
+// A diff, or the patch of Codex, whose hunks have no line numbers.
+const UNIFIED = /^(?:@@ .*@@|\*\*\* Begin Patch$)/m;
+const HUNK = /^(?:@@|\*\*\* )/;
 // How tools name what they replace.
 const REPLACED = [["old_string", "new_string"], ["old_str", "new_str"], ["oldText", "newText"], ["old_text", "new_text"]];
 
@@ -317,7 +329,8 @@ function inputView(text) {
   const shown = Object.entries(input).filter(([name]) => !changes.length || (name !== "edits" && !REPLACED.flat().includes(name)));
   return [
     h("div", { class: "values" }, shown.map(([name, value]) => {
-      const words = typeof value === "string" ? value : JSON.stringify(value, null, typeof value === "object" ? 2 : 0);
+      const patch = Array.isArray(value) && value.find((word) => typeof word === "string" && UNIFIED.test(word));
+      const words = patch || typeof value === "string" ? patch || value : JSON.stringify(value, null, typeof value === "object" ? 2 : 0);
       return [h("span", { class: "field-name" }, name), words.includes("\n") ? textView(words) : h("code", {}, words)];
     })),
     changes.map(([old, now]) => diffView(compare(old.split("\n"), now.split("\n")))),
@@ -326,7 +339,7 @@ function inputView(text) {
 
 // What a tool said: a diff, JSON, or text as it is.
 function textView(text) {
-  if (UNIFIED.test(text)) return diffView(text.split("\n").map((line) => [line.startsWith("+") && !line.startsWith("+++") ? "added" : line.startsWith("-") && !line.startsWith("---") ? "removed" : line.startsWith("@@") ? "skipped" : "", line]));
+  if (UNIFIED.test(text)) return diffView(text.split("\n").map((line) => [line.startsWith("+") && !line.startsWith("+++") ? "added" : line.startsWith("-") && !line.startsWith("---") ? "removed" : HUNK.test(line) ? "skipped" : "", line]));
   const value = /^\s*[[{]/.test(text) ? parseJson(text) : undefined;
   return h("pre", { tabindex: "0", dir: "auto" }, value === undefined ? text : JSON.stringify(value, null, 2));
 }
@@ -373,6 +386,7 @@ export const SIZES = new Map();
 export function media(part, tools) {
   const size = part.size || SIZES.get(part.media);
   const name = cut(part.name || part.kind, 80);
+  if (part.kept) return h("span", { class: "attachment", title: t("Kept in this browser until the server is back") }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
   if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener", onclick: (e) => tools && !e.ctrlKey && !e.metaKey && (e.preventDefault(), tools.enlarge(part)) }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
   if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: here(part.url), "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
   return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
@@ -387,12 +401,12 @@ function plan(m) {
   const steps = m.parts[0].text.split("\n").map((line) => /^- \[(.)\] (?:!{1,2} )?(.*)$/.exec(line));
   return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": t("Plan") }, steps.map((found) => {
     const [shape, state] = STEPS[found?.[1]] ?? STEPS[" "];
-    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), found[2]);
+    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), h("bdi", {}, found[2]));
   }));
 }
 
 function notice(m) {
-  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", {}, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
+  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", { dir: "auto" }, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
 }
 
 // The answer that is being written. Blocks that are rendered stay as they are; what follows grows at the end.
@@ -406,7 +420,7 @@ export function draftView(item, tools) {
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
           part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
-          !part.blocks.length && h("div", { class: i === parts.length - 1 ? "plain caret" : "plain" }, part.tail || part.text)))));
+          !part.blocks.length && h("div", { class: i === parts.length - 1 ? "plain caret" : "plain", dir: "auto" }, part.tail || part.text)))));
 }
 
 export function pendingView(pending, tools) {
@@ -419,17 +433,21 @@ export function pendingView(pending, tools) {
     error && !error.waits && h("div", { class: "trouble", role: "alert" }, icon("warn"), h("span", { class: "grow" }, error.text), h("button", { type: "button", class: "button", onclick: () => tools.resend(pending) }, t("Send again")), remove));
 }
 
-// What an agent asks a person. Without options the answer is free text.
-export function questionView(question, answer) {
+// What an agent asks a person. Without options the answer is free text, which is kept in this browser until it is given.
+export function questionView(question, app) {
   const options = question.options ?? [];
+  const name = `answer.${question.id}`;
+  const answer = async (given) => {
+    if ((await app.act(() => app.api.answer(question.id, given))) !== undefined) app.unsent.dropDraft(name);
+  };
   return h("section", { class: "question", "aria-label": t("A question of the agent") },
-    h("h3", {}, question.title),
-    question.detail && h("pre", { tabindex: "0" }, question.detail),
-    question.note && h("p", { class: "note" }, question.note),
+    h("h3", { dir: "auto" }, question.title),
+    question.detail && h("pre", { tabindex: "0", dir: "auto" }, question.detail),
+    question.note && h("p", { class: "note", dir: "auto" }, question.note),
     options.length
-      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, t(o.label))))
-      : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(question, text); } },
-          h("input", { class: "field grow", "aria-label": t("Your answer") }), h("button", { class: "button main" }, t("Answer"))));
+      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(o.id) }, t(o.label))))
+      : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(text); } },
+          h("input", { class: "field grow", dir: "auto", "aria-label": t("Your answer"), ref: (e) => (e.value = app.unsent.draftOf(name)?.text ?? ""), oninput: (e) => (e.target.value ? app.unsent.keepDraft(name, { text: e.target.value, media: [] }) : app.unsent.dropDraft(name)) }), h("button", { class: "button main" }, t("Answer"))));
 }
 
 // The order of reading: each turn's messages stand together, even when the next question came before its answer.
@@ -521,6 +539,6 @@ function foldSteps(out) {
     while (end < out.length && only(out[end]) && out[end].message.turn === out[at].message.turn && !out[end].message.mark) end++;
     const run = out.slice(at, end);
     if (run.length < 2 || run.flatMap((item) => item.message.parts).filter((p) => p.type === "tool_call").length < FOLD) continue;
-    out.splice(at, run.length, { key: run[0].key, kind: "steps", messages: run.map((item) => item.message), results: run[0].results, parts: run.flatMap((item) => item.parts), head: run[0].head });
+    out.splice(at, run.length, { key: run[0].key, kind: "steps", messages: run.map((item) => item.message), results: run[0].results, parts: run.flatMap((item) => item.parts), head: run[0].head, answer: run.at(-1).answer });
   }
 }

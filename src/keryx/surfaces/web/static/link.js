@@ -18,6 +18,7 @@ const LAST_PAUSE = 30_000;
 const STALE = 13 * 86_400_000;
 const DAY = 86_400_000;
 const STORE = "keryx";
+const FILES = "files";
 
 // What went wrong, in words that say what to do next. Status 0: the server cannot be reached.
 export class Problem extends Error {
@@ -25,6 +26,11 @@ export class Problem extends Error {
     super(detail.replace(/^./, (c) => c.toUpperCase()));
     this.status = status;
     this.field = field;
+  }
+
+  // Whether another attempt may go better.
+  get waits() {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
 
@@ -259,6 +265,35 @@ const kept = {
   },
 };
 
+// Files that were attached while the server was away, as {id, who, at, file}.
+const files = {
+  database: null,
+
+  // Runs one request; gives its result when it is on disk.
+  async run(mode, work) {
+    this.database ??= this.open();
+    try {
+      const doing = (await this.database).transaction(FILES, mode);
+      const request = work(doing.objectStore(FILES));
+      await new Promise((resolve, reject) => Object.assign(doing, { oncomplete: resolve, onabort: reject }));
+      return request.result;
+    } catch {
+      throw new Problem(410, t("This browser cannot keep the file. Attach it again when the server is back."));
+    }
+  },
+
+  open: () => new Promise((resolve, reject) => {
+    const request = indexedDB.open(`${STORE}-${FILES}`, 1);
+    request.onupgradeneeded = () => request.result.createObjectStore(FILES, { keyPath: "id" });
+    Object.assign(request, { onsuccess: () => resolve(request.result), onerror: reject });
+  }),
+};
+
+// Where no files can be kept there are none to remove.
+function ignoreFiles(problem) {
+  if (!(problem instanceof Problem)) throw problem;
+}
+
 // What a person wrote and the server does not have yet: messages to send, and text that was typed. It outlives the tab,
 // and is shown and sent for the same person alone. One tab at a time sends, in order; the client id of a message keeps
 // it from being taken twice. An entry is {client, session, text, media, busy, model, at, error}; its `session` may be
@@ -284,6 +319,7 @@ export class UnsentMessages {
     this.who = [principal, profile];
     for (const key of kept.find("begun", ...this.who)) if (Date.now() - kept.read(key).at > DAY) kept.remove(key);
     this.load();
+    this.sweepFiles().catch(ignoreFiles);
     for (const entry of this.entries) {
       if (Date.now() - Date.parse(entry.at) > STALE && (!entry.error || entry.error.waits)) this.put({ ...entry, error: { text: t("This has waited for many days. Send it again if it is still wanted."), status: 0 } });
     }
@@ -299,7 +335,8 @@ export class UnsentMessages {
   }
 
   // Removes all that is kept for this person.
-  forget() {
+  async forget() {
+    await this.sweepFiles(true).catch(ignoreFiles);
     for (const kind of ["out", "begun", "draft"]) for (const key of kept.find(kind, ...this.who)) kept.remove(key);
     this.load();
   }
@@ -338,6 +375,7 @@ export class UnsentMessages {
     const entry = this.entries.find((e) => e.client === client);
     if (!entry) return;
     kept.remove(kept.name("out", ...this.who, String(entry.order).padStart(16, "0"), client));
+    for (const part of entry.media) if (part.kept) this.dropFile(part).catch(ignoreFiles);
     this.load();
     this.changed();
   }
@@ -391,6 +429,7 @@ export class UnsentMessages {
     for (let entry = this.next(); entry; entry = this.next()) {
       let sent;
       try {
+        entry = await this.bring(entry);
         sent = await this.post(entry);
       } catch (problem) {
         if (!(problem instanceof Problem)) throw problem;
@@ -398,9 +437,10 @@ export class UnsentMessages {
           this.refused();
           return false;
         }
-        const waits = problem.status === 0 || problem.status === 429 || problem.status >= 500;
+        const { waits } = problem;
         // It may have been removed meanwhile.
-        if (this.entries.some((e) => e.client === entry.client)) this.put({ ...entry, error: { text: problem.message, status: problem.status, waits } });
+        const now = this.entries.find((e) => e.client === entry.client);
+        if (now) this.put({ ...now, error: { text: problem.message, status: problem.status, waits } });
         if (!waits) continue;
         this.timer = setTimeout(() => this.flush(), this.pause);
         this.pause = Math.min(LAST_PAUSE, this.pause * 2);
@@ -412,6 +452,40 @@ export class UnsentMessages {
       this.remove(entry.client);
     }
     return true;
+  }
+
+  // Files that were attached while the server was away go before their message.
+  async bring(entry) {
+    for (const part of entry.media.filter((m) => m.kept)) {
+      const sent = await this.sendFile(part);
+      entry = { ...entry, media: entry.media.map((m) => (m === part ? sent : m)) };
+      if (this.entries.some((e) => e.client === entry.client)) this.put(entry);
+      await this.dropFile(part);
+    }
+    return entry;
+  }
+
+  // Keeps a file until it can be sent. Gives what stands for it in a draft or a message.
+  async keepFile(file) {
+    const id = createId();
+    await files.run("readwrite", (all) => all.put({ id, who: this.who.join("/"), at: Date.now(), file }));
+    return { media: "", kept: id, kind: "file", name: file.name, size: file.size };
+  }
+
+  // Brings a kept file to the server. It stays in the browser until it is dropped.
+  async sendFile({ kept: id, name, size }) {
+    const found = await files.run("readonly", (all) => all.get(id));
+    if (found?.who !== this.who.join("/")) throw new Problem(410, t("{name} is not in this browser any more. Attach it again.", { name }));
+    return { ...(await api.upload(found.file)), size };
+  }
+
+  dropFile = ({ kept: id }) => files.run("readwrite", (all) => all.delete(id));
+
+  // Removes the files of this person that stand in no draft and no message; with `all` every one of them.
+  async sweepFiles(all = false) {
+    const used = [...this.entries, ...kept.find("draft", ...this.who).map((key) => kept.read(key))].flatMap((entry) => (entry?.media ?? []).map((m) => m.kept));
+    const found = await files.run("readonly", (every) => every.getAll());
+    for (const { id, who, at } of found) if (who === this.who.join("/") && (all || (!used.includes(id) && Date.now() - at > DAY))) await this.dropFile({ kept: id });
   }
 
   post({ session, client, text, media, busy, model, temporary }) {
@@ -443,7 +517,7 @@ export const OPENING = 60;
 
 const ACTIVE = new Set(["queued", "running"]);
 
-export const EMPTY = { sessions: [], next: null, filter: {}, projects: [], tags: [], sections: {}, turns: {}, questions: {}, troubled: 0, open: null };
+export const EMPTY = { sessions: [], next: null, filter: {}, projects: [], tags: [], sections: {}, turns: {}, questions: {}, troubled: 0, marks: {}, open: null };
 
 export function reduce(state, event) {
   const rule = RULES[event.type];
@@ -458,7 +532,8 @@ const RULES = {
     next: start.sessions.next ?? null,
     projects: start.projects,
     tags: start.tags ?? [],
-    sections: {},
+    sections: Object.fromEntries(Object.entries(start.sections ?? {}).map(([project, page]) => [project, sectionOf(page)])),
+    marks: Object.fromEntries((start.unread ?? []).map((id) => [id, { ...UNMARKED, last: 1 }])),
     turns: byId(start.turns),
     questions: byId(start.questions.filter((q) => q.state === "open")),
     troubled: start.deliveries,
@@ -474,7 +549,7 @@ const RULES = {
     };
   },
   // The first conversations of a project, for its section of the list.
-  section: (state, { project, page }) => ({ ...state, sections: { ...state.sections, [project]: { sessions: sorted(page.sessions), more: Boolean(page.next) } } }),
+  section: (state, { project, page }) => ({ ...state, sections: { ...state.sections, [project]: sectionOf(page) } }),
   open: (state, { snapshot }) => ({
     ...state,
     open: {
@@ -514,16 +589,19 @@ const RULES = {
   session: (state, { session }) => {
     const before = state.sessions.find((s) => s.id === session.id) ?? (state.open?.id === session.id ? state.open.session : undefined);
     const now = before?.read !== undefined && session.read === undefined ? { ...session, read: before.read } : session;
-    return within({ ...state, sessions: placed(state, now), sections: filed(state.sections, now) }, session.id, (open) => ({ ...open, session: now }));
+    const aside = !shown(session, {});
+    const marks = aside || state.marks[session.id] ? marked(state, session.id, { aside }) : state.marks;
+    return within({ ...state, sessions: placed(state, now), sections: filed(state.sections, now), marks }, session.id, (open) => ({ ...open, session: now }));
   },
   gone: (state, { session }) => ({
     ...state,
     sessions: state.sessions.filter((s) => s.id !== session),
     sections: filed(state.sections, { id: session }),
+    marks: Object.fromEntries(Object.entries(state.marks).filter(([id]) => id !== session)),
     open: state.open?.id === session ? null : state.open,
   }),
   revised: (state, { session }) => within(state, session, (open) => ({ ...open, stale: true })),
-  message: (state, { message }) => within(fresh(state, message), message.session, (open) => told(open, message)),
+  message: (state, { message }) => within({ ...fresh(state, message), marks: marked(state, message.session, { last: Math.max(message.seq, state.marks[message.session]?.last ?? 0) }) }, message.session, (open) => told(open, message)),
   draft: (state, event) => within(state, event.session, (open) => ({ ...open, draft: written(open.draft, event) })),
   turn: (state, { turn, answer }) => {
     const turns = { ...state.turns };
@@ -559,8 +637,18 @@ const RULES = {
   read: (state, { session, seq }) => ({
     ...within(state, session, (open) => ({ ...open, session: { ...open.session, read: Math.max(seq, open.session.read ?? 0) } })),
     sessions: state.sessions.map((s) => (s.id === session ? { ...s, read: Math.max(seq, s.read ?? 0) } : s)),
+    marks: marked(state, session, { read: Math.max(seq, state.marks[session]?.read ?? 0) }),
   }),
 };
+
+// Of conversations in which something was said or read, loaded ones or not: the last message, the last one that was read,
+// and whether they stand in no list unless it is asked for.
+const UNMARKED = { last: 0, read: 0, aside: false };
+const marked = (state, session, change) => ({ ...state.marks, [session]: { ...(state.marks[session] ?? UNMARKED), ...change } });
+const sectionOf = (page) => ({ sessions: sorted(page.sessions), more: Boolean(page.next) });
+
+// The conversations with something unread, whatever the list shows.
+export const listUnread = (state) => Object.keys(state.marks).filter((id) => state.marks[id].last > state.marks[id].read && !state.marks[id].aside);
 
 // Whether a session belongs into the list under a filter. Scheduled runs are shown only when they or their project are
 // asked for.

@@ -1,9 +1,9 @@
 // Main: the page put together. Holds the state, follows the stream, knows which screen is shown, and offers every part
 // what it may do.
 
-import { h, icon, patch, t } from "./dom.js";
-import { plural } from "./format.js";
-import { api, EMPTY, isNew, OPENING, UnsentMessages, Problem, reduce, Stream, unread } from "./link.js";
+import { copyText, h, icon, patch, t } from "./dom.js";
+import { plural, said, setCurrency, SIZES } from "./format.js";
+import { api, EMPTY, isNew, listUnread, OPENING, UnsentMessages, Problem, reduce, Stream } from "./link.js";
 import { shelf, sidebar } from "./sidebar.js";
 
 const SCREENS = {
@@ -40,6 +40,7 @@ let visit = 0;
 let early = null;
 let sheet = false;
 let interrupted = false;
+let rewording = false;
 let title = "Keryx";
 const held = new Set();
 const failures = new Map();
@@ -136,6 +137,14 @@ const app = {
     setTimeout(close, bad ? 9000 : 6000);
   },
 
+  // Copies a text, or what a promise gives, and says so.
+  async copy(text, told = t("Copied.")) {
+    const done = await app.act(() => copyText(text));
+    if (done && told) app.toast(told);
+    else if (done === false) app.toast(t("The browser does not let this page copy. Select the text and press Ctrl C."), { bad: true });
+    return Boolean(done);
+  },
+
   announce(text) {
     $("announce").textContent = text;
   },
@@ -143,6 +152,31 @@ const app = {
   // Asks in a dialog. Gives the text that was typed, true for a plain yes, or null.
   async ask(question) {
     return (await app.part("./dialogs.js"))?.ask(question) ?? null;
+  },
+
+  // Asks for other words of a message. What is typed is kept in this browser until `save` has brought it to the server or
+  // the person gives it up. Gives what `save` gave, or null.
+  async reword(message, question, save) {
+    const name = `words.${message.id}`;
+    const before = said(message);
+    let given = null;
+    const attempt = async (text) => {
+      try {
+        given = (await save(text)) ?? true;
+      } catch (problem) {
+        if (!(problem instanceof Problem)) throw problem;
+        if (problem.status === 401) await gate();
+        return problem.message;
+      }
+      return "";
+    };
+    const part = await app.part("./dialogs.js");
+    if (!part) return null;
+    rewording = true;
+    await part.ask({ ...question, input: unsent.draftOf(name)?.text ?? before, long: true, typed: (text) => unsent.keepDraft(name, { text, media: [] }), save: attempt });
+    rewording = false;
+    unsent.dropDraft(name);
+    return given;
   },
 
   // A part of the page that is loaded when it is needed; `undefined` if it cannot be loaded now.
@@ -235,6 +269,7 @@ const unsent = new UnsentMessages({
   sent(entry, { reply, session, seq }) {
     const open = app.state.open;
     const shown = open?.id === entry.session || open?.id === session;
+    for (const m of entry.media) if (m.size) SIZES.set(m.media, m.size);
     const told = (type, more) => shown && app.dispatch({ type, session: open.id, client: entry.client, ...more });
     if (reply && shown) told("replied", { reply: { client: entry.client, text: reply } });
     else if (reply) app.toast(reply);
@@ -340,8 +375,8 @@ function drawn() {
 // The tab itself says what waits: questions first, then how many conversations have something unread.
 function head() {
   const asked = Object.keys(app.state.questions).length;
-  const fresh = app.state.sessions.filter((s) => unread(s) && (document.hidden || route.id !== s.id)).length;
-  const name = `${fresh ? `(${fresh}) ` : ""}${title}`;
+  const fresh = listUnread(app.state).filter((id) => document.hidden || route.id !== id).length;
+  const name = `${fresh ? `(${fresh > 99 ? "99+" : fresh}) ` : ""}${title}`;
   document.title = asked ? `${plural(asked, t("{n} question|{n} questions"))} · ${name}` : name;
   const mark = asked ? MARKS.asked : fresh ? MARKS.unread : "";
   const href = mark ? PLAIN.replace("%3C/svg%3E", `%3Ccircle cx='14.5' cy='14.5' r='4.5' ${mark}/%3E%3C/svg%3E`) : PLAIN;
@@ -387,6 +422,7 @@ async function begin() {
   try {
     const start = await api.start(asked());
     app.info = start;
+    setCurrency(start.currency ?? "");
     app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", muted: [], sound: false, guided: false, conversations: {}, ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();
@@ -542,11 +578,19 @@ addEventListener("keydown", (event) => {
 }, { capture: true });
 
 addEventListener("click", async (event) => {
+  // A footnote, and the place that names it, are in the same text; the address belongs to the page.
+  const note = event.target.closest?.(".prose a[href^='#note-']");
+  if (note) {
+    event.preventDefault();
+    const end = note.closest(".prose").querySelector(`[id="${CSS.escape(decodeURIComponent(note.hash.slice(1)))}"]`);
+    end?.scrollIntoView({ block: "nearest" });
+    end?.focus({ preventScroll: true });
+  }
   const wrap = event.target.closest?.(".code .wrap");
   if (wrap) wrap.setAttribute("aria-pressed", String(wrap.closest(".code").classList.toggle("wrapped")));
   const copy = event.target.closest?.(".code .copy");
   if (!copy) return;
-  await navigator.clipboard.writeText(copy.closest(".code").querySelector("pre").textContent);
+  if (!(await app.copy(copy.closest(".code").querySelector("pre").textContent, ""))) return;
   copy.textContent = t("Copied");
   setTimeout(() => (copy.textContent = t("Copy")), 1500);
 });
@@ -554,7 +598,8 @@ addEventListener("click", async (event) => {
 document.addEventListener("visibilitychange", draw);
 // Text that is in this browser alone would be out of sight.
 addEventListener("beforeunload", (event) => {
-  if (unsent.entries.length || view?.unsaved?.()) event.preventDefault();
+  const answering = Array.from(document.querySelectorAll(".question input.field")).some((field) => field.value.trim());
+  if (unsent.entries.length || view?.unsaved?.() || side?.unsaved() || rewording || answering) event.preventDefault();
 });
 addEventListener("hashchange", visited);
 app.theme(localStorage.getItem("theme") ?? "system");

@@ -5,6 +5,7 @@ import { dialog } from "./dialogs.js";
 import { dayName, dayOf, full, items, messageView, stepMessages, time } from "./format.js";
 
 const STEP = 200;
+// So much is printed at most: a browser lays all of it out at once.
 const PRINTED = 5000;
 
 // The questions of a conversation by day. One that is chosen is shown.
@@ -82,18 +83,13 @@ export async function share(app, { id }) {
     show();
   }
 
-  async function copy() {
-    await navigator.clipboard.writeText(made.address);
-    app.toast(t("Copied."));
-  }
-
   function show(element = box) {
     box = element;
     patch(box, [
       h("p", { key: "what" }, t("Anybody who has the link reads what was said up to now: no tools, no thoughts, no names. It shows nothing as soon as it is revoked.")),
       made && h("div", { class: "stack", key: "made" },
         h("input", { class: "field grow", readonly: true, "aria-label": t("The link"), ref: (e) => { e.value = made.address; setTimeout(() => e.select()); } }),
-        h("button", { type: "button", class: "button main", onclick: copy }, t("Copy"))),
+        h("button", { type: "button", class: "button main", onclick: () => app.copy(made.address) }, t("Copy"))),
       made && h("p", { key: "once" }, t("The link is shown this once: keep it.")),
       shares.length > 0 && h("ul", { class: "items", key: "all", "aria-label": t("Links") }, shares.map((s) => h("li", { key: s.id },
         h("span", { class: "grow" }, t("Made {when}, up to message {n}", { when: full(s.created_at), n: s.through })),
@@ -110,24 +106,29 @@ export async function share(app, { id }) {
 // Brings all of a conversation onto paper, or into a PDF: the browser's own dialog asks which.
 export async function print(app, { id, session }) {
   const all = await app.act(async () => {
-    const found = { messages: [], answers: [], versions: {} };
+    const { epochs } = await app.api.open(id, { limit: 1 });
+    const found = { messages: [], answers: {}, epochs: epochs ?? [], versions: {}, cut: false };
     let later = true;
     for (let after = 0; later && found.messages.length < PRINTED; after = found.messages.at(-1)?.seq ?? 0) {
       const window = await app.api.messages(id, { after, limit: STEP });
       found.messages.push(...window.messages);
       found.versions = window.versions ?? {};
+      for (const answer of window.answers ?? []) found.answers[answer.turn] = answer;
       later = (window.later ?? false) && window.messages.length > 0;
     }
+    found.cut = later;
     return found;
   });
   if (!all) return;
-  const tools = { unfolded: new Set(), whole: new Map(), fold() {}, changed() {} };
-  const shown = items({ ...all, session: { ...session, parent: null, activity: "idle" }, answers: {}, queue: [], epochs: [], questions: [], replies: [], pending: [], running: null, draft: null }, new Set());
+  // Everything that folds on the page is open on paper.
+  const tools = { unfolded: { has: () => true }, whole: new Map(), fold() {}, changed() {} };
+  const shown = items({ ...all, session: { ...session, parent: null, activity: "idle" }, queue: [], questions: [], replies: [], pending: [], running: null, draft: null }, new Set());
   const paper = document.createElement("div");
   paper.id = "paper";
   patch(paper, [
     h("h1", {}, session.title || t("Untitled")),
-    ...shown.map((item) => item.kind === "day" ? h("div", { class: "day", key: item.key }, dayName(item.at)) : item.kind === "message" ? h("div", { key: item.key }, messageView(item, tools, { flash: false })) : item.kind === "steps" ? h("div", { key: item.key }, stepMessages(item, tools)) : null),
+    ...shown.map((item) => item.kind === "day" ? h("div", { class: "day", key: item.key }, dayName(item.at)) : item.kind === "message" ? h("div", { key: item.key }, messageView(item, tools, { flash: false })) : item.kind === "steps" ? h("div", { key: item.key }, stepMessages(item, tools)) : item.epoch?.html ? h("div", { key: item.key }, h("p", { class: "muted" }, t("Compacted here: the summary")), h("div", { class: "prose body", html: item.epoch.html })) : null),
+    all.cut && h("p", { class: "trouble", role: "note" }, t("Only the first {n} messages are printed. The exports have all of them.", { n: all.messages.length })),
   ]);
   document.body.append(paper);
   await Promise.all(Array.from(paper.querySelectorAll("img"), (image) => ((image.loading = "eager"), image.decode().catch(() => {}))));

@@ -105,7 +105,7 @@ function browsers(list, app, reload) {
     await app.act(async () => {
       await app.api.revoke(s.id);
       if (s.current) {
-        app.unsent.forget();
+        await app.unsent.forget();
         await app.api.signOut();
       }
       await reload();
@@ -120,7 +120,7 @@ function programs(list, app, form, reload) {
   const add = async (name) => {
     const made = await app.api.addKey(name);
     await reload();
-    app.ask({ title: t("Copy the key now"), text: t("It is not stored and cannot be shown again."), input: made.secret, yes: t("Copy") }).then((secret) => secret && navigator.clipboard.writeText(secret));
+    app.ask({ title: t("Copy the key now"), text: t("It is not stored and cannot be shown again."), input: made.secret, yes: t("Copy") }).then((secret) => secret && app.copy(secret));
   };
   const revoke = async (key) => {
     if (await app.ask({ title: t("Revoke {name}?", { name: key.name }), text: t("The program that has it is refused from then on."), yes: t("Revoke"), danger: true })) app.act(async () => { await app.api.revokeKey(key.id); await reload(); });

@@ -155,7 +155,12 @@ export function sidebar(root, app) {
   let selected = new Set();
   let selecting = false;
   let picked = null;
-  let renaming = null;
+  // Titles that are being changed, by conversation, and which of them the server could not be told of.
+  const titles = new Map();
+  const unkept = new Set();
+  // Whether the filters could not be applied.
+  let unloaded = false;
+  let applied = 0;
   let moves = null;
   let unfolded = false;
   let folded = new Set(JSON.parse(localStorage.getItem(SECTIONS) ?? "[]"));
@@ -200,8 +205,9 @@ export function sidebar(root, app) {
         h("button", { type: "button", class: "chip", key: "add", "aria-haspopup": "dialog", onclick: async () => (await load())?.chooseFilters(app, filters) }, icon("lanes"), t("Filter")),
         chosen.length && !filters.has("is", "deleted") && items.length ? iconButton("more", t("All of these"), allOfThese, { key: "all", class: "mark small-mark", "aria-haspopup": "menu" }) : null,
         chosen.map((f) => h("button", { type: "button", class: `chip chosen ${tagLook(f)}`, key: `${f.name}:${f.value}`, "aria-label": t("Remove the filter {name}", { name: labelOf(f) }), onclick: () => filters.toggle(f.name, f.value) }, labelOf(f), icon("close")))),
-      h("nav", { class: "sessions", key: "list", "aria-label": t("Conversations"), own: true, hidden: Boolean(query) || !items.length, ref: begin }),
-      !query && !items.length ? h("div", { class: "hint grow", key: "none" }, chosen.length ? (filters.has("is", "deleted") ? t("The trash is empty. What is deleted stays here until it is erased.") : t("No conversation fits this choice.")) : [t("Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected."), h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, t("Begin the first one")))]) : null,
+      h("nav", { class: "sessions", key: "list", "aria-label": t("Conversations"), own: true, hidden: Boolean(query) || unloaded || !items.length, ref: begin }),
+      !query && unloaded ? h("p", { class: "hint grow", key: "unloaded" }, t("This cannot be shown now")) : null,
+      !query && !unloaded && !items.length ? h("div", { class: "hint grow", key: "none" }, chosen.length ? (filters.has("is", "deleted") ? t("The trash is empty. What is deleted stays here until it is erased.") : t("No conversation fits this choice.")) : [t("Conversations appear here: those of this page, and those of every chat, editor and terminal that is connected."), h("p", {}, h("a", { class: "button main only-narrow", href: "#/new" }, t("Begin the first one")))]) : null,
       query ? h("nav", { class: "sessions", key: "hits", "aria-label": t("Search results"), onkeydown: hitKeys }, hits()) : null,
       selecting ? bulk() : foot(),
     ]);
@@ -290,7 +296,7 @@ export function sidebar(root, app) {
   }
 
   function remark() {
-    marks = [...app.unsent.held.map((e) => e.client), ...Object.keys(app.state.questions), `${selecting} ${renaming} ${Boolean(moves?.begin)}`, ...selected].join();
+    marks = [...app.unsent.held.map((e) => e.client), ...Object.keys(app.state.questions), `${selecting} ${[...titles.keys()]} ${Boolean(moves?.begin)}`, ...selected].join();
   }
 
   const amount = (id) => (id === "board" ? Object.keys(app.state.questions).length || Object.keys(app.state.turns).length : id === "deliveries" ? app.state.troubled : 0);
@@ -328,7 +334,7 @@ export function sidebar(root, app) {
     if (moves) return;
     moves = { held: () => false };
     const part = await app.part("./list_gestures.js");
-    moves = part ? part.gestures(event.currentTarget ?? list.scroller, { app, sessionAt, open: actionsOf, chosen: (session) => (selected.has(session.id) ? current() : [session]), idle: () => !selecting && !renaming, move: async (some, project) => { await (await load())?.moveTo(app, some, project); leave(); } }) : null;
+    moves = part ? part.gestures(event.currentTarget ?? list.scroller, { app, sessionAt, open: actionsOf, chosen: (session) => (selected.has(session.id) ? current() : [session]), idle: () => !selecting && !titles.size, move: async (some, project) => { await (await load())?.moveTo(app, some, project); leave(); } }) : null;
     if (event.type === "touchstart") moves?.begin(event);
     redraw();
   }
@@ -367,20 +373,25 @@ export function sidebar(root, app) {
   }
 
   function rename(id) {
-    renaming = id;
+    if (!titles.has(id)) titles.set(id, items.find((i) => i.key === id)?.session.title ?? "");
     redraw();
     const field = list.element(id)?.querySelector("input");
     field?.focus();
     field?.select();
   }
 
-  // Keeps the title that was typed. Leaving the field keeps it too.
-  function renamed(session, title, back = true) {
-    if (renaming !== session.id) return;
-    renaming = null;
+  // Keeps the title that was typed. Leaving the field keeps it too. What cannot be kept now stays in the field until the
+  // link is back.
+  async function renamed(session, title, back = true) {
+    if (!titles.delete(session.id)) return;
+    unkept.delete(session.id);
     redraw();
     if (back) list.element(session.id)?.querySelector("a")?.focus();
-    if (title !== null && title.trim() && title.trim() !== session.title) app.change(session.id, { title: title.trim() });
+    const wanted = title?.trim();
+    if (!wanted || wanted === session.title || (await app.change(session.id, { title: wanted })) !== undefined) return;
+    titles.set(session.id, wanted);
+    unkept.add(session.id);
+    redraw();
   }
 
   function row(item) {
@@ -390,13 +401,13 @@ export function sidebar(root, app) {
     const { session } = item;
     const open = busyWith(session);
     const tab = (focus ?? items.find((i) => i.session)?.key) === session.id ? "0" : "-1";
-    return h("div", { class: item.project ? "session-row filed" : "session-row", key: item.key, role: "listitem", "data-row": session.id, memo: [session, open, tab, day, app.state.projects, app.state.tags, marks, item.project] }, () => (renaming === session.id ? nameField(session) : entry(item, open, tab)));
+    return h("div", { class: item.project ? "session-row filed" : "session-row", key: item.key, role: "listitem", "data-row": session.id, memo: [session, open, tab, day, app.state.projects, app.state.tags, marks, item.project] }, () => (titles.has(session.id) ? nameField(session) : entry(item, open, tab)));
   }
 
   function section({ key, section: project, open }) {
     return h("div", { class: "group project-head", key, role: "listitem", "data-drop": project.id },
       h("button", { type: "button", class: "fold", "aria-expanded": String(open), onclick: () => fold(project.id) },
-        icon("down"), h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut" }, project.name), h("span", { class: "muted" }, project.sessions ?? 0)),
+        icon("down"), h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut", dir: "auto" }, project.name), h("span", { class: "muted" }, project.sessions ?? 0)),
       iconButton("more", t("Actions of the project {name}", { name: project.name }), async (e) => { const at = e.currentTarget; (await load())?.projectMenu(app, at, project, filters); }, { class: "mark row-more", "aria-haspopup": "menu" }));
   }
 
@@ -410,13 +421,13 @@ export function sidebar(root, app) {
 
   // More of a project, then all of it.
   async function unfoldSection({ id, name }) {
-    if (app.state.sections[id]) return filters.set("project", name);
+    if (app.state.sections[id]?.sessions.length > SECTION_FIRST) return filters.set("project", name);
     await app.act(() => app.caught(() => app.api.sessions({ project: id, limit: SECTION_PAGE }), (page) => app.dispatch({ type: "section", project: id, page })));
   }
 
   function nameField(session) {
     return h("form", { class: "session rename", onsubmit: (e) => { e.preventDefault(); renamed(session, e.target.elements.title.value); } },
-      h("input", { class: "field", name: "title", maxlength: "100", "aria-label": t("Title"), ref: (e) => (e.value = session.title ?? ""), onblur: (e) => renamed(session, e.target.value, false), onkeydown: (e) => { e.stopPropagation(); if (e.key === "Escape") renamed(session, null); } }));
+      h("input", { class: "field", name: "title", maxlength: "100", "aria-label": t("Title"), dir: "auto", ref: (e) => (e.value = titles.get(session.id)), oninput: (e) => titles.set(session.id, e.target.value), onblur: (e) => renamed(session, e.target.value, false), onkeydown: (e) => { e.stopPropagation(); if (e.key === "Escape") renamed(session, null); } }));
   }
 
   function entry({ session, project: filed }, open, tab) {
@@ -429,7 +440,7 @@ export function sidebar(root, app) {
     return [
       selecting ? h("input", { type: "checkbox", class: "pick", key: "pick", checked: selected.has(session.id), tabindex: tab, "aria-label": t("Select {name}", { name: nameOf(session) }), onchange: () => toggle(session.id) }) : null,
       h("a", { class: fresh ? "session unread" : "session", key: "link", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null, draggable: moves?.begin && !session.deleted_at ? "true" : "false" },
-        h("span", { class: "name cut", title: nameOf(session) }, nameOf(session)),
+        h("span", { class: "name cut", dir: "auto", title: nameOf(session) }, nameOf(session)),
         h("span", { class: "when" }, session.erase_at ? t("until {time}", { time: shortDay(session.erase_at) }) : ago(session.active_at)),
         h("span", { class: "from" },
           chat ? [h("span", { class: "badge", title: surfaceName(session.platform) }, badge(session.platform)), h("span", { class: "cut" }, session.place)] : h("span", { class: "cut" }, surfaceName(session.platform || session.surface)),
@@ -470,11 +481,15 @@ export function sidebar(root, app) {
     });
   }
 
-  function apply(wanted) {
+  async function apply(wanted) {
     chosen = wanted;
     leave();
-    app.load(resolveFilters(chosen, app.state));
     if (list) list.scroller.scrollTop = 0;
+    frame();
+    const mine = ++applied;
+    const done = await app.load(resolveFilters(chosen, app.state));
+    if (mine !== applied) return;
+    unloaded = done === undefined;
     frame();
   }
 
@@ -515,8 +530,8 @@ export function sidebar(root, app) {
     if (!found.length) return h("div", { class: "hint" }, h("p", {}, t("Nothing is found for “{query}”.", { query })), h("p", {}, t("Try {one}, {other}, or the beginning of a word with {star}.", { one: "from:ann", other: "before:2026-01-01", star: "*" })));
     return found.map((hit, i) =>
       h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
-        h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
-        h("span", { class: "snippet", html: hit.html }), sign(hit)));
+        h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow", dir: "auto" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
+        h("span", { class: "snippet", dir: "auto", html: hit.html }), sign(hit)));
   }
 
   function searchKeys(event) {
@@ -633,7 +648,13 @@ export function sidebar(root, app) {
     },
     resume() {
       if (query) ask();
+      if (unloaded) apply(chosen);
+      for (const id of [...unkept]) {
+        const session = items.find((i) => i.key === id)?.session;
+        if (session) renamed(session, titles.get(id), false);
+      }
     },
+    unsaved: () => unkept.size > 0,
     move,
     focused() {
       const id = root.contains(document.activeElement) ? document.activeElement.dataset?.id : null;
@@ -652,7 +673,7 @@ function mark() {
 // What can be done with the list and with each conversation in it.
 export const shelf = (app) => ({
   async load(filter) {
-    await app.act(() => app.caught(() => app.api.sessions({ q: filter.q }), (page) => app.dispatch({ type: "page", page, filter })));
+    return app.act(() => app.caught(() => app.api.sessions({ q: filter.q }), (page) => app.dispatch({ type: "page", page, filter })));
   },
 
   async more() {
