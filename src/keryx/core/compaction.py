@@ -35,7 +35,7 @@ class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         if not 0 < self.keep < self.at <= 1:
-            raise ValueError("compaction: `keep` must be above 0 and below `at`, and `at` at most 1")
+            raise ValueError("`keep` must be above 0 and below `at`, `at` at most 1")
 
     def is_due(self, tokens: int, context: int | None) -> bool:
         """Whether a prompt of this many tokens is too long; false if the context of the model is unknown."""
