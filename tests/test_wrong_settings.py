@@ -299,8 +299,8 @@ WRONG = [
         "line 2: limits.gather: give at most 1m",
     ),
     (
-        "[limits]\nat_once = 0",
-        "line 2: limits.at_once: write a whole number from 1 on",
+        "[limits]\nat_once = -1",
+        "line 2: limits.at_once: write a whole number from 0 on",
     ),
     (
         "[limits]\nper_principal = 0",

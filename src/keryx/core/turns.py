@@ -132,7 +132,8 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # How many turns run at once in one process, and for one person.
-    at_once: Count = 32
+    # Without any, the process only receives.
+    at_once: Annotated[int, msgspec.Meta(ge=0)] = 32
     per_principal: Count = 8
     # The timeouts of a turn: until the first event, between two events, and in all.
     first_byte: timedelta = timedelta(minutes=5)
