@@ -285,6 +285,7 @@ TEXTS = {
     "Person": "Person",
     "Last": "Zuletzt",
     "Nobody has written from a chat yet": "Noch hat niemand aus einem Chat geschrieben",
+    "Each chat in which you write to Keryx gets a lane here.": "Jeder Chat, in dem du an Keryx schreibst, erscheint hier.",
     "Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here.": "Verbinde eine Plattform, etwa mit `keryx gateway setup telegram`. Jeder Chat, der schreibt, erscheint hier.",
     "History": "Verlauf",
     "none: the next message begins one": "keines: die nächste Nachricht beginnt eines",

@@ -1,7 +1,7 @@
 // Composer: where a person writes. Keeps what is typed on the server, takes files, completes commands, and begins new
 // conversations from the home screen.
 
-import { h, icon, iconButton, patch, t } from "./dom.js";
+import { h, icon, iconButton, patch, say, t } from "./dom.js";
 import { bytes, count, cut, heldView, plural, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
@@ -341,7 +341,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
 export const standardModel = (models) => models.find((m) => m.default)?.name ?? models[0].name;
 
 // The words of a message, without tools and reasoning.
-export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
+export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => say(p.phrase, p.text)).join("\n\n");
 
 let homes = 0;
 
@@ -420,10 +420,11 @@ const card = (shape, title, text, ...more) => h("section", { class: "card" }, ic
 
 function first(app) {
   const echo = app.info.agent === "echo";
+  const operator = app.info.who.operator;
   return [
     card("edit", t("Talk here"), echo ? [t("Write below. The offline agent echoes your words; "), h("code", {}, "slow 5 one two three"), t(" shows how an answer streams.")] : t("Write below. The answer streams in, and stays if the server is stopped in the middle.")),
-    card("pairing", t("Connect Telegram"), t("Make a bot with BotFather, then give Keryx its token. The conversations appear in this list."), h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
-    card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
+    operator && card("pairing", t("Connect Telegram"), t("Make a bot with BotFather, then give Keryx its token. The conversations appear in this list."), h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
+    operator && card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
   ];
 }
 

@@ -1,7 +1,7 @@
 // Format: how times, amounts and names are written for people, how one entry of a conversation looks: words, reasoning,
 // tools, files, marks, and what can be done with it; and the order in which entries stand.
 
-import { h, icon, iconButton, t } from "./dom.js";
+import { h, icon, iconButton, say, t } from "./dom.js";
 import { here } from "./link.js";
 
 // English pages show times as the browser does.
@@ -269,7 +269,7 @@ function partView(part, m, i, results, tools) {
       const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
       return text ? thought(`${m.id}.${i}`, [text, more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))], tools) : null;
     }
-    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", {}, part.text));
+    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", {}, say(part.phrase, part.text)));
     case "tool_call": return tool(part, m, results.get(part.id), tools);
     case "tool_result": return tool({ id: part.id, name: part.name, input: "", main: "" }, m, { part, message: m }, tools);
     default: return media(part, tools);
@@ -392,7 +392,7 @@ function plan(m) {
 }
 
 function notice(m) {
-  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", {}, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
+  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", {}, m.parts.map((p) => say(p.phrase, p.text ?? "")).join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
 }
 
 // The answer that is being written. Blocks that are rendered stay as they are; what follows grows at the end.
@@ -423,11 +423,11 @@ export function pendingView(pending, tools) {
 export function questionView(question, answer) {
   const options = question.options ?? [];
   return h("section", { class: "question", "aria-label": t("A question of the agent") },
-    h("h3", {}, question.title),
+    h("h3", {}, say(question.phrase, question.title)),
     question.detail && h("pre", { tabindex: "0" }, question.detail),
-    question.note && h("p", { class: "note" }, question.note),
+    question.note && h("p", { class: "note" }, t(question.note)),
     options.length
-      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, t(o.label))))
+      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(question, o.id) }, say(o.phrase, o.label))))
       : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(question, text); } },
           h("input", { class: "field grow", "aria-label": t("Your answer") }), h("button", { class: "button main" }, t("Answer"))));
 }
