@@ -1,18 +1,23 @@
 import pytest
 
 from keryx.core.errors import Invalid
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, QuestionId, SessionId, TurnId
 from keryx.core.questions import (
     PERMISSION_OPTIONS,
+    AskedQuestion,
     Consent,
     Option,
     Question,
+    QuestionState,
     find_consent,
     find_remembered_answer,
+    format_confirmation,
     format_hint,
     format_question,
     parse_answer,
 )
-from keryx.core.texts import ENGLISH
+from keryx.core.texts import ENGLISH, NO_CHANGES, Phrase
+from keryx.testing import START_TIME
 
 PERMIT = Question(key="1", title="May it?", detail="rm x")
 COLOURS = Question(key="1", title="Which?", options=(Option("r", "Red"), Option("g", "Green")))
@@ -74,3 +79,22 @@ def test_a_lasting_consent_chooses_an_option_of_its_kind() -> None:
         )
         is None
     )
+
+
+def test_a_tool_that_was_allowed_is_confirmed_by_its_name() -> None:
+    title = Phrase("question.may_use", tool="run_in_terminal")
+    asked = AskedQuestion(
+        id=QuestionId("q"),
+        profile=DEFAULT_PROFILE,
+        owner=OPERATOR,
+        session=SessionId("s"),
+        turn=TurnId("t"),
+        asker=OPERATOR,
+        question=Question(key="1", title=str(title), phrase=title.store(), tool="run_in_terminal"),
+        state=QuestionState.ANSWERED,
+        created_at=START_TIME,
+        expires_at=START_TIME,
+        answer="allow",
+    )
+    assert format_confirmation(asked, ENGLISH) == "Allowed once: run_in_terminal."
+    assert format_confirmation(asked, NO_CHANGES.speak("de")) == "Einmal erlaubt: run_in_terminal."

@@ -78,7 +78,7 @@ TEXTS = {
     "Begin a conversation": "Ein Gespräch beginnen",
     "attempt {n}": "Versuch {n}",
     "{cost} so far": "bisher {cost}",
-    "Drop": "Entfernen",
+    "Remove queued message": "Wartende Nachricht entfernen",
     "Stop": "Anhalten",
     # Writing.
     "answer it next": "danach beantworten",
@@ -97,7 +97,7 @@ TEXTS = {
     "Model": "Modell",
     "Waiting messages": "Wartende Nachrichten",
     "Edit this waiting message": "Diese wartende Nachricht ändern",
-    "Drop this waiting message": "Diese wartende Nachricht entfernen",
+    "Remove this queued message": "Diese wartende Nachricht entfernen",
     "Edit the waiting message": "Die wartende Nachricht ändern",
     "Save": "Speichern",
     "Commands": "Befehle",

@@ -146,7 +146,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       h("ul", {}, waiting.map((w) => h("li", { key: w.turn.id },
         h("span", { class: "cut grow" }, cut(said(w.message), 200)),
         iconButton("edit", t("Edit this waiting message"), () => rewrite(w.message)),
-        iconButton("close", t("Drop this waiting message"), () => app.act(() => app.api.drop(w.turn.id)))))));
+        iconButton("close", t("Remove this queued message"), () => app.act(() => app.api.drop(w.turn.id)))))));
   }
 
   async function rewrite(message) {
