@@ -207,7 +207,5 @@ def _set_keys(database: Database, settings: Settings) -> Database:
 
 def configure_logging(settings: Settings, file: Path | None = None) -> None:
     """Log to stderr, or to a file. Log lines contain no message text and no secrets."""
-    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
-    if level is None:
-        raise Invalid(f"log_level = {settings.log_level!r} is not a level: use debug, info, warning or error")
+    level = logging.getLevelNamesMapping()[settings.log_level.name]
     logs.configure(level, as_json=settings.log_format is LogFormat.JSON, file=file)

@@ -11,17 +11,17 @@ from difflib import get_close_matches
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import msgspec
 
 from keryx import config_errors, setup_registry
 from keryx.agents import agent_config
 from keryx.agents.agent_config import AgentConfig, ToolServerConfig
-from keryx.agents.llm import Model, local_model
+from keryx.agents.llm import Model, OptionalHttpAddress, local_model
 from keryx.agents.tools import Permission
 from keryx.config_errors import WrongSetting
-from keryx.core import clock, durations, ids, texts
+from keryx.core import clock, ids, texts
 from keryx.core.access import AccessRule, CommandAudience
 from keryx.core.compaction import CompactionPolicy
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, REPEAT_MARK, DoubtPolicy
@@ -33,7 +33,7 @@ from keryx.core.resets import ResetPolicies
 from keryx.core.sessions import PROGRAM_TITLES, TakeoverRules
 from keryx.core.source import Profile
 from keryx.core.texts import Catalogue, WrongText
-from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
+from keryx.core.turns import BusyMode, Count, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.commands import COMMANDS
 from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, Retention
@@ -58,7 +58,29 @@ _OTHER_VARIABLES = {
     f"{PREFIX}WEB_PASSWORD",
     RELAY_KEY_VARIABLE,
 }
+_SECOND = timedelta(seconds=1)
+_ObjectPath = Annotated[
+    str, msgspec.Meta(pattern=r"^[\w.]+:[\w.]+$", description="write package.module:object")
+]
+_Person = Annotated[str, msgspec.Meta(pattern=r"^([^:]+:.+)?$", description="write PLATFORM:ID")]
+_Host = Annotated[
+    str, msgspec.Meta(min_length=1, description="write an address, such as 127.0.0.1 or 0.0.0.0")
+]
+_Currency = Annotated[str, msgspec.Meta(min_length=1, description="write a currency, such as EUR")]
 _TABLES_WITH_IDS = ("access", "profiles", "rules")
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "LogLevel | None":
+        """Accept capital letters, as other programs write levels."""
+        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
 
 
 class LogFormat(StrEnum):
@@ -86,7 +108,7 @@ _ABILITIES = {Ability.AUTO: None, Ability.YES: True, Ability.NO: False}
 class EditorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `keryx acp` serves an editor."""
 
-    limit: int = 32_000_000  # bytes of the longest message
+    limit: Count = 32_000_000  # bytes of the longest message
     login: tuple[str, ...] = ()  # the command that logs a user in
 
 
@@ -102,14 +124,14 @@ class TranscriptionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """The model that writes down what is said in sounds. None is asked without a name."""
 
     model: str = ""
-    base_url: str = ""  # by default that of the model from the environment, with its key
+    base_url: OptionalHttpAddress = ""  # by default that of the model from the environment, with its key
     key: str = ""  # a reference, `env:NAME` or `file:PATH`
 
 
 class SessionEndSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens when a conversation has ended: by a reset, by its age, or by a person."""
 
-    hooks: tuple[str, ...] = ()  # package.module:object, called one after the other
+    hooks: tuple[_ObjectPath, ...] = ()  # package.module:object, called one after the other
     prompt: str = ""  # then the agent of the conversation is asked this; its answer is not sent
 
 
@@ -122,8 +144,9 @@ class WatchdogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     stop: timedelta = timedelta(seconds=15)  # how long the end may take, beyond `drain`
 
     def __post_init__(self) -> None:
-        if timedelta(0) < self.exit < timedelta(seconds=1) or self.stop < timedelta(seconds=1):
-            raise ValueError("give at least 1s")
+        for name, span in (("exit", self.exit or _SECOND), ("stop", self.stop)):
+            if span < _SECOND:
+                raise ValueError(f"{name}: give at least 1s")
 
 
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,13 +155,12 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     enabled: bool = False  # whether `keryx serve` watches; `keryx watch` always does
     programs: tuple[str, ...] = ()  # such as claude-code; by default all that can be watched
     since: timedelta = timedelta(days=30)  # older ones appear when they change
-    person: str = ""  # whose conversations they are, as PLATFORM:ID; without it, the operator's
+    person: _Person = ""  # whose conversations they are, as PLATFORM:ID; without it, the operator's
     machine: str = ""  # the name of this machine; by default its host name
 
     def __post_init__(self) -> None:
         if wrong := next((name for name in self.programs if name not in PROGRAM_TITLES), None):
-            known = ", ".join(PROGRAM_TITLES)
-            raise ValueError(f"programs: {wrong!r} cannot be watched; write {known}")
+            raise ValueError(f"programs: {config_errors.describe_word(wrong, list(PROGRAM_TITLES))}")
 
     @property
     def machine_name(self) -> str:
@@ -148,15 +170,15 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     home: str = ""
     database: str = ""  # a file or a postgresql:// address; empty means a file in `home`
-    host: str = "127.0.0.1"
-    port: int = 7337
+    host: _Host = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 7337
     agent: str = "auto"  # or echo, llm, local, a package.module:object, or a name in `agents`
     agents: dict[str, AgentConfig] = {}
     model: str = ""
     models: tuple[Model, ...] = ()
     tools: tuple[ToolServerConfig, ...] = ()
     permissions: dict[str, Permission | dict[str, Permission]] = {}
-    llm_base_url: str = ""
+    llm_base_url: OptionalHttpAddress = ""
     llm_model: str = ""
     llm_images: Ability = Ability.AUTO  # what that model reads
     llm_files: Ability = Ability.AUTO
@@ -167,13 +189,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     doubt: DoubtPolicy = DoubtPolicy.REPEAT
     repeat_mark: str = REPEAT_MARK  # before a part of an answer that may have arrived already
     drain: timedelta = timedelta(seconds=20)
-    log_level: str = "warning"
+    log_level: LogLevel = LogLevel.WARNING
     log_format: LogFormat = LogFormat.TEXT
     language: Language = Language.AUTO  # of texts for people; auto is the language of each person
     zone: str = "UTC"  # of people who have not set one with /zone
     texts: dict[str, Any] = {}  # texts for people in your own words, by key
     commands: dict[str, CommandAudience] = {}  # who may give a command, by its name
-    currency: str = "USD"  # of the prices of the models
+    currency: _Currency = "USD"  # of the prices of the models
     access: dict[str, AccessRule] = {}
     profiles: dict[str, Profile] = {}
     limits: TurnLimits = TurnLimits()
@@ -197,22 +219,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if "://" in self.database and not self.on_postgres:
-            raise ValueError("database is a file, or an address like postgresql://user@host/name")
+            raise WrongSetting(
+                "database", "database: write a file, or an address like postgresql://user@host/name"
+            )
         if not 0 < len(self.repeat_mark.strip()) <= len(self.repeat_mark) <= LONGEST_REPEAT_MARK:
             raise ValueError(f"repeat_mark: write a mark of 1 to {LONGEST_REPEAT_MARK} characters")
         try:
             clock.find_zone(self.zone)
+        except Invalid as exc:
+            raise ValueError(f"zone: {exc}") from exc
+        try:
             texts.parse_changes(self.texts)
         except WrongText as exc:
             raise WrongSetting(f"texts.{exc.name}", str(exc)) from exc
-        except Invalid as exc:
-            raise ValueError(str(exc)) from exc
-        known = {*(m.name for m in self.named_models), local_model.MODEL.name}
-        for model in self.models:
-            if unknown := [name for name in model.fallback if name not in known]:
-                raise ValueError(
-                    f"fallback of model {model.name!r}: there is no model {unknown[0]!r}; use {', '.join(sorted(known))}"
-                )
+        self._check_models()
         if self.transcription.key and not self.transcription.key.startswith(("env:", "file:")):
             raise ValueError("transcription.key: write env:NAME or file:PATH, not the key itself")
         known = {c.name for c in COMMANDS}
@@ -220,19 +240,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             near = get_close_matches(wrong, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"commands.{wrong}: there is no command /{wrong}{hint}")
-        names = [BUILTIN_TOOLS, *(s.name for s in self.tools)]
-        if twice := next((n for n in names if names.count(n) > 1), None):
-            raise ValueError(f"tools {twice!r}: the name is taken; give each server a name of its own")
+        if twice := _find_second(BUILTIN_TOOLS, *(s.name for s in self.tools)):
+            name = f"tools[{twice - 1}].name"
+            raise WrongSetting(
+                name, f"{name} = {self.tools[twice - 1].name!r} is taken; give each server a name of its own"
+            )
         for name, agent in self.agents.items():
-            agent_config.check_agent_name(name)
+            try:
+                agent_config.check_agent_name(name)
+            except ValueError as exc:
+                raise WrongSetting(f"agents.{name}", f"agents: {exc}") from exc
             if agent.continues and agent.continues not in PROGRAM_TITLES:
-                known = ", ".join(PROGRAM_TITLES)
-                raise ValueError(f"agents.{name}.continues = {agent.continues!r}: write one of {known}")
+                raise _refuse_word(f"agents.{name}.continues", agent.continues, PROGRAM_TITLES)
         for name, profile in self.profiles.items():
+            try:
+                ids.parse_profile(name)
+            except Invalid as exc:
+                raise WrongSetting(f"profiles.{name}", f"profiles: {exc}") from exc
             if profile.agent and profile.agent not in self.agent_names:
-                raise ValueError(
-                    f"profiles.{name}.agent = {profile.agent!r}: there is no such agent in [agents]"
-                )
+                raise _refuse_word(f"profiles.{name}.agent", profile.agent, self.agent_names)
+
+    def _check_models(self) -> None:
+        names = [m.name for m in self.models]
+        if twice := _find_second(*names):
+            name = f"models[{twice}].name"
+            raise WrongSetting(name, f"{name} = {names[twice]!r} is taken; give each model a name of its own")
+        known = {*(m.name for m in self.named_models), local_model.MODEL.name}
+        for number, model in enumerate(self.models):
+            if unknown := [name for name in model.fallback if name not in known]:
+                raise _refuse_word(f"models[{number}].fallback", unknown[0], sorted(known))
 
     @property
     def folder(self) -> Path:
@@ -350,6 +386,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
 
+def _find_second(*names: str) -> int | None:
+    """Return the index of the first name that stood before already."""
+    return next((number for number, name in enumerate(names) if name in names[:number]), None)
+
+
+def _refuse_word(name: str, word: str, known: Iterable[str]) -> WrongSetting:
+    return WrongSetting(name, f"{name} = {config_errors.describe_word(word, list(known))}")
+
+
 class SettingOrigin(msgspec.Struct, frozen=True):
     value: Any
     source: str  # `default`, `keryx.toml` or the name of a variable
@@ -360,19 +405,10 @@ def read(environ: Mapping[str, str] | None = None, *, text: str | None = None) -
     wrong one and its possible values."""
     environ = os.environ if environ is None else environ
     try:
-        values = _parse_spans(_convert_ids(_merge_sources(environ, text)), Settings, "")
-        settings = msgspec.convert(values, Settings, strict=False)
-        for name in settings.profiles:
-            ids.parse_profile(name)
-        return settings
+        values = _convert_ids(_merge_sources(environ, text))
+        return config_errors.convert(values, Settings, more=list_platforms(), hidden=["platforms", "home"])
     except WrongSetting as exc:
         raise Invalid(_describe_error(exc, environ)) from exc
-    except msgspec.ValidationError as exc:
-        if isinstance(exc.__cause__, WrongSetting):
-            wrong = exc.__cause__
-        else:
-            wrong = config_errors.explain(str(exc), Settings, more=list_platforms(), hidden=["platforms"])
-        raise Invalid(_describe_error(wrong, environ)) from exc
 
 
 def find_unknown_variables(environ: Mapping[str, str], setups: Iterable[AdapterSetup] = ()) -> list[str]:
@@ -504,9 +540,16 @@ def _hide_secrets(value: Any, *, secret: bool = False) -> Any:
 def _describe_error(wrong: WrongSetting, environ: Mapping[str, str]) -> str:
     """Return what is wrong with a setting, and where it was written."""
     variables = _read_variables(environ).items()
-    if variable := next((key for known, (key, _) in variables if known == wrong.name), None):
+    if variable := next((key for known, (key, _) in variables if known == wrong.name != "home"), None):
         return f"{variable}: {wrong}"
-    return config_errors.describe(find_home(environ) / "keryx.toml", wrong)
+    home = find_home(environ)
+    place = f"agents.{INLINE_AGENT}"
+    if wrong.name.startswith(place) and isinstance(_read_file(home).get("agent"), dict):
+        # It was moved to `agents`.
+        wrong = WrongSetting(
+            wrong.name.replace(place, INLINE_AGENT, 1), str(wrong).replace(place, INLINE_AGENT)
+        )
+    return config_errors.describe(home / "keryx.toml", wrong)
 
 
 def find_home(environ: Mapping[str, str]) -> Path:
@@ -517,6 +560,8 @@ def find_home(environ: Mapping[str, str]) -> Path:
 def _merge_sources(environ: Mapping[str, str], text: str | None = None) -> dict[str, Any]:
     home = find_home(environ)
     values = _read_file(home) if text is None else tomllib.loads(text)
+    if "home" in values:
+        raise WrongSetting("home", "home: set the variable KERYX_HOME; this file is found by it")
     # An agent may be written as `agent = { kind = ... }`.
     if isinstance(inline := values.get("agent"), dict):
         agents: dict[str, Any] = values.get("agents", {})
@@ -566,13 +611,13 @@ def _move_platform_tables(values: dict[str, Any]) -> dict[str, Any]:
     tables = {name: values[name] for name in foreign if name in list_platforms()}
     for platform, table in tables.items():
         if not isinstance(table, dict):
-            raise WrongSetting(platform, f"write [{platform}] and its settings below it")
+            raise WrongSetting(platform, f"{platform}: write [{platform}] and its settings below it")
         for key, value in _flatten({platform: table}).items():
             if _SECRET_NAME.search(key.rpartition(".")[2]) and not str(value).startswith(("env:", "file:")):
                 raise WrongSetting(key, f"{key}: write env:NAME or file:PATH, not the secret itself")
     rest = {name: value for name, value in values.items() if name not in tables}
     if "platforms" in rest:
-        raise WrongSetting("platforms", "write [telegram], not [platforms.telegram]")
+        raise WrongSetting("platforms", "platforms: write [telegram], not [platforms.telegram]")
     return {**rest, "platforms": tables}
 
 
@@ -639,31 +684,6 @@ def _convert_ids(value: Any, *, here: bool = False) -> Any:
         items = cast(dict[str, Any], value).items()
         return {key: _convert_ids(item, here=here or key in _TABLES_WITH_IDS) for key, item in items}
     return str(value) if here and isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _parse_spans(value: Any, hint: Any, name: str) -> Any:
-    """Parse every duration of the settings, such as `10m`, wherever the types have one."""
-    if hint is timedelta:
-        span = durations.parse(value) if isinstance(value, str) else None
-        if span is None:
-            text = f"{name} = {value!r} is not a duration. Write 30s, 10m, 2h or 7d."
-            raise WrongSetting(name, text, str(value))
-        return span
-    inner = [a for a in get_args(hint) if a is not Ellipsis]
-    if isinstance(value, list) and get_origin(hint) is tuple and inner:
-        return [_parse_spans(item, inner[0], name) for item in cast(list[Any], value)]
-    if not isinstance(value, dict):
-        return cast(object, value)
-    table = cast(dict[str, Any], value)
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        hints = get_type_hints(hint)
-    elif get_origin(hint) in (dict, Mapping):
-        hints = dict.fromkeys(table, inner[1])
-    else:
-        return table
-    return {
-        key: _parse_spans(v, hints.get(key), f"{name}.{key}" if name else key) for key, v in table.items()
-    }
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -158,7 +158,7 @@ RECEIVED = Counter(
 )
 TURNS = Counter(
     "turns_total",
-    "Attempts at turns that ended. outcome: done, failed, timeout, cancelled, requeued (this process stopped), interrupted (a process died), parked, expired.",
+    "Attempts at turns that ended. outcome: done, failed, timeout, cancelled, requeued (this process stopped), held (until the limit of its model resets), interrupted (a process died), parked, expired.",
     "outcome",
 )
 TURN_WAIT = Histogram(

@@ -14,6 +14,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from keryx.core.errors import format_install_command
+
 log = logging.getLogger(__name__)
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _DELAY_VARIABLE = "OTEL_BSP_SCHEDULE_DELAY"
@@ -90,7 +92,7 @@ async def exporting() -> AsyncGenerator[None]:
         try:
             sink = _open_otlp_sink()
         except ImportError as exc:
-            log.warning("no traces are sent: the extra keryx[otel] is not installed (%s)", exc)
+            log.warning("no traces are sent (%s): run `%s`", exc, format_install_command("otel"))
     if sink is None:
         yield
         return

@@ -2,6 +2,7 @@
 
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import House, Tab
+from tests.language import find_foreign_words
 
 
 def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
@@ -24,3 +25,42 @@ def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
             expect(tab.page.get_by_text(status)).to_be_visible()
             assert tab.errors == []
             context.close()
+
+
+# What is no text of Keryx: what was said, names, marks of surfaces, targets, and what the echo agent says and asks.
+DATA = "Wb Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome"
+
+
+def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, browser: Browser) -> None:
+    with house.serving():
+        context = browser.new_context(locale="de-DE")
+        tab = Tab(context, house.address).open("/new")
+        box = tab.page.get_by_role("textbox", name="Nachricht", exact=True)
+        box.fill("!ask go on")
+        box.press("Enter")
+        expect(tab.page.get_by_role("button", name="Erlauben", exact=True)).to_be_visible()
+        foreign: dict[str, list[str]] = {"conversation": find_foreign_words(_read(tab), DATA)}
+        for screen in (
+            "board",
+            "deliveries",
+            "lanes",
+            "pairing",
+            "jobs",
+            "usage",
+            "people",
+            "models",
+            "tools",
+            "permissions",
+            "profiles",
+            "users",
+            "settings",
+        ):
+            tab.open(f"/{screen}")
+            expect(tab.page.get_by_role("heading", level=1)).to_be_visible()
+            foreign[screen] = find_foreign_words(_read(tab), DATA)
+        context.close()
+    assert {screen: words for screen, words in foreign.items() if words} == {}
+
+
+def _read(tab: Tab) -> str:
+    return tab.page.locator("body").inner_text()

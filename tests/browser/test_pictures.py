@@ -87,7 +87,7 @@ def test_the_board(browser: Browser, furnished: tuple[House, SessionId], tmp_pat
         page.open("/board")
         expect(page.page.locator(".turn-card")).to_have_count(2)
         take(page, "board", tmp_path)
-        page.page.get_by_role("button", name="Drop").click()
+        page.page.get_by_role("button", name="Remove queued message").click()
         page.page.get_by_role("button", name="Stop").click()
         expect(page.page.get_by_role("heading", name="Nothing runs now")).to_be_visible()
 

@@ -4,6 +4,7 @@ import asyncio
 import mimetypes
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 from tests.fakes.wechat import ANN, BEN, BOT, TOKEN, FakeWeChat
@@ -22,7 +23,7 @@ async def sleep_briefly(seconds: float) -> None:
 def build_adapter(
     base_url: str, *, token: str = TOKEN, sleep: Sleep = sleep_briefly, account: str = "", **settings: Any
 ) -> WeChatAdapter:
-    given: dict[str, Any] = {"bot_id": BOT, "interval": 0, **settings}
+    given: dict[str, Any] = {"bot_id": BOT, "interval": timedelta(0), **settings}
     return WeChatAdapter(
         token,
         WeChatSettings(base_url=base_url, cdn_url=f"{base_url}/c2c", **given),

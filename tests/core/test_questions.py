@@ -1,20 +1,25 @@
 import pytest
 
 from keryx.core.errors import Invalid
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, QuestionId, SessionId, TurnId
 from keryx.core.questions import (
     PERMISSION_OPTIONS,
+    AskedQuestion,
     Consent,
     Option,
     Question,
+    QuestionState,
     build_option,
     find_consent,
     find_remembered_answer,
+    format_confirmation,
     format_hint,
     format_question,
     label_option,
     parse_answer,
 )
 from keryx.core.texts import ENGLISH, NO_CHANGES, Phrase
+from keryx.testing import START_TIME
 
 PERMIT = Question(key="1", title="May it?", detail="rm x")
 COLOURS = Question(key="1", title="Which?", options=(Option("r", "Red"), Option("g", "Green")))
@@ -85,3 +90,22 @@ def test_options_that_keryx_words_itself_are_in_the_language_of_the_person() -> 
     assert [label_option(o, german) for o in options] == ["Ja", "Immer (codex entscheidet, was das umfasst)"]
     question = Question(key="1", title="Sure?", options=options)
     assert parse_answer(question, "ja") == parse_answer(question, "yes") == "true"
+
+
+def test_a_tool_that_was_allowed_is_confirmed_by_its_name() -> None:
+    title = Phrase("question.may_use", tool="run_in_terminal")
+    asked = AskedQuestion(
+        id=QuestionId("q"),
+        profile=DEFAULT_PROFILE,
+        owner=OPERATOR,
+        session=SessionId("s"),
+        turn=TurnId("t"),
+        asker=OPERATOR,
+        question=Question(key="1", title=str(title), phrase=title.store(), tool="run_in_terminal"),
+        state=QuestionState.ANSWERED,
+        created_at=START_TIME,
+        expires_at=START_TIME,
+        answer="allow",
+    )
+    assert format_confirmation(asked, ENGLISH) == "Allowed once: run_in_terminal."
+    assert format_confirmation(asked, NO_CHANGES.speak("de")) == "Einmal erlaubt: run_in_terminal."

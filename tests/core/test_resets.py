@@ -111,13 +111,13 @@ def test_work_that_is_too_old_does_not_hold_a_lane() -> None:
 
 @pytest.mark.parametrize("hour", [-1, 24])
 def test_an_impossible_hour_is_refused(hour: int) -> None:
-    with pytest.raises(Invalid, match="not an hour of the day"):
+    with pytest.raises(Invalid, match="an hour of the day"):
         ResetPolicy(hour=hour)
 
 
 @pytest.mark.parametrize("idle", [timedelta(0), -HOUR, timedelta.max])
 def test_an_impossible_idle_time_is_refused(idle: timedelta) -> None:
-    with pytest.raises(Invalid, match="idle is not possible"):
+    with pytest.raises(Invalid, match="idle: give a time above zero"):
         ResetPolicy(idle=idle)
 
 
@@ -152,7 +152,7 @@ def test_an_override_may_switch_resets_off() -> None:
 def test_overrides_are_checked_when_they_are_read() -> None:
     read = codec.loads('{"places":{"slack":{"dm":{"mode":"both","idle":"PT30M"}}}}', ResetPolicies)
     assert read.for_source("slack", ChatType.DM).idle == timedelta(minutes=30)
-    with pytest.raises(Invalid, match="not an hour of the day"):
+    with pytest.raises(Invalid, match="<= 23"):
         codec.loads('{"places":{"slack":{"dm":{"hour":24}}}}', ResetPolicies)
     with pytest.raises(Invalid, match="Invalid enum value 'room'"):
         codec.loads('{"chat_types":{"room":{}}}', ResetPolicies)

@@ -1,6 +1,7 @@
 """What lies around conversations: search, places, deliveries, questions, usage, people, the beginning."""
 
 import asyncio
+import json
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import Refused
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import ASKER_GONE_NOTE, Question
+from keryx.core.texts import Phrase
 from keryx.store import deliveries
 from keryx.store.db import Engine
 
@@ -229,6 +231,58 @@ async def test_a_problem_is_told_in_the_language_of_the_browser(site: Site) -> N
     # What has no text for people is quoted within a sentence.
     wrong = await site.problem(400, "GET", "/api/sessions?limit=x", headers=german)
     assert wrong.startswith("das hat nicht funktioniert: the query is wrong")
+
+
+async def test_a_command_of_a_shell_is_named_to_programs_and_not_to_people(site: Site) -> None:
+    german, english = {"Accept-Language": "de"}, {"Accept-Language": "en-US,en;q=0.9"}
+    for path, program, person, deutsch in (
+        (
+            "/api/sessions/nowhere",
+            "there is no session 'nowhere': `keryx sessions list` shows them",
+            "there is no conversation 'nowhere': /sessions lists them",
+            "es gibt kein Gespräch 'nowhere': /sessions listet alle auf",
+        ),
+        (
+            "/api/people/nobody",
+            "No such person: nobody. `keryx people list` shows them",
+            "No such person: nobody.",
+            "Diese Person gibt es nicht: nobody.",
+        ),
+    ):
+        method = "DELETE" if "people" in path else "GET"
+        assert await site.problem(404, method, path) == program
+        assert await site.problem(404, method, path, headers=english) == person
+        assert await site.problem(404, method, path, headers=german) == deutsch
+
+
+async def test_a_permission_question_and_a_request_are_told_with_the_keys_of_their_texts(
+    begin: Begin,
+) -> None:
+    async def ask(context: TurnContext) -> None:
+        title = Phrase("question.may_use", tool="shell")
+        await context.ask(Question(key="k", title=str(title), phrase=title.store(), tool="shell"))
+
+    world = await begin(agent=Scenes({"go": (ask, TextDelta("done"))}))
+    async with open_site(world.hub, world.clock) as site:
+        listener = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with listener.connect():
+            receipt = await world.say("go")
+            asked = (await listener.wait_for("question", question__state="open"))["question"]
+            assert asked["phrase"] == {"key": "question.may_use", "fields": {"tool": "shell"}}
+            assert [o["phrase"]["key"] for o in asked["options"]] == [
+                "question.allow",
+                "question.always",
+                "question.deny",
+            ]
+            await site.post(f"/api/questions/{asked['id']}/answer", {"answer": "deny"})
+            await world.settle(receipt)
+        page = await site.request("GET", "/", headers={"Accept": "text/html", "Accept-Language": "de"})
+        [texts] = re.findall(r'id="texts">(.*?)</script>', page.text)
+        known = json.loads(texts)
+        assert known["question.may_use"] == "Darf der Agent {tool} benutzen?"
+        assert known["Allow"] == "Erlauben"
+        assert known[str(ASKER_GONE_NOTE)].startswith("Der Editor")
+        assert known["turn.compaction_request_keep"].endswith("{focus}.")
 
 
 async def test_a_person_at_an_unknown_address_gets_a_page_with_a_way_back(site: Site) -> None:

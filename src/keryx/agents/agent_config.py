@@ -11,6 +11,7 @@ import msgspec
 from keryx import secrets
 from keryx.agents.tools import Permission
 from keryx.core.source import SourceRule
+from keryx.core.turns import Count
 
 _AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
 _SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
@@ -61,7 +62,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     stall: timedelta = timedelta(minutes=2)
     # A process is stopped when it was idle for this long, or when more than `processes` run.
     idle: timedelta = timedelta(minutes=10)
-    processes: int = 16
+    processes: Count = 16
     # The program whose conversations it continues, such as claude-code. By default the command tells.
     continues: str = ""
     # Where it answers, unless a conversation has chosen another agent.
@@ -72,11 +73,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("give a command to an agent of the kind acp, and to no other")
         if bool(self.path) is not (self.kind is AgentKind.PYTHON):
             raise ValueError("give a path to an agent of the kind python, and to no other")
-        for folder in (self.cwd, *self.folders):
+        for name, folder in (("cwd", self.cwd), *(("folders", folder) for folder in self.folders)):
             if folder and not Path(folder).expanduser().is_absolute():
-                raise ValueError(f"the folder {folder!r} is not absolute: write it from the root, or from ~")
+                raise ValueError(f"{name}: the folder {folder!r} is not absolute; write it from / or from ~")
         for name, reference in self.env.items():
-            secrets.check_reference(reference, name)
+            secrets.check_reference(reference, f"env.{name}")
 
     @property
     def program(self) -> str:
@@ -117,11 +118,14 @@ class ToolServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         if not _SERVER_NAME.match(self.name):
-            raise ValueError(f"{self.name!r} is not a name for tools: use lower-case letters, digits and -")
+            raise ValueError(
+                f"name: {self.name!r} is not a name for tools; use lower-case letters, digits and -"
+            )
         if bool(self.command) is bool(self.url):
-            raise ValueError(f"tools {self.name!r}: give either a command or a url")
-        for name, reference in (*self.env.items(), *self.headers.items()):
-            secrets.check_reference(reference, f"{name} of tools {self.name!r}")
+            raise ValueError("give either a command or a url")
+        for table, references in (("env", self.env), ("headers", self.headers)):
+            for name, reference in references.items():
+                secrets.check_reference(reference, f"{table}.{name}")
 
     @property
     def address(self) -> str:

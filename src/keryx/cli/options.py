@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
@@ -117,6 +117,14 @@ def parse_since(text: str) -> datetime:
     except (ValueError, OverflowError) as exc:
         raise Invalid(f"{text[:80]!r} is not a time: write 30m, 12h, 7d or 2026-01-31") from exc
     return moment.astimezone(UTC)
+
+
+def parse_timeout(text: str) -> timedelta:
+    """Read a time to wait, such as 90s or 5m."""
+    found = durations.parse(text)
+    if not found:
+        raise Invalid(f"--timeout {text[:80]} is not a time to wait. Write 30s, 10m or 2h")
+    return found
 
 
 def check_positive(number: int, name: str) -> int:

@@ -93,7 +93,7 @@ class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         if EVERYBODY in self.operators:
-            raise Invalid("operators cannot be *: name each of them by id")
+            raise Invalid("operators: `*` is not possible; name each person by id")
 
 
 CLOSED = AccessRule()

@@ -35,7 +35,7 @@ class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         if not 0 < self.keep < self.at <= 1:
-            raise ValueError("compaction: `keep` must be above 0 and below `at`, and `at` at most 1")
+            raise ValueError("`keep` must be above 0 and below `at`, `at` at most 1")
 
     def is_due(self, tokens: int, context: int | None) -> bool:
         """Whether a prompt of this many tokens is too long; false if the context of the model is unknown."""
@@ -52,12 +52,19 @@ def is_epoch_notice(parts: tuple[Part, ...]) -> bool:
     return any(isinstance(p, Notice) and p.kind == DONE_KIND for p in parts)
 
 
+def build_request(notice: Notice) -> Phrase | None:
+    """Return a person's request for a compaction as a sentence, `None` for another notice."""
+    if notice.kind != REQUEST_KIND:
+        return None
+    if notice.text:
+        return Phrase("turn.compaction_request_keep", focus=notice.text)
+    return Phrase("turn.compaction_request")
+
+
 def describe_notice(notice: Notice, texts: Texts) -> str:
     """Return a notice as a sentence, for surfaces that do not show it in another way."""
-    if notice.kind == REQUEST_KIND:
-        if notice.text:
-            return texts.say("turn.compaction_request_keep", focus=notice.text)
-        return texts.say("turn.compaction_request")
+    if request := build_request(notice):
+        return texts.render(request)
     if notice.kind == DONE_KIND:
         return f"{texts.say('turn.compaction_notice')}\n\n{notice.text}"
     return notice.text

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -38,16 +39,14 @@ class ResetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Reset after this long without a message.
     idle: timedelta = timedelta(hours=24)
     # The local hour of the daily reset.
-    hour: int = 4
+    hour: Annotated[int, msgspec.Meta(ge=0, le=23)] = 4
     zone: str = "UTC"
 
     def __post_init__(self) -> None:
         if not timedelta(0) < self.idle <= _LONGEST_IDLE:
-            raise Invalid(
-                f"a reset after {self.idle} idle is not possible: give a time above zero, at most a century"
-            )
+            raise Invalid("idle: give a time above zero, at most a century")
         if not 0 <= self.hour <= 23:
-            raise Invalid(f"{self.hour} is not an hour of the day: give 0 to 23")
+            raise Invalid(f"hour: {self.hour} is not an hour of the day; give 0 to 23")
         clock.find_zone(self.zone)
 
 

@@ -132,8 +132,9 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # How many turns run at once in one process, and for one person.
-    at_once: int = 32
-    per_principal: int = 8
+    # Without any, the process only receives.
+    at_once: Annotated[int, msgspec.Meta(ge=0)] = 32
+    per_principal: Count = 8
     # The timeouts of a turn: until the first event, between two events, and in all.
     first_byte: timedelta = timedelta(minutes=5)
     silence: timedelta = timedelta(minutes=10)
@@ -164,6 +165,15 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         if self.gather > _LONGEST_GATHERING:
             raise ValueError("gather: give at most 1m")
+        spans = {
+            "first_byte": self.first_byte,
+            "silence": self.silence,
+            "question": self.question,
+            "total": self.total,
+            "lease": self.lease,
+        }
+        if none := next((name for name, span in spans.items() if span <= timedelta(0)), None):
+            raise ValueError(f"{none} must be above zero")
 
 
 def find_blamed(ran: Iterable[Turn]) -> frozenset[TurnId]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -100,10 +101,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The limits of one person, 0 for no limit. Days and months are UTC."""
 
     # In the currency of the configured prices.
-    day: float = 0
-    month: float = 0
-    day_tokens: int = 0
-    month_tokens: int = 0
+    day: Annotated[float, msgspec.Meta(ge=0)] = 0
+    month: Annotated[float, msgspec.Meta(ge=0)] = 0
+    day_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    month_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

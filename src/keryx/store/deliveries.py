@@ -70,7 +70,10 @@ def enqueue(
 def get(tx: Transaction, delivery: DeliveryId, *, viewer: Viewer | None = None) -> Delivery:
     row = tx.row(f"{_SELECT} where d.id = :id", {"id": delivery})
     if row is None or (viewer and not viewer.sees(row[1], row[2])):
-        raise NotFound(f"there is no delivery {delivery!r}: `keryx deliveries list` shows them")
+        raise NotFound(
+            f"there is no delivery {delivery!r}: `keryx deliveries list` shows them",
+            Phrase("delivery.unknown"),
+        )
     return _ROWS.decode(row)
 
 

@@ -16,6 +16,7 @@ from keryx.core.ids import LaneKey, PrincipalId, ProfileId, SessionId
 from keryx.core.lanes import Lane, LaneAddress, LaneMove
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.store import changes
 from keryx.store.db import Row, Transaction, maybe_micros
 from keryx.store.db.rows import RowMapper
@@ -62,7 +63,7 @@ def ensure(
 def get(tx: Transaction, key: str, *, viewer: Viewer) -> Lane:
     row = tx.row(f"{_SELECT} where key = :key", {"key": key})
     if row is None or not viewer.sees(row[1], row[2]):
-        raise NotFound(f"there is no lane {key!r}: `keryx lanes list` shows them")
+        raise NotFound(f"there is no lane {key!r}: `keryx lanes list` shows them", Phrase("lane.unknown"))
     return _from_row(row)
 
 

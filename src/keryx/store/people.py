@@ -12,6 +12,7 @@ from keryx.core.clock import to_micros
 from keryx.core.errors import NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.source import NO_ALIASES, Aliases
+from keryx.core.texts import Phrase
 from keryx.store import imports, jobs, lanes, sessions
 from keryx.store.db import Row, Transaction
 from keryx.store.db.rows import RowMapper
@@ -78,13 +79,19 @@ def list_all(tx: Transaction, profile: ProfileId) -> list[Principal]:
     return [_principal_from_row(tx, row) for row in rows]
 
 
+def build_unknown_error(name: str) -> NotFound:
+    return NotFound(
+        f"No such person: {name}. `keryx people list` shows them", Phrase("person.unknown", name=name)
+    )
+
+
 def get(tx: Transaction, principal: PrincipalId, *, profile: ProfileId) -> Principal:
     row = tx.row(
         f"select {_PRINCIPAL_ROWS.columns} from principals where id = :id and profile = :profile",
         {"id": principal, "profile": profile},
     )
     if row is None:
-        raise NotFound(f"No such person: {principal}. `keryx people list` shows them")
+        raise build_unknown_error(principal)
     return _principal_from_row(tx, row)
 
 

@@ -77,7 +77,10 @@ def add(
 def get(tx: Transaction, question: QuestionId, *, viewer: Viewer | None = None) -> AskedQuestion:
     asked = find_by_id(tx, question)
     if asked is None or (viewer and not asked.visible_to(viewer)):
-        raise NotFound(f"there is no question {question!r}: `keryx questions list` shows those that wait")
+        raise NotFound(
+            f"there is no question {question!r}: `keryx questions list` shows those that wait",
+            Phrase("question.gone"),
+        )
     return asked
 
 

@@ -1,4 +1,4 @@
-"""The contract suites for adapters and agents. Needs pytest, which the extra `keryx[testing]` installs."""
+"""The contract suites for adapters and agents. Needs pytest, which the extra `testing` installs."""
 
 import pytest
 

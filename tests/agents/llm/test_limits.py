@@ -22,6 +22,7 @@ from tests.fakes.endpoint import (
     throttled,
 )
 
+from keryx import metrics
 from keryx.agents.llm import Model, Models
 from keryx.agents.llm.agent import LlmAgent
 from keryx.agents.llm.chat_client import RetryPolicy
@@ -104,14 +105,16 @@ async def models_used(world: World, said: Receipt) -> list[str]:
 
 
 async def test_a_turn_waits_for_its_limit_through_a_crash_and_goes_on_once(providers: Providers) -> None:
+    failed, held = metrics.TURNS.get("failed"), metrics.TURNS.get("held")
     world = await providers.start([throttled("7200"), answer("At last.")])
     await world.write(viewer_state.set_zone, Viewer(DEFAULT_PROFILE, PrincipalId("ann")), "Europe/Berlin")
     said = await hold(world)
     assert await world.sent() == [HELD.format("15:00 (Europe/Berlin)")]
-    held = (await world.open(said.session)).queue[0]
-    assert held.hold and held.hold.model == "a" and held.hold.until == world.clock.now() + timedelta(hours=2)
+    assert (metrics.TURNS.get("failed"), metrics.TURNS.get("held")) == (failed, held + 1)
+    turn = (await world.open(said.session)).queue[0]
+    assert turn.hold and turn.hold.model == "a" and turn.hold.until == world.clock.now() + timedelta(hours=2)
     # It has no worker, and does not keep others waiting.
-    assert held.worker is None and held.attempts == 0
+    assert turn.worker is None and turn.attempts == 0
     providers.a.scripts.insert(1, answer("Somebody else."))
     await world.ask("hello", chat="2", user="bob")
     await world.delivered(2)
@@ -155,9 +158,12 @@ async def test_a_message_that_waits_can_be_stopped(providers: Providers) -> None
 
 
 async def test_a_limit_that_lasts_too_long_fails_with_its_time(providers: Providers) -> None:
+    failed, held = metrics.TURNS.get("failed"), metrics.TURNS.get("held")
     world = await providers.start([throttled("7200")], hold=timedelta(hours=1))
     said = await world.say("hi")
     assert (await world.settle(said)).state is TurnState.FAILED
+    # Alerts count it.
+    assert (metrics.TURNS.get("failed"), metrics.TURNS.get("held")) == (failed + 1, held)
     sent = (await world.sent())[0]
     assert sent.startswith("The limit of a is reached until 14:00 (UTC), and messages wait for at most 1h.")
 

@@ -59,9 +59,11 @@ def test_a_login_that_is_missing_is_told_with_what_to_run(set_up: Cli) -> None:
 
 
 def test_a_check_waits_as_long_as_it_is_told_to(set_up: Cli) -> None:
-    assert set_up("agents", "check", "player", "--timeout", "60").code == 0
-    assert "did not answer within 0.001 s" in set_up("agents", "check", "player", "--timeout", "0.001").out
-    assert "--timeout 0 is too short" in set_up("agents", "check", "player", "--timeout", "0").err
+    assert set_up("agents", "check", "player", "--timeout", "1m").code == 0
+    assert "did not answer within 0.001 s" in set_up("agents", "check", "player", "--timeout", "0.001s").out
+    for wrong in ("0s", "60"):
+        told = set_up("agents", "check", "player", "--timeout", wrong)
+        assert told.code == 2 and f"--timeout {wrong} is not a time to wait. Write 30s" in told.err
 
 
 def test_a_program_that_is_missing_is_told(set_up: Cli) -> None:

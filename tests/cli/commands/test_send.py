@@ -46,7 +46,7 @@ def test_an_agent_that_crashes_is_not_seen_as_a_traceback(keryx: Cli) -> None:
 
 
 def test_waiting_has_an_end(keryx: Cli) -> None:
-    result = keryx("send", "--wait", "--timeout", "0.2", "!silence")
+    result = keryx("send", "--wait", "--timeout", "0.2s", "!silence")
     assert result.code == 5
     assert "the message is kept" in result.err
 

@@ -88,6 +88,15 @@ def test_show_cuts_and_says_so(keryx: Cli) -> None:
     ] == [1, 2, 3, 4]
 
 
+def test_everything_from_a_message_on_is_taken_back(keryx: Cli) -> None:
+    session = keryx.session("first")
+    for text in ("second", "third"):
+        keryx.ok("send", "--wait", "--session", session, text)
+    assert "Took back 2" in keryx.ok("sessions", "undo", session, "--message", "3").out
+    undone = [m.get("undone", 0) > 0 for m in show_messages(keryx, session)]
+    assert undone == [False, False, True, True, True, True]
+
+
 def test_undo_redo_and_retry(keryx: Cli) -> None:
     session = keryx.session("first")
     keryx.ok("send", "--wait", "--session", session, "second")

@@ -417,6 +417,21 @@ models = [{ name = "fast", base_url = "http://127.0.0.1:1/v1", id = "x", key = "
 allow = ["1"]
 [resets.platforms.matrx]
 mode = "idle"
+[agents.echoing]
+kind = "echo"
+[[agents.echoing.rules]]
+platform = "slak"
+[[profiles.work.rules]]
+platform = "discrod"
+[jobs]
+fallback = "telegrom:42"
+[watch]
+person = "signl:1"
+[keep.sessions]
+clii = "30d"
+"*" = "1y"
+[permissions.gatway]
+"*" = "ask"
 """
     )
     found = {f["text"]: f["remedy"] for f in used_shell.json("doctor", code=1)["findings"]}
@@ -425,6 +440,15 @@ mode = "idle"
     assert any("set the variable NOT_SET_HERE" in text for text in found)
     assert found["access.telegrm: there is no platform 'telegrm'."] == "did you mean telegram?"
     assert found["resets.platforms.matrx: there is no platform 'matrx'."] == "did you mean matrix?"
+    assert found["agents.echoing.rules[0].platform: there is no platform 'slak'."] == "did you mean slack?"
+    assert (
+        found["profiles.work.rules[0].platform: there is no platform 'discrod'."] == "did you mean discord?"
+    )
+    assert found["jobs.fallback: there is no platform 'telegrom'."] == "did you mean telegram?"
+    assert found["watch.person: there is no platform 'signl'."] == "did you mean signal?"
+    assert found["keep.sessions.clii: there is no surface 'clii'."] == "did you mean cli?"
+    assert found["permissions.gatway: there is no surface 'gatway'."] == "did you mean gateway?"
+    assert not any("'*'" in text for text in found)
 
 
 def test_the_doctor_names_programs_and_folders_that_are_not_there(used_shell: Shell, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ async def test_the_trace_of_an_answered_message(world: World) -> None:
         "attempt 1 began",
     ):
         assert any(words in t for t in told), words
-    assert any("sent after 1 attempts, 1 parts as fake-0" in t for t in told)
+    assert any("sent after 1 attempt, 1 part as fake-0" in t for t in told)
     assert [e.at for e in story.events] == sorted(e.at for e in story.events)
 
 

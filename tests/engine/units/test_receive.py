@@ -264,6 +264,18 @@ async def test_a_lane_at_work_is_not_reset(begin: Begin) -> None:
     assert (await world.say("b")).session == first.session
 
 
+async def test_how_long_work_keeps_a_conversation_is_a_setting(begin: Begin) -> None:
+    pause = Pause()
+    resets = msgspec.structs.replace(IDLE.resets, busy_limit=HOUR)
+    limits = TurnLimits(silence=9 * HOUR, total=9 * HOUR)
+    patient = msgspec.structs.replace(IDLE, resets=resets, limits=limits)
+    world = await begin(policy=patient, agent=ScriptedAgent([TextDelta("x"), pause], [TextDelta("y")]))
+    first = await world.say("a")
+    await pause.reached()
+    world.advance(2 * HOUR - timedelta(minutes=1))
+    assert (await world.say("b")).session != first.session
+
+
 async def test_an_edit_before_the_turn_changes_the_question(world: World) -> None:
     first = await world.say("!wait 5")
     await world.drafted(first, "Waiting. ")

@@ -256,7 +256,7 @@ async def test_no_flag_of_a_mail_is_changed(fake: FakeMail, connect: Connect) ->
 
 async def test_a_server_without_idle_is_asked_again(fake: FakeMail, connect: Connect) -> None:
     fake.idle = False
-    async with listening(await connect(poll=1)) as context:
+    async with listening(await connect(poll=timedelta(seconds=1))) as context:
         fake.write(ANN, "one")
         await context.wait_for(1)
         fake.write(ANN, "two")
@@ -496,7 +496,7 @@ GOOD = {
         ({"password": ""}, "none of them"),
         ({"token_command": "x"}, "password and token_command"),
         ({"token_command": "'", "password": ""}, "no command"),
-        ({"poll": 0}, "poll is at least 1"),
+        ({"poll": "0s"}, "email.poll: give at least 1s"),
         ({"ca": "/nowhere"}, "cannot be read"),
         ({"colour": "red"}, "colour"),
     ],

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ async def sleep_for_long(seconds: float) -> None:
 
 def build_with_hook(mac: FakeBlueBubbles, **settings: Any) -> BlueBubblesAdapter:
     """Return an adapter that asks for nothing unless it is told to."""
-    return build_bluebubbles(mac.url, poll=NEVER, sleep=sleep_for_long, **settings)
+    return build_bluebubbles(mac.url, poll=timedelta(seconds=NEVER), sleep=sleep_for_long, **settings)
 
 
 class ConnectedContext(RecordingAdapterContext):

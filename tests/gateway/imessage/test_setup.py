@@ -120,7 +120,7 @@ async def test_a_wrong_answer_is_named(answers: dict[str, str], words: str) -> N
         ),
         ({"transport": "pigeon"}, "transport"),
         ({"comand": "imsg rpc"}, "comand"),
-        ({"poll": 0}, "poll"),
+        ({"poll": "0s"}, "imessage.poll: give at least 0.1s"),
     ],
 )
 def test_a_wrong_setting_is_named(table: dict[str, Any], words: str) -> None:

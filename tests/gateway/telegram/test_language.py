@@ -1,6 +1,7 @@
 """A whole conversation in German on Telegram: whatever Keryx itself says there comes from the catalogue."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from functools import cache
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from tests.engine.world import AT_ONCE, SECONDS, Pause, Scenes, World
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.language import find_foreign_words
 
 from keryx.agents.llm import Model, provider_errors
 from keryx.core.access import AccessRule
@@ -31,6 +33,13 @@ GERMAN = msgspec.structs.replace(
     agents=("echo",),
 )
 MODEL = Model(name="fast", base_url="http://127.0.0.1:1", id="x")
+# What is no text of Keryx: what was said, and names.
+DATA = (
+    "Hallo Ann arbeite bitte buche den Flug räum auf Ich räume auf. Fertig. Erledigt. scheitere stürze ab verboten schau",
+    # Words that are typed in every language.
+    "queue steer collect interrupt ask auto read default minimal low medium high on off add pause resume run runs continue remove",
+    "run_in_terminal rm -r build RuntimeError fast good echo photo.jpg telegram Keryx UTC USD hlp help Bad WireRequest: invalid file_id",
+)
 # What a person types, each followed by what Keryx answers to it.
 COMMANDS = """\
 /start
@@ -218,9 +227,27 @@ async def test_a_conversation_in_german_has_no_english_text(
     finally:
         await world.close()
         await adapter.close()
-    for text in (*telegram.texts(), *telegram.texts(8)):
-        check_german(text)
+    foreign = {
+        text: found
+        for text in (*telegram.texts(), *telegram.texts(8))
+        if (found := find_foreign_words(text, *COMMANDS, *DATA))
+    }
+    assert not foreign, json.dumps(foreign, ensure_ascii=False, indent=1)
     for label in {label for bubble in telegram.bubbles for label in bubble.buttons}:
         assert label in {"Erlauben", "Ablehnen"} or "immer erlauben" in label
     for command in telegram.commands:
         check_german(str(command))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Hier gibt es noch kein Gespräch: schreib zuerst etwas.", []),
+        ("[photo.jpg konnte nicht abgerufen werden: it is too large to be sent here]", True),
+        ("[cut: this answer has 9000 characters. The rest of it is on the page.]", True),
+        ("Es gibt kein Gespräch 'x': `keryx sessions list` shows them.", True),
+        ("working: grep notes", True),
+    ],
+)
+def test_a_text_that_bypasses_the_catalogue_is_found(text: str, found: list[str] | bool) -> None:
+    assert bool(find_foreign_words(text, *DATA)) is bool(found)

@@ -553,7 +553,7 @@ def test_the_settings_make_an_adapter() -> None:
         ({"token": "env:T"}, "nobody has logged in"),
         ({"token": "env:T", "bot_id": BOT, "base_url": "ilink"}, "wechat.base_url"),
         ({"token": "env:T", "bot_id": BOT, "cdn_url": "ilink"}, "wechat.cdn_url"),
-        ({"token": "env:T", "bot_id": BOT, "interval": -1}, "interval"),
+        ({"token": "env:T", "bot_id": BOT, "interval": "2m"}, "wechat.work.interval: give at most 1m"),
         ({"token": "env:T", "bot_id": BOT, "intervall": 1}, "intervall"),
     ],
 )

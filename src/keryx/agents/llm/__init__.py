@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
-from typing import Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,6 +11,7 @@ from keryx import secrets
 from keryx.agents.llm import known_models
 from keryx.core.errors import AgentFailed
 from keryx.core.texts import Phrase
+from keryx.core.turns import Count
 from keryx.core.usage import Usage
 from keryx.jsonrpc import Json, as_object
 
@@ -18,18 +19,24 @@ from keryx.jsonrpc import Json, as_object
 LOCAL_BASE_URL = "local:"
 CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 1000
+_ADDRESS_RULE = "write an address that begins with https:// or http://"
+HttpAddress: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^https?://.", description=_ADDRESS_RULE)]
+OptionalHttpAddress: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^(https?://.+)?$", description=_ADDRESS_RULE)
+]
+_Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Prices per million tokens."""
 
-    input: float = 0
-    output: float = 0
+    input: _Price = 0
+    output: _Price = 0
     # As much as output if `None`.
-    reasoning: float | None = None
+    reasoning: _Price | None = None
     # As much as input if `None`.
-    cache_read: float | None = None
-    cache_write: float | None = None
+    cache_read: _Price | None = None
+    cache_write: _Price | None = None
 
     def compute_cost(self, usage: Usage) -> int:
         """Return the cost in millionths of the currency. A price per million tokens is a price in millionths per token."""
@@ -47,14 +54,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A model behind an OpenAI-compatible endpoint."""
 
     # Its name for users.
-    name: str
-    base_url: str
+    name: Annotated[str, msgspec.Meta(min_length=1, description="write a name")]
+    base_url: HttpAddress
     # Its name at the endpoint.
     id: str
     # A reference, `env:NAME` or `file:PATH`, never the key itself.
     key: str = ""
     # In tokens. This and the next three are those of the known model of this name if they are not set.
-    context: int | None = None
+    context: Count | None = None
     images: bool | None = None
     files: bool | None = None
     audio: bool | None = None
@@ -73,9 +80,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         if self.name in self.fallback or len(set(self.fallback)) < len(self.fallback):
-            raise ValueError(f"fallback of model {self.name!r}: name other models, each of them once")
+            raise ValueError("fallback: name other models, each of them once")
         if self.key and not self.key.startswith(("env:", "file:")):
-            raise ValueError(f"key of model {self.name!r}: write env:NAME or file:PATH, not the key itself")
+            raise ValueError("key: write env:NAME or file:PATH, not the key itself")
         known = known_models.find(self.id)
         defaults = (
             ("context", self.context, known.context),

@@ -1,5 +1,6 @@
 """`keryx agents`: the configured agents, and a check of what an ACP agent can do."""
 
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -11,7 +12,8 @@ from keryx import config
 from keryx.agents.acp.probe import PROBE_SECONDS, ProbeResult, probe
 from keryx.agents.agent_config import AgentKind
 from keryx.cli import output
-from keryx.cli.options import Json
+from keryx.cli.options import Json, parse_timeout
+from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.source import SourceRule
 
@@ -78,7 +80,9 @@ def list_(*, json: Json = False) -> None:
 async def check(
     name: Annotated[str, Parameter(help="The name of an agent of the kind acp.")],
     *,
-    timeout: Annotated[float, Parameter(help="How many seconds to wait for the agent.")] = PROBE_SECONDS,
+    timeout: Annotated[str, Parameter(help="How long to wait for the agent.")] = format_duration(
+        timedelta(seconds=PROBE_SECONDS)
+    ),
     json: Json = False,
 ) -> int:
     """Start an agent and show what it can do: its version, abilities, logins, models and modes. The exit code is 1 if
@@ -87,10 +91,9 @@ async def check(
     For example:
 
         keryx agents check claude
-        keryx agents check claude --timeout 60
+        keryx agents check claude --timeout 1m
     """
-    if timeout <= 0:
-        raise Invalid(f"--timeout {timeout:g} is too short: give a number of seconds above 0")
+    patience = parse_timeout(timeout)
     settings = config.read()
     if name not in settings.agent_names:
         raise NotFound(f"there is no agent {name!r}: `keryx agents list` shows them")
@@ -98,7 +101,7 @@ async def check(
     if chosen is None or chosen.kind is not AgentKind.ACP:
         raise Invalid(f"{name!r} is part of Keryx: only agents of the kind acp can be checked")
     with TemporaryDirectory() as folder:
-        found = await probe(name, chosen, folder=Path(folder), seconds=timeout)
+        found = await probe(name, chosen, folder=Path(folder), seconds=patience.total_seconds())
     if json:
         output.write_json(found)
     else:

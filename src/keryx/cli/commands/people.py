@@ -156,7 +156,7 @@ def parse_person(text: str) -> PersonHandle:
     """Parse PLATFORM:ID."""
     platform, colon, person = text.partition(":")
     if not (platform and colon and person):
-        raise Invalid(f"no such person: {text[:80]}; write PLATFORM:ID, as `keryx people list` shows it")
+        raise Invalid(f"No such person: {text[:80]}. Write PLATFORM:ID, as `keryx people list` shows it")
     return platform, person
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Annotated
 
 import anyio
@@ -21,11 +22,13 @@ from keryx.cli.options import (
     check_words,
     join_input,
     load_settings,
+    parse_timeout,
     warn_without_node,
 )
 from keryx.cli.terminal import attachments
 from keryx.cli.terminal.terminal_chat import build_source, new_id
 from keryx.core.changes import ChangeKind
+from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import OPERATOR, Cursor, QuestionId, SessionId, TurnId
 from keryx.core.messages import Role, text_parts
@@ -64,7 +67,7 @@ def send(
         str | None, Parameter(help="The model of the session; it stays with a session that exists.")
     ] = None,
     wait: Annotated[bool, FLAG, Parameter(help="Wait for the answer and print it.")] = False,
-    timeout: Annotated[float, Parameter(help="How many seconds to wait at most.")] = 300,
+    timeout: Annotated[str, Parameter(help="How long to wait at most.")] = "5m",
     target: Annotated[
         str | None,
         Parameter(
@@ -86,6 +89,7 @@ def send(
         git diff | keryx send --wait --session review "anything wrong?" -
         keryx send --event backup-2026-03-01 --target local:reports "sum up the night"
     """
+    patience = parse_timeout(timeout)
     # Read before the event loop runs, so that Ctrl-C interrupts the read.
     parts = text_parts(_read_text(text)) if text or not attach else ()
     app = App(load_settings())
@@ -100,7 +104,7 @@ def send(
         commands=False,
     )
     if wait:
-        return asyncio.run(_send_and_wait(app, inbound, outgoing, timeout, json))
+        return asyncio.run(_send_and_wait(app, inbound, outgoing, patience, json))
     return asyncio.run(_send(app, inbound, outgoing, json))
 
 
@@ -175,7 +179,7 @@ def _tell_where_it_is_kept(session: SessionId | None) -> Generator[None]:
 
 
 async def _send_and_wait(
-    app: App, inbound: InboundMessage, outgoing: _Outgoing, timeout: float, json: bool
+    app: App, inbound: InboundMessage, outgoing: _Outgoing, patience: timedelta, json: bool
 ) -> int:
     async with shutdown.open_service(app, "send") as service:
         access = HubAccess(service.hub, app.viewer)
@@ -184,7 +188,7 @@ async def _send_and_wait(
         receipt = await access.hub.receive(inbound)
         assert receipt.session is not None and receipt.turn is not None
         service.runner.serve(receipt.session)
-        turn = await _wait_for_end(access, receipt.session, receipt.turn, cursor, timeout)
+        turn = await _wait_for_end(access, receipt.session, receipt.turn, cursor, patience)
         window = MessageRange(after=turn.input_seq, limit=_MAX_ANSWER_MESSAGES)
         found = (await access.hub.page(access.viewer, turn.session, window)).messages
         # The text of the agent, without that of an interrupted attempt.
@@ -208,9 +212,9 @@ async def _send_and_wait(
 
 
 async def _wait_for_end(
-    access: HubAccess, session: SessionId, turn: TurnId, cursor: Cursor, timeout: float
+    access: HubAccess, session: SessionId, turn: TurnId, cursor: Cursor, patience: timedelta
 ) -> Turn:
-    with anyio.move_on_after(timeout):
+    with anyio.move_on_after(patience.total_seconds()):
         found = await access.hub.turn(access.viewer, turn)
         changes = access.hub.follow(access.viewer, cursor, session=session)
         while not found.state.finished or found.merged_into:
@@ -228,7 +232,7 @@ async def _wait_for_end(
             found = await access.hub.turn(access.viewer, turn)
         return found
     raise Unavailable(
-        f"no answer within {timeout:g} seconds; the message is kept: `keryx sessions show {session}` shows how it goes"
+        f"no answer within {format_duration(patience)}; the message is kept: `keryx sessions show {session}` shows how it goes"
     )
 
 

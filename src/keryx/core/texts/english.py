@@ -250,6 +250,7 @@ TEXTS = {
     "question.overdue": "the question “{title}” was not answered in time: ask the agent again",
     "question.answer_missing": "say what you answer: /answer 1, or /answer <number or id of the question> 1",
     "question.unknown": "there is no open question {name} here: /{word} alone answers the only one",
+    "question.gone": "this question is not there any more: look again",
     "question.none": "no open questions here",
     "question.several": "several questions are open, so say which: /answer <number> <answer>\n{titles}\n",
     "consent.none": "Nothing is always allowed or denied here.",
@@ -318,6 +319,10 @@ TEXTS = {
     "chat.handoff_done": "{session} goes on at {target} from now on.",
     "chat.handoff_unknown": "you have no other chat at {target}: say something there first; if Keryx does not know that you are the same person there, /link the two",
     # People.
+    "person.unknown": "No such person: {name}.",
+    "lane.unknown": "this chat is not known any more: look again",
+    "delivery.unknown": "this delivery is not there any more: look again",
+    "pairing.wrong_code": "nobody waits with this code: it holds for one hour, and the last one that a person was told counts",
     "person.unnamed": "unnamed",
     "person.known": "{name} · {id} · profile {profile}",
     "person.known_operator": "{name} · {id} · profile {profile} · operator",

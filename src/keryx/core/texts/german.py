@@ -250,6 +250,7 @@ TEXTS = {
     "question.overdue": "die Frage „{title}“ wurde nicht rechtzeitig beantwortet: frag den Agenten noch einmal",
     "question.answer_missing": "schreib, was du antwortest: /answer 1, oder /answer <Nummer oder ID der Frage> 1",
     "question.unknown": "hier gibt es keine offene Frage {name}: /{word} allein beantwortet die einzige",
+    "question.gone": "diese Frage gibt es nicht mehr: schau noch einmal nach",
     "question.none": "hier gibt es keine offenen Fragen",
     "question.several": "mehrere Fragen sind offen, also sag, welche: /answer <Nummer> <Antwort>\n{titles}\n",
     "consent.none": "Hier ist nichts dauerhaft erlaubt oder abgelehnt.",
@@ -318,6 +319,10 @@ TEXTS = {
     "chat.handoff_done": "{session} geht ab jetzt bei {target} weiter.",
     "chat.handoff_unknown": "du hast keinen anderen Chat bei {target}: schreib dort zuerst etwas; weiß Keryx nicht, dass du dort dieselbe Person bist, verbinde beide mit /link",
     # People.
+    "person.unknown": "Diese Person gibt es nicht: {name}.",
+    "lane.unknown": "dieser Chat ist nicht mehr bekannt: schau noch einmal nach",
+    "delivery.unknown": "diese Zustellung gibt es nicht mehr: schau noch einmal nach",
+    "pairing.wrong_code": "mit diesem Code wartet niemand: er gilt eine Stunde, und es zählt der letzte, der einer Person genannt wurde",
     "person.unnamed": "ohne Namen",
     "person.known": "{name} · {id} · Profil {profile}",
     "person.known_operator": "{name} · {id} · Profil {profile} · Betreiber",

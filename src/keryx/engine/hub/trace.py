@@ -10,6 +10,7 @@ from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import TurnId
 from keryx.core.messages import Message, Notice, Role, parse_id
 from keryx.core.sessions import Session, Viewer
+from keryx.core.text import format_count
 from keryx.core.turns import HOLD_KIND, Turn, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
@@ -130,7 +131,9 @@ def _list_delivery_events(tx: Transaction, turn: TurnId) -> list[TraceEvent]:
         at = d.sent_at or max(d.not_before, d.created_at)
         events.append(
             TraceEvent(
-                at, f"delivery {d.id} {d.state} after {d.attempts} attempts, {d.parts_sent} parts{ids}{error}"
+                at,
+                f"delivery {d.id} {d.state} after {format_count(d.attempts, 'attempt')},"
+                f" {format_count(d.parts_sent, 'part')}{ids}{error}",
             )
         )
     return events

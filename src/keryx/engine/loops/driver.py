@@ -469,7 +469,7 @@ class Driver:
         again = partial(turn_writes.write_once, turn=turn, before=before, work=work)
         try:
             await self._run_unit(turn, label, work, again=again)
-            reports.report_turn(turn, events, end, before, self._clock.now())
+            reports.report_turn(turn, events, end, before, self._clock.now(), longest_hold=self._limits.hold)
         except LeaseLost:
             if events:
                 await self._run_unit(

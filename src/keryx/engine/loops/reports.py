@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -15,7 +15,7 @@ from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, Usa
 from keryx.core.turns import Turn, TurnState
 from keryx.core.usage import MILLION, Tokens, Usage
 from keryx.engine.loops.mailbox import AgentExit, CancelRequest, HandBack, TurnEnd, TurnTimeout
-from keryx.engine.units import spans
+from keryx.engine.units import spans, turn_writes
 from keryx.engine.units.deliveries import SendOutcome
 from keryx.engine.units.turn_writes import RecordableEvent, TurnProgress
 from keryx.store.db import Database
@@ -72,7 +72,13 @@ def begin_turn(turn: Turn, now: datetime) -> None:
 
 
 def report_turn(
-    turn: Turn, events: Sequence[RecordableEvent], end: TurnEnd | None, before: TurnProgress, now: datetime
+    turn: Turn,
+    events: Sequence[RecordableEvent],
+    end: TurnEnd | None,
+    before: TurnProgress,
+    now: datetime,
+    *,
+    longest_hold: timedelta,
 ) -> None:
     """Report what was stored of a turn: its first output, its usage, and its end."""
     seconds = _measure_age(turn, now)
@@ -83,7 +89,7 @@ def report_turn(
         if isinstance(event, UsageEvent):
             report_usage(event.usage)
     if end is not None:
-        outcome = _describe_end(end)
+        outcome = _describe_end(turn, end, longest_hold)
         metrics.TURNS.add(outcome)
         metrics.TURN_TIME.observe(seconds, outcome)
         log.info("answered", extra=logs.fields(outcome=outcome, seconds=seconds))
@@ -161,9 +167,9 @@ async def _export(database: Database, work: spans.ListSpans) -> None:
         log.warning("cannot trace now: %s", exc)
 
 
-def _describe_end(end: TurnEnd) -> str:
+def _describe_end(turn: Turn, end: TurnEnd, longest_hold: timedelta) -> str:
     match end:
-        case AgentExit(QuotaReached()):
+        case AgentExit(QuotaReached() as error) if turn_writes.may_hold(turn, error, longest=longest_hold):
             return "held"
         case AgentExit(error):
             return "failed" if error else "done"

@@ -211,7 +211,8 @@ def approve_pairing(tx: Transaction, code: str, *, platform: str, operator: bool
         found = access_store.find_pairing_by_code(tx, code, platform=platform)
     if found is None:
         raise NotFound(
-            f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour at most, and the last one that a person was told counts"
+            f"no open request on {platform} has this code: `keryx pairing list` shows who waits; a code holds for one hour at most, and the last one that a person was told counts",
+            Phrase("pairing.wrong_code"),
         )
     profile, person = found.profile, found.person
     access_store.remove_pairing(tx, profile=profile, platform=platform, person=person)

@@ -7,7 +7,7 @@ import msgspec
 from keryx.core import ids, lanes
 from keryx.core import source as sources
 from keryx.core.deliveries import Target
-from keryx.core.errors import Conflict, Invalid, NotFound
+from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.source import Source
@@ -41,7 +41,7 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) ->
     """Split one identity off a person, with the lanes, sessions and jobs that began there. Return the new person."""
     old = people.find_by_handle(tx, profile=profile, platform=platform, handle=handle)
     if old is None:
-        raise NotFound(f"no such person: {handle} on {platform}; `keryx people list` shows them")
+        raise people.build_unknown_error(f"{platform}:{handle}")
     known_identities = people.list_identities(tx, old, profile=profile)
     if len(known_identities) < 2 and old != OPERATOR:
         raise Conflict(f"{handle} on {platform} is linked with nobody: there is nothing to cut")

@@ -374,6 +374,11 @@ def cancel(tx: Transaction, turn: Turn, *, events: Sequence[RecordableEvent] = (
     _set_default_title(tx, turn)
 
 
+def may_hold(turn: Turn, error: QuotaReached, *, longest: timedelta) -> bool:
+    """Whether a turn waits until the limit of its model resets. A program that asked is told of the limit at once."""
+    return turn.surface != API_SURFACE and error.until - turn.created_at <= longest
+
+
 def hold(
     tx: Transaction,
     turn: Turn,
@@ -390,7 +395,7 @@ def hold(
         return
     zone = viewer_state.get_zone(tx, Viewer(turn.profile, turn.asker)) or zone
     fields = {"name": error.model, "time": clock.describe_moment(error.until, zone, now=tx.now)}
-    if turn.surface == API_SURFACE or error.until - turn.created_at > longest:
+    if not may_hold(turn, error, longest=longest):
         span = durations.format_duration(longest)
         fail(tx, turn, Phrase("turn.hold_too_long", **fields, span=span), events=events)
         return

@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from keryx import config_errors, settings_file
+from keryx.config_errors import WrongSetting
 from keryx.core.deliveries import Target
 from keryx.core.errors import Invalid, NotSent, Unavailable
 from keryx.core.ports.adapter import AdapterContext, Capabilities, OutgoingPart, RenderedPart
 from keryx.core.ports.relay import RelayLimits
+from keryx.core.turns import Count
 from keryx.secrets import Secret
 
 ENTRY_POINT_GROUP = "keryx.adapters"
@@ -59,13 +61,12 @@ class AdapterSetup:
         if not values:
             return None
         try:
-            found = msgspec.convert(values, kind, strict=False, dec_hook=decode_secret)
-        except msgspec.ValidationError as exc:
-            wrong = config_errors.explain(str(exc), kind, table=self.label)
+            found = config_errors.convert(values, kind, table=self.label, dec_hook=decode_secret)
+        except WrongSetting as wrong:
             variable = self.variable_name(wrong.name.removeprefix(f"{self.label}."))
             if self.environ.get(variable):
-                raise Invalid(f"{variable}: {wrong}") from exc
-            raise Invalid(config_errors.describe(self.home / "keryx.toml", wrong)) from exc
+                raise Invalid(f"{variable}: {wrong}") from wrong
+            raise Invalid(config_errors.describe(self.home / "keryx.toml", wrong)) from wrong
         return self._name_secrets(found)
 
     def require(self, **settings: object) -> None:
@@ -129,8 +130,8 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The relay: `listen` on the connector, which holds the bots, and `url` on an instance, which answers."""
 
     listen: str = ""  # HOST:PORT at which instances connect
-    events: int = 10_000  # kept for each instance that is away; later ones are not taken
-    size: int = 50_000_000  # of their texts, in bytes
+    events: Count = 10_000  # kept for each instance that is away; later ones are not taken
+    size: Count = 50_000_000  # of their texts, in bytes
     age: timedelta = timedelta(days=7)  # after which they are dropped
     notice_after: timedelta = timedelta(minutes=1)  # then people are told that their messages wait
     url: str = ""  # ws:// or wss:// of the connector
@@ -139,8 +140,6 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     plain: bool = False  # allow ws:// to another machine, through a tunnel that encrypts
 
     def __post_init__(self) -> None:
-        if self.events < 1 or self.size < 1:
-            raise ValueError("events and size: give a number from 1 on")
         if self.age <= timedelta(0):
             raise ValueError("age: give more than 0s")
         if self.listen:

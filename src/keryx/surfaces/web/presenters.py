@@ -19,7 +19,7 @@ from keryx.core.messages import Message, Part, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import SessionListItem, Tag
 from keryx.core.source import Source
-from keryx.core.texts import ENGLISH
+from keryx.core.texts import ENGLISH, StoredPhrase
 from keryx.core.turns import Turn
 from keryx.core.usage import Tokens, UsageTotal
 from keryx.engine.hub.trace import MessageTrace
@@ -224,17 +224,23 @@ def question(question: AskedQuestion) -> schema.QuestionSchema:
         session=question.session,
         turn=question.turn,
         title=question.question.title,
+        phrase=_phrase(question.question.phrase),
         state=question.state.value,
         asked_at=question.created_at,
         detail=question.question.detail,
         tool=question.question.tool,
         options=[
-            schema.OptionSchema(id=o.id, label=o.label, consent=o.consent) for o in question.question.options
+            schema.OptionSchema(id=o.id, label=o.label, consent=o.consent, phrase=_phrase(o.phrase))
+            for o in question.question.options
         ],
         answer=question.answer,
         note=str(question.note),
         expires_at=question.expires_at,
     )
+
+
+def _phrase(phrase: StoredPhrase | None) -> schema.PhraseSchema | None:
+    return schema.PhraseSchema(key=phrase.key, fields=dict(phrase.fields)) if phrase else None
 
 
 def epoch(epoch: Epoch, *, render: Callable[[str], str]) -> schema.EpochSchema:
@@ -441,7 +447,12 @@ def _part(part: Part, cut: int | None, render: Render, sizes: Mapping[str, int])
             visible = text if cut is None else text[:MAX_CHARS]
             return schema.ReasoningSchema(text=visible, html=render(visible), cut=len(visible) < len(text))
         case core.Notice(kind=kind):
-            return schema.NoticeSchema(text=compaction.describe_notice(part, ENGLISH), kind=kind)
+            request = compaction.build_request(part)
+            return schema.NoticeSchema(
+                text=compaction.describe_notice(part, ENGLISH),
+                kind=kind,
+                phrase=_phrase(request.store()) if request else None,
+            )
         case core.ToolCall(id_, name, input):
             return schema.ToolCallSchema(
                 id=id_,

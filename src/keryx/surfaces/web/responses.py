@@ -152,8 +152,9 @@ def find_status(error: KeryxError) -> HTTPStatus:
     )
 
 
-def respond_to_error(error: KeryxError, path: str, texts: Texts = ENGLISH) -> Response:
-    """Build the response to an error in the shape that the clients of a path expect, for a person in their language."""
+def respond_to_error(error: KeryxError, path: str, texts: Texts | None = None) -> Response:
+    """Build the response to an error in the shape that the clients of a path expect: for a person in their language, and for
+    a program without texts."""
     if path.startswith(OPENAI_PATH):
         return openai_error(error)
     after = error.after.total_seconds() if isinstance(error, Retryable | Throttled) else None
@@ -161,10 +162,12 @@ def respond_to_error(error: KeryxError, path: str, texts: Texts = ENGLISH) -> Re
     return build_problem(find_status(error), describe_error(error, texts), after=after, field=field)
 
 
-def describe_error(error: KeryxError, texts: Texts) -> str:
-    """Return what went wrong: in English as for programs, in another language as for people."""
-    if texts.language == ENGLISH.language:
+def describe_error(error: KeryxError, texts: Texts | None) -> str:
+    """Return what went wrong: for people in their language, and without texts for programs and operators."""
+    if texts is None:
         return str(error)
+    if texts.language == ENGLISH.language:
+        return texts.render(error.text)
     return texts.render(explain(error, "web.failed"))
 
 

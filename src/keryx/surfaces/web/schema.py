@@ -86,9 +86,17 @@ class ReasoningSchema(Schema, frozen=True, kw_only=True, tag="reasoning", tag_fi
     cut: bool = False
 
 
+class PhraseSchema(Schema, frozen=True, kw_only=True):
+    """A text of Keryx that clients may show in another language: its key in the reference of texts, and its fields."""
+
+    key: str
+    fields: dict[str, str] = {}
+
+
 class NoticeSchema(Schema, frozen=True, kw_only=True, tag="notice", tag_field="type"):
     text: str
     kind: str = ""
+    phrase: PhraseSchema | None = None
 
 
 class ToolCallSchema(Schema, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
@@ -540,6 +548,7 @@ class OptionSchema(Schema, frozen=True, kw_only=True):
     id: str
     label: str
     consent: Consent = Consent.OTHER
+    phrase: PhraseSchema | None = None
 
 
 class QuestionSchema(Schema, frozen=True, kw_only=True):
@@ -550,6 +559,7 @@ class QuestionSchema(Schema, frozen=True, kw_only=True):
     session: str
     turn: str
     title: str
+    phrase: PhraseSchema | None = None
     state: str
     asked_at: datetime
     detail: str = ""

@@ -113,7 +113,7 @@ class StaticFiles:
         texts = self._texts.speak(choose_language(accepted)) if accepted else ENGLISH
         path = request.url.path
         if path.startswith(OPENAI_PATH) or not _wants_page(request):
-            return respond_to_error(error, path, texts)
+            return respond_to_error(error, path, texts if accepted else None)
         words = to_sentence(texts.render(error.text))
         return self._build_page(texts, find_status(error), words, link=not isinstance(error, WrongHost))
 
@@ -166,9 +166,33 @@ def _build_file(name: str, body: bytes) -> StaticFile:
     )
 
 
+_LATE_TEXTS = (
+    "question.allow",
+    "question.always",
+    "question.always_tool",
+    "question.always_program",
+    "question.always_command",
+    "question.always_exact",
+    "question.always_folder",
+    "question.always_speak",
+    "question.deny",
+    "question.may_use",
+    "question.may_speak",
+    "question.asker_gone",
+    "turn.compaction_request",
+    "turn.compaction_request_keep",
+)
+
+
 def _build_index(index: str, texts: Texts) -> StaticFile:
     """Build the index page of a language, with those texts of the page that differ from English."""
     said = {text: words for text, words in texts.list_area("page").items() if text != words}
+    # The server sends questions and notices in English, those with fields with the keys of their texts.
+    for key in _LATE_TEXTS:
+        area, _, name = key.partition(".")
+        english, words = ENGLISH.list_area(area)[name], texts.list_area(area)[name]
+        if words != english:
+            said |= {key: words, english: words}
     data = msgspec.json.encode(said).decode().replace("<", "\\u003c")
     index = index.replace('lang="en"', f'lang="{texts.language}"', 1)
     body = index.replace("</head>", f'<script type="application/json" id="texts">{data}</script>\n</head>', 1)

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from keryx.cli import output
 from keryx.cli.options import Json, Yes, confirm, load_settings, report
 from keryx.core.errors import Conflict, Invalid, NotFound, Unavailable
+from keryx.core.text import format_count
 from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
     AcceptRequest,
     ConfirmRequest,
@@ -57,7 +58,7 @@ async def status(*, account: _Account = "", json: Json = False) -> None:
             ("fingerprint", " ".join(key[start : start + 4] for start in range(0, len(key), 4))),
             ("verified", ", ".join(found.verified) or "nobody"),
             ("identity changed", ", ".join(found.replaced) or "nobody's"),
-            ("waiting for keys", f"{found.unread} messages"),
+            ("waiting for keys", format_count(found.unread, "message")),
         ]
     )
     for problem in found.problems:

@@ -3,7 +3,8 @@
 import asyncio
 import shlex
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import anyio
 import msgspec
@@ -60,15 +61,19 @@ class EmailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     saves_sent: bool = False
     # A tail with the mail that is answered is put below an answer.
     quote: bool = True
-    # In seconds, for servers without IDLE.
-    poll: float = 60
+    # Between two looks, for servers without IDLE.
+    poll: timedelta = timedelta(seconds=60)
     # The largest mail that is fetched as a whole, and the most bytes of files in one answer.
-    download: int = 25_000_000
-    upload: int = 18_000_000
+    download: Annotated[int, msgspec.Meta(ge=100_000)] = 25_000_000
+    upload: Annotated[int, msgspec.Meta(ge=0)] = 18_000_000
     # The most mails of one sender in an hour; 0 for no limit.
-    per_hour: int = 60
+    per_hour: Annotated[int, msgspec.Meta(ge=0)] = 60
     # A file with the certificates to trust instead of those of the system.
     ca: str = ""
+
+    def __post_init__(self) -> None:
+        if self.poll < timedelta(seconds=1):
+            raise ValueError("poll: give at least 1s")
 
 
 def make(setup: AdapterSetup) -> Adapter | None:
@@ -97,10 +102,6 @@ def build_adapter(settings: EmailSettings, setup: AdapterSetup) -> "EmailAdapter
         shlex.split(settings.token_command)
     except ValueError as exc:
         raise Invalid(f"{setup.label}.token_command is no command: {exc}") from None
-    if settings.poll < 1 or settings.download < 100_000 or settings.upload < 0 or settings.per_hour < 0:
-        raise Invalid(
-            f"{setup.label}: poll is at least 1, download at least 100000, upload and per_hour are not negative"
-        )
     return EmailAdapter(settings, read_servers(settings, setup))
 
 
@@ -171,7 +172,9 @@ class EmailAdapter:
             self._identity,
             context,
             mailbox=settings.mailbox,
-            limits=ListenerLimits(download=settings.download, per_hour=settings.per_hour, poll=settings.poll),
+            limits=ListenerLimits(
+                download=settings.download, per_hour=settings.per_hour, poll=settings.poll.total_seconds()
+            ),
             sleep=self._sleep,
             now=self._now,
         )

@@ -113,8 +113,8 @@ class IMessageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     # them, Keryx is told at once that there is something new.
     url: str = ""
     secret: Secret = Secret()
-    # BlueBubbles: how often Keryx asks for what is new, in seconds, besides.
-    poll: Annotated[float, msgspec.Meta(ge=0.1)] = 15
+    # BlueBubbles: how often Keryx asks for what is new besides.
+    poll: timedelta = timedelta(seconds=15)
     # BlueBubbles: answers in groups quote the message. Needs the private API.
     quote: bool = False
     # How a message goes to a person who has not written.
@@ -125,6 +125,10 @@ class IMessageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     aliases: tuple[tuple[str, ...], ...] = ()
     # The largest file that is sent, in bytes.
     upload: Annotated[int, msgspec.Meta(ge=0)] = 100_000_000
+
+    def __post_init__(self) -> None:
+        if self.poll < timedelta(seconds=0.1):
+            raise ValueError("poll: give at least 0.1s")
 
 
 def check_url(name: str, url: str) -> str:
@@ -385,7 +389,7 @@ class BlueBubblesAdapter(_RowAdapter):
         context.report(LinkState.CONNECTED, "" if self._settings.url else NO_HOOK)
         self._failures = 0
         while True:
-            await self._sleep(self._settings.poll)
+            await self._sleep(self._settings.poll.total_seconds())
             # Without posts, nothing else tells what was changed.
             await reader.catch_up(updates=not self._settings.url)
 

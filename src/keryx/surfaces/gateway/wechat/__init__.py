@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated
 
 import anyio
 import msgspec
@@ -71,8 +70,12 @@ class WeChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     base_url: str = DEFAULT_URL
     # Where files are.
     cdn_url: str = DEFAULT_CDN_URL
-    # The shortest time between two messages to one person, in seconds.
-    interval: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.3
+    # The shortest time between two messages to one person.
+    interval: timedelta = timedelta(seconds=0.3)
+
+    def __post_init__(self) -> None:
+        if self.interval > timedelta(minutes=1):
+            raise ValueError("interval: give at most 1m")
 
 
 class _Notified(msgspec.Struct, frozen=True):
@@ -117,7 +120,7 @@ class WeChatAdapter:
             markup="plain text",
             limit=message_sender.LIMIT.size,
             unit=LengthUnit.UTF16,
-            chat_interval=timedelta(seconds=settings.interval),
+            chat_interval=settings.interval,
             pii_safe=True,
             ids=IDS,
             notes=(

@@ -33,7 +33,7 @@ function card({ turn, session, asked, step, question }, app) {
         turn.attempts > 1 && h("span", {}, t("attempt {n}", { n: turn.attempts })),
         session.cost !== undefined && h("span", {}, t("{cost} so far", { cost: money(session.cost) })))),
     h("div", {}, turn.state === "queued"
-      ? h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(turn.id)) }, t("Drop"))
+      ? h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(turn.id)) }, t("Remove queued message"))
       : h("button", { type: "button", class: "button", disabled: Boolean(turn.cancelling), onclick: () => app.act(() => app.api.stop(session.id)) }, icon("stop"), t("Stop"))),
     (asked || step) && h("p", { class: "step" }, asked && cut(asked, 200), step && h("span", {}, asked ? " · " : "", t("last step: "), h("code", {}, cut(step, 80)))),
     question && questionView(question, app));

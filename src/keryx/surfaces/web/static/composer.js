@@ -156,7 +156,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       h("ul", {}, waiting.map((w) => h("li", { key: w.turn.id },
         h("span", { class: "cut grow", dir: "auto" }, cut(said(w.message), 200)),
         iconButton("edit", t("Edit this waiting message"), () => rewrite(w.message)),
-        iconButton("close", t("Drop this waiting message"), () => app.act(() => app.api.drop(w.turn.id)))))));
+        iconButton("close", t("Remove this queued message"), () => app.act(() => app.api.drop(w.turn.id)))))));
   }
 
   const rewrite = (message) => app.reword(message, { title: t("Edit the waiting message"), yes: t("Save") }, async (text) => app.dispatch({ type: "message", message: await app.api.rewrite(message.id, text) }));
@@ -456,10 +456,11 @@ const card = (shape, title, text, ...more) => h("section", { class: "card" }, ic
 
 function first(app) {
   const echo = app.info.agent === "echo";
+  const operator = app.info.who.operator;
   return [
     card("edit", t("Talk here"), echo ? [t("Write below. The offline agent echoes your words; "), h("code", {}, "slow 5 one two three"), t(" shows how an answer streams.")] : t("Write below. The answer streams in, and stays if the server is stopped in the middle.")),
-    card("pairing", t("Connect Telegram"), t("Make a bot with BotFather, then give Keryx its token. The conversations appear in this list."), h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
-    card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
+    operator && card("pairing", t("Connect Telegram"), t("Make a bot with BotFather, then give Keryx its token. The conversations appear in this list."), h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
+    operator && card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
   ];
 }
 

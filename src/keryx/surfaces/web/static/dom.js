@@ -17,6 +17,9 @@ export function t(text, fields = {}) {
   return (TEXTS[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => (name in fields ? String(fields[name]) : whole));
 }
 
+// A text of the server that has a key in the catalogue, in the language of the page.
+export const say = (phrase, text) => (phrase && phrase.key in TEXTS ? t(phrase.key, phrase.fields) : t(text));
+
 const present = (children) => children.flat(3).filter((c) => c !== null && c !== undefined && c !== false);
 
 // Describes one element. A child may be a function, called only when it is looked at. `key` names an element among its

@@ -1,7 +1,7 @@
 // Format: how times, amounts and names are written for people, how one entry of a conversation looks: words, reasoning,
 // tools, files, marks, and what can be done with it; and the order in which entries stand.
 
-import { h, icon, iconButton, t } from "./dom.js";
+import { h, icon, iconButton, say, t } from "./dom.js";
 import { here } from "./link.js";
 
 // English pages show times as the browser does.
@@ -117,7 +117,7 @@ export function heldView(open, app) {
 // How a delivery stands, in a word.
 export const SENDING = { unknown: t("in doubt"), held: t("held until they write"), dead: t("given up"), failed: t("refused"), ready: t("waiting"), sending: t("on its way"), sent: t("arrived"), discarded: t("discarded") };
 // The words of a message, without tools and reasoning.
-export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => p.text).join("\n\n");
+export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => say(p.phrase, p.text)).join("\n\n");
 export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
@@ -279,7 +279,7 @@ function partView(part, m, i, results, tools) {
       const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
       return text ? thought(`${m.id}.${i}`, [text, more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))], tools) : null;
     }
-    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", { dir: "auto" }, part.text));
+    case "notice": return h("div", { class: "notice" }, icon("info"), h("span", { dir: "auto" }, say(part.phrase, part.text)));
     case "tool_call": return tool(part, m, results.get(part.id), tools);
     case "tool_result": return tool({ id: part.id, name: part.name, input: "", main: "" }, m, { part, message: m }, tools);
     default: return media(part, tools);
@@ -406,7 +406,7 @@ function plan(m) {
 }
 
 function notice(m) {
-  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", { dir: "auto" }, m.parts.map((p) => p.text ?? "").join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
+  return h("div", { class: "notice", "data-seq": m.seq }, icon(m.mark === "failed" ? "warn" : "info"), h("span", { dir: "auto" }, m.parts.map((p) => say(p.phrase, p.text ?? "")).join("\n")), m.mark && SIGNS[m.mark] && h("span", { class: `sign ${m.mark}` }, SIGNS[m.mark][1]));
 }
 
 // The answer that is being written. Blocks that are rendered stay as they are; what follows grows at the end.
@@ -441,11 +441,11 @@ export function questionView(question, app) {
     if ((await app.act(() => app.api.answer(question.id, given))) !== undefined) app.unsent.dropDraft(name);
   };
   return h("section", { class: "question", "aria-label": t("A question of the agent") },
-    h("h3", { dir: "auto" }, question.title),
+    h("h3", { dir: "auto" }, say(question.phrase, question.title)),
     question.detail && h("pre", { tabindex: "0", dir: "auto" }, question.detail),
-    question.note && h("p", { class: "note", dir: "auto" }, question.note),
+    question.note && h("p", { class: "note", dir: "auto" }, t(question.note)),
     options.length
-      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(o.id) }, t(o.label))))
+      ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(o.id) }, say(o.phrase, o.label))))
       : h("form", { class: "answers", onsubmit: (e) => { e.preventDefault(); const text = e.target.elements[0].value.trim(); if (text) answer(text); } },
           h("input", { class: "field grow", dir: "auto", "aria-label": t("Your answer"), ref: (e) => (e.value = app.unsent.draftOf(name)?.text ?? ""), oninput: (e) => (e.target.value ? app.unsent.keepDraft(name, { text: e.target.value, media: [] }) : app.unsent.dropDraft(name)) }), h("button", { class: "button main" }, t("Answer"))));
 }

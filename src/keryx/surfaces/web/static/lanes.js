@@ -15,7 +15,7 @@ export function show(root, app) {
     load: async () => ({ lanes: (await app.api.lanes()).lanes.filter((lane) => lane.platform !== "web") }),
     body: ({ lanes }, reload) => lanes.length
       ? table([t("Place"), t("Person"), t("Conversation"), t("Last"), ""], lanes.map((lane) => row(lane, app, reload)), t("Lanes"))
-      : empty(t("Nobody has written from a chat yet"), t("Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here.")),
+      : empty(t("Nobody has written from a chat yet"), app.info.who.operator ? t("Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here.") : t("Each chat in which you write to Keryx gets a lane here.")),
   });
 }
 

@@ -1,7 +1,7 @@
 // Sidebar: every conversation of every surface, live, by project and by day; what filters match, and search over all of
 // them; several of them selected; and the way to the other screens.
 
-import { h, icon, iconButton, List, patch, t } from "./dom.js";
+import { h, icon, iconButton, List, patch, say, t } from "./dom.js";
 import { ago, badge, cut, dayOf, groupOf, heldText, moment, plural, shortDay, sign, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
@@ -458,7 +458,7 @@ export function sidebar(root, app) {
   // Sessions with a question, those too that are not in the list.
   function asked() {
     const questions = Object.values(app.state.questions);
-    const first = new Map(questions.map((q) => [q.session, { id: q.session, title: q.title, surface: "web", active_at: q.asked_at }]));
+    const first = new Map(questions.map((q) => [q.session, { id: q.session, title: say(q.phrase, q.title), surface: "web", active_at: q.asked_at }]));
     for (const session of app.state.sessions) if (first.has(session.id)) first.set(session.id, session);
     return [...first.values()];
   }

@@ -18,6 +18,7 @@ import msgspec
 from keryx import logs
 from keryx.core import ids
 from keryx.core.errors import KeryxError
+from keryx.core.text import format_count
 from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix.encryption import (
     MEGOLM,
@@ -148,7 +149,9 @@ class OlmMachine:
         """What does not work, as sentences."""
         unread = self._keys.count(_UNREAD) if self._keys is not None else 0
         waiting = (
-            [f"Unreadable so far, because their keys have not arrived: {unread} messages."] if unread else []
+            [f"Unreadable so far, because their keys have not arrived: {format_count(unread, 'message')}."]
+            if unread
+            else []
         )
         return [*self._problems.values(), *waiting]
 
@@ -705,7 +708,7 @@ class OlmMachine:
             case RestoreRequest():
                 count = await self._backup.restore(request.recovery_key)
                 self._set_problem("backup", "")
-                return f"{count} keys were restored."
+                return f"{format_count(count, 'key was', 'keys were')} restored."
 
     async def _report(self) -> None:
         """Write the report for `keryx matrix` if something has changed."""
