@@ -365,7 +365,7 @@ def _read_event_id(text: str) -> tuple[TurnId, CallId]:
     turn, _, call = text.partition(".")
     try:
         raw = base64.urlsafe_b64decode(call + "=" * (-len(call) % 4))
-        id_ = codec.loads(raw, object)
+        id_ = codec.loads_foreign(raw, object)
     except (ValueError, Invalid) as exc:
         raise NotFound("there is no stream with this Last-Event-ID: call again") from exc
     return TurnId(turn), id_ if isinstance(id_, str | int) else None

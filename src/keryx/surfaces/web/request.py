@@ -209,7 +209,7 @@ async def parse_arguments(operation: Operation, http: Request) -> dict[str, requ
         arguments["query"] = query
     if operation.body:
         raw = await read_body(http, operation.body_limit)
-        arguments["body"] = codec.loads(raw if raw.strip() else b"{}", operation.body)
+        arguments["body"] = codec.loads_foreign(raw if raw.strip() else b"{}", operation.body)
     return arguments
 
 

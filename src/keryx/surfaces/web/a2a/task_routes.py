@@ -165,7 +165,7 @@ def _declare(method: str, path: str, operation: str, summary: str) -> None:
         if method == "POST":
             raw = await read_body(request.http, MAX_BODY_BYTES)
             try:
-                params |= codec.loads(raw if raw.strip() else b"{}", dict[str, Any])
+                params |= codec.loads_foreign(raw if raw.strip() else b"{}", dict[str, Any])
             except Invalid as exc:
                 return _respond_http_error(exc)
         if "task" in request.http.path_params:
