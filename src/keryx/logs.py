@@ -35,7 +35,10 @@ _NOISY_LOGGERS = (
     "keryx.surfaces.web.http_server",
     "keryx.surfaces.web.request",
     "keryx.surfaces.web.sign_in_limits",
+    "keryx.markdown.html",
+    "keryx.surfaces.gateway.relay.connector",
     "uvicorn.error",
+    "websockets.server",
 )
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN)
 _FIELDS_ATTRIBUTE = "keryx_fields"
@@ -120,7 +123,7 @@ class TextFormatter(logging.Formatter):
 
 class RepeatFilter(logging.Filter):
     """Lets the same complaint through once a minute: about a lack of descriptors or memory, and what strangers can cause at
-    will by connections to the web server."""
+    will by connections and messages."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ from keryx.jsonrpc import Json, RpcError, frames
 from keryx.jsonrpc.peer import IncomingRequest, Peer, RequestId
 from keryx.surfaces.acp import tool_calls
 from keryx.surfaces.web import auth, responses
-from keryx.surfaces.web.client_address import TrustedProxies, group_address
+from keryx.client_address import TrustedProxies, group_address
 from keryx.testing import START_TIME
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from keryx.core.ports.agent import TranscribeSound
 from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
-from keryx.surfaces.web.client_address import TrustedProxies
+from keryx.client_address import TrustedProxies
 from keryx.surfaces.web.request import Installation
 from keryx.surfaces.web.schema import ModelSchema, Setting
 from keryx.surfaces.web.server import WebApp

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keryx import config
 from keryx.core.errors import Invalid
-from keryx.surfaces.web.client_address import TrustedProxies, group_address, is_loopback
+from keryx.client_address import TrustedProxies, group_address, is_loopback
 from keryx.surfaces.web.http_server import (
     MAX_REQUESTS_PER_PASS,
     ConnectionLimits,

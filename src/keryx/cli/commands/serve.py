@@ -40,7 +40,7 @@ from keryx.process_tuning import limit_heaps, return_memory, shorten_switch_inte
 from keryx.settings_editor import SettingsEditor
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
-from keryx.surfaces.web.client_address import TrustedProxies, is_loopback
+from keryx.client_address import TrustedProxies, is_loopback
 from keryx.surfaces.web.health import build_health_routes
 from keryx.surfaces.web.http_server import HttpServer, build_limits, raise_descriptor_limit
 from keryx.surfaces.web.request import Installation

@@ -26,7 +26,7 @@ from keryx.engine.hub.api_turns import KEY_PREFIX, ApiKey, HubApiKeys
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
 from keryx.engine.hub.users import HubUsers
 from keryx.surfaces.web import settings
-from keryx.surfaces.web.client_address import TrustedProxies, group_address
+from keryx.client_address import TrustedProxies, group_address
 from keryx.surfaces.web.responses import Unauthenticated, WrongHost
 from keryx.surfaces.web.sign_in_limits import GuessLimiter
 

@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from keryx.surfaces.web.client_address import group_address
+from keryx.client_address import group_address
 from keryx.surfaces.web.settings import WebSettings
 from keryx.timing import WakeSignal
 

@@ -24,7 +24,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
 from keryx.surfaces.web.auth import Authenticator, CookieSigner, SecurityMiddleware
-from keryx.surfaces.web.client_address import TrustedProxies
+from keryx.client_address import TrustedProxies
 from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
 from keryx.surfaces.web.request import BodyMemory, Installation, Services
 from keryx.surfaces.web.routes import build_routes
