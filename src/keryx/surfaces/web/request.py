@@ -73,6 +73,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     renders: anyio.CapacityLimiter
     # For exports: each takes a reader of the store for as long as it lasts.
     exports: anyio.CapacityLimiter
+    # For what anybody with a link may ask for, apart from the exports of users.
+    shares: anyio.CapacityLimiter
     # Requests that wait for a turn.
     followers: TurnFollowers
     # Returns what is said in a sound; `None` if no model is configured for it.

@@ -35,6 +35,7 @@ from keryx.surfaces.web.webauthn import ChallengeIssuer
 
 _RENDER_THREADS = 2
 _EXPORTS = 1
+_SHARES = 1
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MIN_BODY_MEMORY = 64 << 20
 _MIN_UNKNOWN_BODY_MEMORY = 16 << 20
@@ -90,6 +91,7 @@ class WebApp:
             setup_lock=anyio.Lock(),
             renders=renders,
             exports=anyio.CapacityLimiter(_EXPORTS),
+            shares=anyio.CapacityLimiter(_SHARES),
             followers=self._followers,
             transcribe=transcribe,
             setup=setup,
