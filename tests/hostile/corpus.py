@@ -91,6 +91,11 @@ _UNITS = {
     "open objects": '{"a":',
     "comment openings": "/*",
     "formulas": "$a$ ",
+    "commands of formulas": r"$\hat\frac\sqrt{a}$ ",
+    "powers": "$a^{b_{c}}$ ",
+    "parts that open": "<details>",
+    "summaries": "<details><summary>a</summary>",
+    "spans of time": "try again in 1m 1",
     "slash commands": "/new ",
     "mentions": "@a ",
     "zero width": "\u200b",
@@ -249,6 +254,33 @@ def _number_lines(form: str) -> Callable[[int], str]:
 
     return make
 
+
+# Formulas, each in one pair of dollar signs.
+FORMULAS: Mapping[str, Callable[[int], str]] = {
+    name: repeat(unit)
+    for name, unit in {
+        "accents": r"\hat",
+        "lines": r"\underline",
+        "roots": r"\sqrt",
+        "roots with degrees": r"\sqrt[\sqrt",
+        "fractions": r"\frac",
+        "fractions of digits": r"\frac1",
+        "groups": "{",
+        "powers": "a^",
+        "groups of powers": "a^{b_",
+        "primes": "a'",
+        "fences": r"\left(",
+        "environments": r"\begin{matrix}",
+        "cells": r"\begin{cases}a&",
+        "boxes": r"\boxed",
+        "stacks": r"\overset",
+        "texts": r"\text{",
+        "letters": r"\mathbf{a}",
+        "digits": "7",
+        "blanks": " ",
+        "unknown": r"\a",
+    }.items()
+}
 
 # Aimed at the layout of diagrams: many nodes, long edges, circles and crossings.
 DIAGRAMS: Mapping[str, Callable[[int], str]] = {

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keryx import metrics
+from keryx.client_address import TrustedProxies
 from keryx.core import codec
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
@@ -24,7 +25,6 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
 from keryx.surfaces.web.auth import Authenticator, CookieSigner, SecurityMiddleware
-from keryx.client_address import TrustedProxies
 from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
 from keryx.surfaces.web.request import BodyMemory, Installation, Services
 from keryx.surfaces.web.routes import build_routes

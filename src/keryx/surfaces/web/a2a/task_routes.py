@@ -65,7 +65,7 @@ class PartForm(msgspec.Struct, frozen=True, rename="camel"):
 class MessageForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message_id: Annotated[str, Meta(min_length=1, max_length=200)]
     role: str
-    parts: Annotated[list[PartForm], Meta(min_length=1, max_length=1000)]
+    parts: Annotated[list[PartForm], Meta(min_length=1, max_length=100)]
     context_id: _ID | None = None
     task_id: _ID | None = None
     metadata: dict[str, Any] | None = None
