@@ -16,8 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keryx import config
-from keryx.core.errors import Invalid
 from keryx.client_address import TrustedProxies, group_address, is_loopback
+from keryx.core.errors import Invalid
 from keryx.surfaces.web.http_server import (
     MAX_REQUESTS_PER_PASS,
     ConnectionLimits,

@@ -13,6 +13,7 @@ import msgspec
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from keryx import logs
 from keryx.client_address import group_address
 from keryx.core import codec
 from keryx.core.changes import ChangeKind
@@ -264,7 +265,7 @@ class RelayServer:
             try:
                 await self._hub.relay.sweep()
             except KeryxError as exc:
-                log.warning("the queues of the relay cannot be swept now: %s", exc)
+                log.warning("the queues of the relay cannot be swept now: %s", exc, extra=logs.REPEATS)
             await self._clock.sleep(_SWEEP_SECONDS)
 
     async def _handle(self, connection: ServerConnection) -> None:
