@@ -38,7 +38,7 @@ from keryx.markdown import (
 from keryx.store.search import documents
 from keryx.surfaces.gateway.imessage import event_parser, message_sender
 from keryx.surfaces.gateway.matrix import event_types
-from keryx.surfaces.web import json_rpc, request_schema
+from keryx.surfaces.web import json_rpc, presenters, request_schema
 from keryx.surfaces.web.openai_api import generation_routes, model_routes
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
@@ -185,6 +185,22 @@ def test_formulas_take_a_time_that_grows_with_their_length() -> None:
     assert slow == []
     for _, make in makers:
         assert html.render_blocks(f"${make(1_300)}$")
+
+
+def test_a_conversation_of_hostile_messages_opens_within_its_budget() -> None:
+    """What comes after the budget is shown as it is."""
+    names = ("cells", "bullets of one line", "nested images", "loose list", "nested quotes", "formulas")
+    texts = [corpus.TEXTS[name](60_000) for name in names]
+    texts += [corpus.build_fence("rst", 20_000), f"${corpus.FORMULAS['accents'](3_000)}$"]
+    shown: list[str] = []
+
+    def open_all(_: str) -> None:
+        render = presenters.RenderBudget(0.1).render
+        shown.extend(map(render, texts))
+
+    # The budget, and the text that is being rendered when it ends.
+    assert budget.measure(open_all, "") < 0.1 + 5
+    assert shown[-1] == html.render_plain(texts[-1])
 
 
 LONG = ("a long word", "blanks", "digits", "parts that open")
