@@ -238,11 +238,6 @@ def build_fence(language: str, size: int) -> str:
     return f"```{language}\n{CODE[language](size)}\n```"
 
 
-def build_messages(size: int) -> list[str]:
-    """Return every text and every piece of code, each at this size."""
-    return [make(size) for make in TEXTS.values()] + [build_fence(language, size) for language in CODE]
-
-
 def _number_lines(form: str) -> Callable[[int], str]:
     """A maker of lines that have their number in them, each time another node."""
 
@@ -295,3 +290,15 @@ DIAGRAMS: Mapping[str, Callable[[int], str]] = {
     "notes": _number_lines("Note over a,b: # \n"),
     "slices": _number_lines('"#" : 1\n'),
 }
+
+
+def build_messages(size: int) -> list[str]:
+    """Return every text, piece of code, formula and diagram, each at this size."""
+    diagrams = [
+        f"```mermaid\n{kind}\n{make(size)}\n```"
+        for kind in ("flowchart TD", "sequenceDiagram")
+        for make in DIAGRAMS.values()
+    ]
+    formulas = [f"$${make(min(size, 3_900))}$$" for make in FORMULAS.values()]
+    texts = [make(size) for make in TEXTS.values()]
+    return [*texts, *(build_fence(language, size) for language in CODE), *formulas, *diagrams]
