@@ -170,6 +170,27 @@ async def test_guesses_are_limited_for_each_user(world: World) -> None:
 
 
 @pytest.mark.engines(Engine.SQLITE)
+async def test_strangers_do_not_keep_a_user_from_changing_the_password(world: World) -> None:
+    proxy = ("127.0.0.1/32",)
+    async with open_site(world.hub, world.clock, password=HASH, trusted_proxies=proxy) as site:
+        await add_user(site)
+        site.client.cookies.clear()
+        for n in range(60):
+            headers = {"X-Forwarded-For": f"10.0.{n}.1"}
+            body = {"name": f"user{n}", "secret": "guess"}
+            await site.problem(401, "POST", "/api/sign-in", json=body, headers=headers)
+        await site.problem(429, "POST", "/api/sign-in", json={"name": "ann", "secret": ANNS_PASSWORD})
+        world.advance(61)
+        await sign_in(site, "ann", ANNS_PASSWORD)
+        for n in range(60):
+            headers = {"X-Forwarded-For": f"10.0.{n}.1", "Cookie": ""}
+            body = {"name": f"user{n}", "secret": "guess"}
+            await site.problem(401, "POST", "/api/sign-in", json=body, headers=headers)
+        changed = {"current": ANNS_PASSWORD, "password": "a new horse of Ann"}
+        assert (await site.request("PUT", "/api/users/ann/password", json=changed)).is_success
+
+
+@pytest.mark.engines(Engine.SQLITE)
 async def test_users_need_a_password_of_the_operator(world: World) -> None:
     async with open_site(world.hub, world.clock) as site:
         body = {"name": "ann", "password": ANNS_PASSWORD}
