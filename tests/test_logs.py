@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from keryx.logs import RepeatFilter
+from keryx.core.errors import Conflict, Unavailable
+from keryx.logs import REPEATS, RepeatFilter
 
 
 def build_record(
@@ -31,6 +32,28 @@ def test_a_lack_of_descriptors_or_memory_is_told_once_wherever_it_is_met(code: i
     records = [build_record("keryx.store", "cannot open: %s", error) for _ in range(10)]
     records += [build_record("keryx.engine", "a sweep failed", error=error) for _ in range(10)]
     assert [r.name for r in records if repeats.filter(r)] == ["keryx.store", "keryx.engine"]
+
+
+def test_what_is_tried_again_is_told_once_for_each_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    repeats, shown, now = RepeatFilter(), list[str](), 1_000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+
+    def report(error: Exception) -> None:
+        record = build_record("keryx.engine.loops.runner", "cannot claim a turn now: %s", error)
+        record.__dict__.update(REPEATS)
+        if repeats.filter(record):
+            shown.append(record.getMessage())
+
+    for n in range(10):
+        report(Unavailable(f"the store is away {n}"))
+    report(Conflict("another one"))
+    now += 61
+    report(Unavailable("still away"))
+    assert shown == [
+        "cannot claim a turn now: the store is away 0",
+        "cannot claim a turn now: another one",
+        "cannot claim a turn now: still away (9 times more since this was last logged)",
+    ]
 
 
 def test_other_lines_are_told_each_time() -> None:

@@ -35,10 +35,16 @@ _NOISY_LOGGERS = (
     "keryx.surfaces.web.http_server",
     "keryx.surfaces.web.request",
     "keryx.surfaces.web.sign_in_limits",
+    "keryx.markdown.html",
+    "keryx.surfaces.gateway.relay.connector",
     "uvicorn.error",
+    "websockets.server",
 )
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN)
 _FIELDS_ATTRIBUTE = "keryx_fields"
+_REPEATS_ATTRIBUTE = "keryx_repeats"
+REPEATS: Mapping[str, object] = {_REPEATS_ATTRIBUTE: True}
+"""The `extra` of a line that comes again until something outside is mended: it is logged once a minute."""
 _bound: ContextVar[dict[str, FieldValue]] = ContextVar("keryx_log_fields")
 _salts: list[bytes] = []
 
@@ -119,23 +125,32 @@ class TextFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the same complaint through once a minute: about a lack of descriptors or memory, and what strangers can cause at
-    will by connections to the web server."""
+    """Lets the same complaint through once a minute: about a lack of descriptors or memory, what strangers can cause at
+    will by connections and messages, and what is tried again soon (`REPEATS`). The next line of the same cause has the number
+    of those that were left out."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged_at: dict[tuple[str, str], float] = {}
+        # When each was logged last, and how often it was left out since.
+        self._logged: dict[tuple[str, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not (record.name in _NOISY_LOGGERS or _finds_exhaustion(record)):
+        repeats = record.name in _NOISY_LOGGERS or _REPEATS_ATTRIBUTE in record.__dict__
+        if not (repeats or _finds_exhaustion(record)):
             return True
         # Further lines of asyncio name the objects of one connection.
         first = record.msg.partition("\n")[0] if isinstance(record.msg, str) else type(record.msg).__name__
-        key = record.name, first
+        causes = (*(record.args if isinstance(record.args, tuple) else ()), *(record.exc_info or ())[1:2])
+        kinds = {type(cause).__name__ for cause in causes if isinstance(cause, BaseException)}
+        key = record.name, first, *sorted(kinds)
         now = time.monotonic()
-        if now - self._logged_at.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+        logged_at, left_out = self._logged.get(key, (-_REPEAT_SECONDS, 0))
+        if now - logged_at < _REPEAT_SECONDS:
+            self._logged[key] = logged_at, left_out + 1
             return False
-        self._logged_at[key] = now
+        self._logged[key] = now, 0
+        if left_out and isinstance(record.msg, str):
+            record.msg = f"{record.msg} ({left_out} times more since this was last logged)"
         return True
 
 

@@ -1,6 +1,7 @@
 """An agent in a process of its own: it is the same agent, and whatever it does to its process, the next turn runs."""
 
 import asyncio
+import logging
 import os
 import re
 import sys
@@ -37,6 +38,10 @@ async def obedient(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
         case ["print"]:
             print("{}")
             yield TextDelta(f"read {sys.stdin.read()!r}")
+        case ["log", count]:
+            for n in range(int(count)):
+                logging.getLogger("noisy").warning("%d %s", n, "x" * 20_000)
+            yield TextDelta("logged")
         case ["freeze"]:
             yield TextDelta("working")
             re.match(r"(a|a)*b", "a" * 60)
@@ -111,6 +116,17 @@ async def test_what_the_context_offers_is_there(agent: ProcessAgent) -> None:
 
 async def test_its_standard_streams_are_not_those_of_the_protocol(agent: ProcessAgent) -> None:
     assert await say(agent, "print") == "read ''"
+
+
+async def test_what_an_agent_logs_is_bounded(agent: ProcessAgent, caplog: pytest.LogCaptureFixture) -> None:
+    """What was sent before the answer is read before it."""
+    assert await say(agent, "log 1500") == "logged"
+    noisy = [record for record in caplog.records if record.name == "noisy"]
+    assert 900 < len(noisy) <= 1_000
+    assert max(len(record.getMessage()) for record in noisy) <= 10_000
+    assert [r.getMessage() for r in caplog.records if "logs too much" in r.getMessage()] == [
+        f"the agent {HERE}:obedient logs too much: the rest of this minute is left out"
+    ]
 
 
 async def test_a_process_that_ends_fails_its_turn_only(agent: ProcessAgent) -> None:

@@ -53,6 +53,11 @@ UNIX = int(NOW.timestamp())
         ({"body": {"resets_at": UNIX - 60}}, None),
         ({"body": {"resets_at": "soon"}, "headers": {"x-ratelimit-reset": "x"}}, None),
         ({"body": {"retry_after": 1e300}}, None),
+        ({"body": {"retry_after": "9" * 4_000, "reset_at": "9" * 4_000}}, None),
+        ({"body": {"retry_after": 10**400, "reset_at": 10**400}}, None),
+        ({"body": [0] * 10_000 + [{"retry_after": 3600}]}, None),
+        ({"text": "try again in 99999999999999999999 days"}, None),
+        ({"text": "resets at 0001-01-01 00:00 +14:00"}, None),
     ],
 )
 def test_a_reset_is_found_wherever_it_is_said(said: dict[str, Any], after: timedelta | None) -> None:

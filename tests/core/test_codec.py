@@ -138,3 +138,21 @@ def test_numbers_in_strings_are_read_only_when_asked() -> None:
 
 def test_raw_surrogates_in_the_text_are_read() -> None:
     assert codec.loads(f'"{LONE}"', str) == LONE
+
+
+@pytest.mark.parametrize("unit", ["[],", "{},", '{"a":[0]},', "0,", '",",'])
+def test_json_from_outside_may_not_have_very_many_values(unit: str) -> None:
+    def build(values: int) -> str:
+        return f"[{unit * (values // sum(map(unit.count, '[{,')))}0]"
+
+    assert codec.loads_foreign(build(100_000), list[object])
+    with pytest.raises(Invalid, match="may have at most 400,000 values"):
+        codec.loads_foreign(build(codec.MAX_FOREIGN_VALUES + 100), list[object])
+
+
+def test_long_json_from_outside_may_not_have_half_a_character() -> None:
+    assert codec.loads_foreign(r'["\ud800"]', list[str]) == ["\ud800"]
+    assert codec.loads_foreign(r'["\ud83d\ude00"]', list[str]) == ["😀"]
+    for document in (r'["\ud800"' + ",0" * 50_000 + "]", r'["\ud800", "' + "a" * 2_000_000 + '"]'):
+        with pytest.raises(Invalid):
+            codec.loads_foreign(document, list[object])

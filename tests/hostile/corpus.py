@@ -91,6 +91,11 @@ _UNITS = {
     "open objects": '{"a":',
     "comment openings": "/*",
     "formulas": "$a$ ",
+    "commands of formulas": r"$\hat\frac\sqrt{a}$ ",
+    "powers": "$a^{b_{c}}$ ",
+    "parts that open": "<details>",
+    "summaries": "<details><summary>a</summary>",
+    "spans of time": "try again in 1m 1",
     "slash commands": "/new ",
     "mentions": "@a ",
     "zero width": "\u200b",
@@ -233,11 +238,6 @@ def build_fence(language: str, size: int) -> str:
     return f"```{language}\n{CODE[language](size)}\n```"
 
 
-def build_messages(size: int) -> list[str]:
-    """Return every text and every piece of code, each at this size."""
-    return [make(size) for make in TEXTS.values()] + [build_fence(language, size) for language in CODE]
-
-
 def _number_lines(form: str) -> Callable[[int], str]:
     """A maker of lines that have their number in them, each time another node."""
 
@@ -249,6 +249,33 @@ def _number_lines(form: str) -> Callable[[int], str]:
 
     return make
 
+
+# Formulas, each in one pair of dollar signs.
+FORMULAS: Mapping[str, Callable[[int], str]] = {
+    name: repeat(unit)
+    for name, unit in {
+        "accents": r"\hat",
+        "lines": r"\underline",
+        "roots": r"\sqrt",
+        "roots with degrees": r"\sqrt[\sqrt",
+        "fractions": r"\frac",
+        "fractions of digits": r"\frac1",
+        "groups": "{",
+        "powers": "a^",
+        "groups of powers": "a^{b_",
+        "primes": "a'",
+        "fences": r"\left(",
+        "environments": r"\begin{matrix}",
+        "cells": r"\begin{cases}a&",
+        "boxes": r"\boxed",
+        "stacks": r"\overset",
+        "texts": r"\text{",
+        "letters": r"\mathbf{a}",
+        "digits": "7",
+        "blanks": " ",
+        "unknown": r"\a",
+    }.items()
+}
 
 # Aimed at the layout of diagrams: many nodes, long edges, circles and crossings.
 DIAGRAMS: Mapping[str, Callable[[int], str]] = {
@@ -263,3 +290,15 @@ DIAGRAMS: Mapping[str, Callable[[int], str]] = {
     "notes": _number_lines("Note over a,b: # \n"),
     "slices": _number_lines('"#" : 1\n'),
 }
+
+
+def build_messages(size: int) -> list[str]:
+    """Return every text, piece of code, formula and diagram, each at this size."""
+    diagrams = [
+        f"```mermaid\n{kind}\n{make(size)}\n```"
+        for kind in ("flowchart TD", "sequenceDiagram")
+        for make in DIAGRAMS.values()
+    ]
+    formulas = [f"$${make(min(size, 3_900))}$$" for make in FORMULAS.values()]
+    texts = [make(size) for make in TEXTS.values()]
+    return [*texts, *(build_fence(language, size) for language in CODE), *formulas, *diagrams]

@@ -1,6 +1,7 @@
 """Every parser of foreign text over the corpus: a budget of processor time for each kilobyte, and a time that grows about as the text does."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from tests.hostile import budget, corpus
 
 from keryx import markdown
+from keryx.agents import quota_resets
 from keryx.core import codec, durations, media, messages, prompt, schedules, search, sessions, source, text
 from keryx.core.changes import DraftChunk
 from keryx.core.errors import Invalid, KeryxError
@@ -15,13 +17,20 @@ from keryx.core.search import snippets, tokens
 from keryx.engine.commands import command_table
 from keryx.engine.export import html_document
 from keryx.engine.export.redact import Redactor
+from keryx.importers import open_webui
+from keryx.jsonrpc import RpcError
 from keryx.markdown import (
+    ansi,
     diagrams,
+    discord_markdown,
+    email_html,
     feishu_markdown,
     html,
+    mathml,
     matrix_html,
     plain,
     signal_styles,
+    slack_markdown,
     split,
     telegram_entities,
     whatsapp_markup,
@@ -29,7 +38,8 @@ from keryx.markdown import (
 from keryx.store.search import documents
 from keryx.surfaces.gateway.imessage import event_parser, message_sender
 from keryx.surfaces.gateway.matrix import event_types
-from keryx.surfaces.web import request_schema
+from keryx.surfaces.web import json_rpc, presenters, request_schema
+from keryx.surfaces.web.openai_api import generation_routes, model_routes
 from keryx.surfaces.web.stream.incremental_renderer import IncrementalRenderer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,6 +62,30 @@ def parse_schedule(given: str) -> object:
     return schedules.parse(given, zone="UTC", now=NOW)
 
 
+def build_limits(given: str) -> object:
+    """The error of a provider whose every field is hostile."""
+    names = ("message", "retry_after", "retryDelay", "resets_at", "X-RateLimit-Reset")
+    return {"error": [{name: given} for name in names], "metadata": {"headers": dict.fromkeys(names, given)}}
+
+
+def build_form(given: str) -> bytes:
+    head = f'--b\r\nContent-Disposition: form-data; name="{given}"\r\nContent-Type: {given}'
+    return f"{head}\r\n\r\n{given}\r\n--b--".encode("utf-8", "replace")
+
+
+def calling(parse: Callable[[bytes], object]) -> Callable[[str], object]:
+    """Return a reader of calls, which gets a text alone and in each field of a call."""
+
+    def work(given: str) -> None:
+        fields = codec.dumps({"jsonrpc": "2.0", "id": given, "method": given, "params": {given: given}})
+        for document in (given.encode("utf-8", "replace"), fields.encode()):
+            with suppress(RpcError):
+                parse(document)
+
+    return work
+
+
+TASKS = generation_routes._TASK_PROMPTS  # pyright: ignore[reportPrivateUsage]
 MARKUP: dict[str, Callable[[str], object]] = {
     "the tree": markdown.parse,
     "the page": html.render_blocks,
@@ -64,6 +98,11 @@ MARKUP: dict[str, Callable[[str], object]] = {
     "Signal": signal_styles.render_parts,
     "WhatsApp": whatsapp_markup.render_parts,
     "iMessage": message_sender.render_parts,
+    "Discord": discord_markdown.render_parts,
+    # What is shorter than a message is not parsed.
+    "Slack": lambda given: slack_markdown.render(markdown.parse(given)),
+    "e-mail": email_html.render_parts,
+    "the terminal": lambda given: ansi.AnsiRenderer(80, colours=True).render(given),
 }
 DIAGRAMS = {
     "a flowchart": "flowchart TD\n{}",
@@ -104,6 +143,17 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "durations": durations.parse,
     "JSON": refusing(lambda given: codec.loads(given, object)),
     "redaction": lambda given: Redactor().text(given),
+    "formulas": lambda given: mathml.convert(given[: mathml.MAX_TEX_CHARS], display=True),
+    "resets of limits in words": lambda given: quota_resets.find_reset(now=NOW, text=given),
+    "resets of limits in fields": lambda given: quota_resets.find_reset(now=NOW, body=build_limits(given)),
+    "notices of limits": lambda given: quota_resets.find_limit_notice(given, now=NOW),
+    "tasks of front ends": lambda given: TASKS.match(f"### Task:{given}"),
+    "older answers of Open WebUI": lambda given: list(open_webui._parse_markdown(given)),  # pyright: ignore[reportPrivateUsage]
+    "calls of JSON-RPC": calling(json_rpc.parse_call),
+    "forms": refusing(
+        lambda given: model_routes.parse_form("multipart/form-data; boundary=b", build_form(given))
+    ),
+    "types of forms": refusing(lambda given: model_routes.parse_form(f"multipart/form-data; {given}", b"")),
 }
 SECRETS = ("eyJ-", "-----BEGIN A", "://a:", "sk-", "password", "aA0/", "123456:", "1 2", "/home/a", "a@b.")
 
@@ -125,6 +175,42 @@ def test_markup_takes_a_time_that_grows_with_its_length(renderer: str) -> None:
 def test_longer_markup_takes_a_time_that_grows_with_its_length(renderer: str) -> None:
     sizes = (2 * budget.SMALL, 2 * budget.LARGE)
     slow = budget.find_slow(MARKUP[renderer], corpus.TEXTS.items(), milliseconds_per_kilobyte=60, sizes=sizes)
+    assert slow == []
+
+
+def test_formulas_take_a_time_that_grows_with_their_length() -> None:
+    makers = [*corpus.FORMULAS.items()]
+    sizes = (500, mathml.MAX_TEX_CHARS - 50)
+    slow = budget.find_slow(OTHERS["formulas"], makers, milliseconds_per_kilobyte=20, sizes=sizes)
+    assert slow == []
+    for _, make in makers:
+        assert html.render_blocks(f"${make(1_300)}$")
+
+
+def test_a_conversation_of_hostile_messages_opens_within_its_budget() -> None:
+    """What comes after the budget is shown as it is."""
+    names = ("cells", "bullets of one line", "nested images", "loose list", "nested quotes", "formulas")
+    texts = [corpus.TEXTS[name](60_000) for name in names]
+    texts += [corpus.build_fence("rst", 20_000), f"${corpus.FORMULAS['accents'](3_000)}$"]
+    shown: list[str] = []
+
+    def open_all(_: str) -> None:
+        render = presenters.RenderBudget(0.1).render
+        shown.extend(map(render, texts))
+
+    # The budget, and the text that is being rendered when it ends.
+    assert budget.measure(open_all, "") < 0.1 + 5
+    assert shown[-1] == html.render_plain(texts[-1])
+
+
+LONG = ("a long word", "blanks", "digits", "parts that open")
+
+
+@pytest.mark.parametrize("parser", OTHERS)
+def test_a_line_of_a_megabyte_takes_a_time_that_grows_with_its_length(parser: str) -> None:
+    """With few texts, because each parser reads them whole."""
+    makers = [(name, corpus.TEXTS[name]) for name in LONG]
+    slow = budget.find_slow(OTHERS[parser], makers, milliseconds_per_kilobyte=3, sizes=(250_000, 1_000_000))
     assert slow == []
 
 

@@ -20,6 +20,7 @@ from keryx.agents.acp.agent_sessions import AgentSession
 from keryx.agents.acp.update_translator import ReplayFilter, ToolCallTracker, UpdateTranslator
 from keryx.agents.llm import history
 from keryx.agents.permission_rules import find_scope
+from keryx.client_address import TrustedProxies, group_address
 from keryx.core import durations, ids, media
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId, TurnId
@@ -29,7 +30,6 @@ from keryx.jsonrpc import Json, RpcError, frames
 from keryx.jsonrpc.peer import IncomingRequest, Peer, RequestId
 from keryx.surfaces.acp import tool_calls
 from keryx.surfaces.web import auth, responses
-from keryx.surfaces.web.client_address import TrustedProxies, group_address
 from keryx.testing import START_TIME
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

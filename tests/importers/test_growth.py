@@ -20,7 +20,7 @@ from keryx.core.messages import Image, Role, text_parts
 from keryx.core.sessions import Viewer
 from keryx.core.usage import UsageGrouping
 from keryx.engine.conversation_import import import_conversations
-from keryx.importers.conversation import ImportLog
+from keryx.importers.conversation import ImportLog, TreeNode, order_tree
 from keryx.store import epochs, imports, messages, sessions, usage
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Transaction
@@ -392,6 +392,25 @@ async def test_names_in_an_archive_are_not_used_as_paths(database: Database, tmp
     report = await take(database, "chatgpt", tmp_path / "export.zip")
     assert (report.created, report.files) == (1, 1)
     assert list_files(tmp_path) == before
+
+
+async def test_an_archive_that_unpacks_to_far_more_than_conversations_do_is_refused(
+    database: Database, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for n in range(3):
+            with archive.open(f"conversations-{n}.json", "w") as member:
+                for _ in range(100):
+                    member.write(b" " * 1_000_000)
+    with pytest.raises(Invalid, match="too many for its length"):
+        await take(database, "chatgpt", tmp_path / "export.zip")
+
+
+def test_a_deep_conversation_is_ordered_in_a_time_that_grows_with_it() -> None:
+    """A line of messages, the last first, each below the one before it."""
+    nodes = {str(n): TreeNode(str(n), str(n - 1) if n else "", None, {}) for n in reversed(range(50_000))}
+    ordered = order_tree(nodes, datetime(2026, 1, 1, tzinfo=UTC))
+    assert [node.id for node, _ in ordered] == [str(n) for n in range(50_000)]
 
 
 async def test_strange_values_in_every_field_are_told_or_kept(database: Database, tmp_path: Path) -> None:

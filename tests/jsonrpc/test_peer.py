@@ -186,6 +186,14 @@ async def test_lines_are_split_across_chunks_and_a_long_one_keeps_its_place() ->
     assert [f.id if isinstance(f, FrameTooLong) else f for f in found] == [b"one", 5, b"two", b"last"]
 
 
+async def test_a_line_of_too_many_values_keeps_its_place() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"id": 5, "params": [' + b"[]," * 30 + b"0]}\nlast"
+
+    found = [frame async for frame in frames.read_frames(chunks(), limit=500, values=50)]
+    assert [f.id if isinstance(f, FrameTooLong) else f for f in found] == [5, b"last"]
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

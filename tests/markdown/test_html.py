@@ -1,6 +1,8 @@
 """Sanitised HTML: nothing in a text runs or loads, and the markup is the one that the style sheet expects."""
 
+import inspect
 import re
+import sys
 
 import pytest
 from hypothesis import given
@@ -228,3 +230,15 @@ def test_the_html_of_a_long_text_is_kept() -> None:
     text = "- a\n\n" * 15_000
     assert html.render(text) is html.render(text)
     assert html.render(text) == "".join(html.render_blocks(text))
+
+
+def test_a_text_that_cannot_be_rendered_is_shown_as_it_is() -> None:
+    text = "> " * 14 + "- *a*"
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 60)
+    try:
+        shown = html.render_blocks(text)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert shown == [html.render_plain(text)]
+    assert html.render_blocks(text)[0].startswith("<blockquote>")

@@ -56,7 +56,7 @@ def test_limits_of_a_sum_stand_above_and_below_it_on_a_line_of_its_own() -> None
 @pytest.mark.parametrize(
     "tex",
     [r"\unknown{x}", "x^", "{x", "x}", r"\frac{1}", r"\begin{pmatrix} 1", r"\begin{tikz}\end{tikz}", "a_b_c", r"\left( x",
-     r"\text{a \b}", "", "{" * 100 + "}" * 100, "x" * 5000, "&", r"\right)"],
+     r"\text{a \b}", "", *(f"\\{name}" * 300 + " x" for name in ("hat", "underline", "sqrt", "boxed", "frac1")), "{" * 100 + "}" * 100, "x" * 5000, "&", r"\right)"],
 )  # fmt: skip
 def test_what_is_not_known_is_not_converted(tex: str) -> None:
     assert mathml.convert(tex, display=False) is None

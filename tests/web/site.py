@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp, Message
 
+from keryx.client_address import TrustedProxies
 from keryx.core.clock import Clock
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.ports.agent import TranscribeSound
 from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
-from keryx.surfaces.web.client_address import TrustedProxies
 from keryx.surfaces.web.request import Installation
 from keryx.surfaces.web.schema import ModelSchema, Setting
 from keryx.surfaces.web.server import WebApp

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import anyio
+import anyio.lowlevel
 import httpx
 import msgspec
 import pytest
@@ -202,6 +204,23 @@ async def test_bodies_of_strangers_take_nothing_from_those_of_known_callers() ->
         assert not unknown.scope.cancel_called
     with memory.read(known=True) as known:
         memory.add(known, b"x" * 100)
+
+
+async def test_a_slow_body_of_a_known_caller_gives_way_to_the_next() -> None:
+    memory = BodyMemory(100, 50, grace=0)
+
+    async def send_slowly() -> None:
+        with memory.read(known=True) as slow:
+            memory.add(slow, b"x" * 90)
+            with memory.read(known=True) as other:
+                memory.add(other, b"x" * 90)
+            assert bytes(other.content) == b"x" * 90
+            await anyio.lowlevel.checkpoint()
+
+    with pytest.raises(Unavailable):
+        await send_slowly()
+    with memory.read(known=True) as third:
+        memory.add(third, b"x" * 100)
 
 
 def test_two_adapters_cannot_share_a_path() -> None:

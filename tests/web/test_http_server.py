@@ -16,8 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keryx import config
+from keryx.client_address import TrustedProxies, group_address, is_loopback
 from keryx.core.errors import Invalid
-from keryx.surfaces.web.client_address import TrustedProxies, group_address, is_loopback
 from keryx.surfaces.web.http_server import (
     MAX_REQUESTS_PER_PASS,
     ConnectionLimits,
@@ -225,6 +225,15 @@ async def test_a_body_that_does_not_come_ends_the_connection() -> None:
     head = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
     async with serving(msgspec.structs.replace(LIMITS, stall=0.2)) as port:
         assert await is_closed(await connect(port, head + b"some"))
+
+
+async def test_what_was_sent_fast_earns_no_long_silence() -> None:
+    head = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 40000000\r\n\r\n"
+    async with serving(msgspec.structs.replace(LIMITS, stall=0.5)) as port:
+        reader, writer = await connect(port, head)
+        writer.write(b"x" * 4_000_000)
+        await writer.drain()
+        assert await is_closed((reader, writer))
 
 
 async def test_a_body_that_comes_is_not_cut() -> None:

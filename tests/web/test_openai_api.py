@@ -587,6 +587,9 @@ async def test_pictures_and_files_come_as_data_urls(client: AsyncOpenAI, world: 
     [session] = await list_sessions(world)
     question = (await world.open(session)).messages[0]
     assert [type(part).__name__ for part in question.parts] == ["Text", "Image", "File"]
+    many: Any = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}] * 101
+    with pytest.raises(openai.BadRequestError, match="at most 100 files"):
+        await say(client, {"role": "user", "content": many})
     for url in ("https://example.org/a.png", "data:image/png;base64,%%%"):
         broken: Any = [{"type": "image_url", "image_url": {"url": url}}]
         with pytest.raises(openai.BadRequestError, match="item 0 is wrong"):

@@ -152,9 +152,14 @@ async def test_guesses_are_limited_for_each_user(world: World) -> None:
             body = {"name": "ann", "secret": "guess"}
             await site.problem(401, "POST", "/api/sign-in", json=body, headers=headers)
         right = {"name": "ann", "secret": ANNS_PASSWORD}
-        site.client.cookies.clear()
-        stranger = {"X-Forwarded-For": "10.9.9.9"}
+        stranger, guess = {"X-Forwarded-For": "10.0.0.1"}, {"name": "ann", "secret": "guess"}
+        for _ in range(2):
+            await site.problem(401, "POST", "/api/sign-in", json=guess, headers=stranger)
         await site.problem(429, "POST", "/api/sign-in", json=right, headers=stranger)
+        # The user comes in from an address that has not guessed, with a new browser.
+        elsewhere = {"X-Forwarded-For": "10.8.8.8"}
+        assert (await site.request("POST", "/api/sign-in", json=right, headers=elsewhere)).is_success
+        site.client.cookies.clear()
         # The operator, and the browser that the user has used before, are not locked out.
         assert (
             await site.request("POST", "/api/sign-in", json={"secret": PASSWORD}, headers=stranger)
@@ -163,6 +168,27 @@ async def test_guesses_are_limited_for_each_user(world: World) -> None:
         cookie = {"Cookie": f"keryx_browser={known}", **stranger}
         assert (await site.request("POST", "/api/sign-in", json=right, headers=cookie)).is_success
         world.advance(timedelta(minutes=11))
+
+
+@pytest.mark.engines(Engine.SQLITE)
+async def test_strangers_do_not_keep_a_user_from_changing_the_password(world: World) -> None:
+    proxy = ("127.0.0.1/32",)
+    async with open_site(world.hub, world.clock, password=HASH, trusted_proxies=proxy) as site:
+        await add_user(site)
+        site.client.cookies.clear()
+        for n in range(60):
+            headers = {"X-Forwarded-For": f"10.0.{n}.1"}
+            body = {"name": f"user{n}", "secret": "guess"}
+            await site.problem(401, "POST", "/api/sign-in", json=body, headers=headers)
+        await site.problem(429, "POST", "/api/sign-in", json={"name": "ann", "secret": ANNS_PASSWORD})
+        world.advance(61)
+        await sign_in(site, "ann", ANNS_PASSWORD)
+        for n in range(60):
+            headers = {"X-Forwarded-For": f"10.0.{n}.1", "Cookie": ""}
+            body = {"name": f"user{n}", "secret": "guess"}
+            await site.problem(401, "POST", "/api/sign-in", json=body, headers=headers)
+        changed = {"current": ANNS_PASSWORD, "password": "a new horse of Ann"}
+        assert (await site.request("PUT", "/api/users/ann/password", json=changed)).is_success
 
 
 @pytest.mark.engines(Engine.SQLITE)

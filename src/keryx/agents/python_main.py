@@ -94,7 +94,9 @@ async def serve_hub(path: str, source: int, target: int) -> None:
     logging.getLogger().addHandler(_HubLog(peer))
     logging.getLogger().setLevel(logging.INFO)
     try:
-        await serve(peer, read_frames(read_chunks(source), limit=agent_wire.MAX_FRAME_BYTES), server)
+        # What the hub sends may be a long conversation.
+        frames = read_frames(read_chunks(source), limit=agent_wire.MAX_FRAME_BYTES, values=None)
+        await serve(peer, frames, server)
     finally:
         await server.close()
 

@@ -16,6 +16,7 @@ from keryx.agents.python import check_loading, describe_unusable
 from keryx.child_process import ChildProcess
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
+from keryx.core.text import truncate
 from keryx.jsonrpc import Json, RpcError
 from keryx.jsonrpc.frames import read_frames
 from keryx.jsonrpc.peer import IncomingRequest, Peer, serve
@@ -24,6 +25,13 @@ log = logging.getLogger(__name__)
 
 # A process that does not answer for this long is ended: code that keeps the interpreter lock has blocked it.
 _ANSWER_SECONDS = 10.0
+# An agent waits until its last event was taken. More than these mean that something else speaks for it.
+_MAX_EVENTS = 16
+# What goes to the log of the hub.
+_MAX_LOG_CHARS = 10_000
+_MAX_LOGGER_CHARS = 100
+_MAX_LOG_RECORDS = 1_000
+_LOG_SECONDS = 60.0
 
 
 class _Turn:
@@ -43,6 +51,9 @@ class PythonProcess:
         self._peer = Peer(child.write, sends_cancel=True)
         self._turns: dict[int, _Turn] = {}
         self._numbers = itertools.count(1)
+        # The records for the log since this time.
+        self._logged = 0
+        self._logged_since = -math.inf
         self._reading = asyncio.create_task(self._read())
         self.loading = asyncio.create_task(self._load())
         # A process that ends before anybody waits for it is no error of this task.
@@ -91,20 +102,30 @@ class PythonProcess:
             raise Invalid("this turn has ended")
         if request.method != agent_wire.EVENT:
             return await agent_wire.answer_call(turn.context, request.method, request.params)
+        if turn.events.qsize() >= _MAX_EVENTS:
+            raise Invalid("events come faster than they are taken: wait for the answer to each")
         wanted = asyncio.get_running_loop().create_future()
         turn.events.put_nowait((agent_wire.decode_event(request.params), wanted))
         await wanted
         return {}
 
     async def handle_notification(self, method: str, params: Json) -> None:
-        if method == agent_wire.LOG:
-            logger = logging.getLogger(agent_wire.decode(params.get("logger"), str))
-            logger.log(
-                agent_wire.decode(params.get("level"), int),
-                "%s",
-                params.get("message"),
-                extra={"agent": self._path},
-            )
+        if method != agent_wire.LOG or not self._may_log():
+            return
+        name = agent_wire.decode(params.get("logger"), str)[:_MAX_LOGGER_CHARS]
+        message = truncate(str(params.get("message")), _MAX_LOG_CHARS)
+        level = max(logging.DEBUG, min(agent_wire.decode(params.get("level"), int), logging.CRITICAL))
+        logging.getLogger(name).log(level, "%s", message, extra={"agent": self._path})
+
+    def _may_log(self) -> bool:
+        """Count a record for the log. Above the limit of a minute there is one that says so, and no other."""
+        now = asyncio.get_running_loop().time()
+        if now - self._logged_since > _LOG_SECONDS:
+            self._logged_since, self._logged = now, 0
+        self._logged += 1
+        if self._logged == _MAX_LOG_RECORDS + 1:
+            log.warning("the agent %s logs too much: the rest of this minute is left out", self._path)
+        return self._logged <= _MAX_LOG_RECORDS
 
     async def _load(self) -> None:
         agent_wire.unwrap(await self._request(agent_wire.LOAD, {"path": sys.path}))

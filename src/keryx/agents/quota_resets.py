@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, cast
 
 from keryx.core import clock
@@ -11,6 +12,9 @@ from keryx.core.errors import Invalid
 
 _MAX_DEPTH = 6
 _MAX_TEXT = 4_000
+# The values of a body that are looked at, and the characters of one that may be a time.
+_MAX_VALUES = 2_000
+_MAX_TIME_CHARS = 100
 # Further ahead than any real limit: the number was something else.
 _MAX_WAIT = timedelta(days=60)
 _NO_HEADERS: Mapping[str, str] = {}
@@ -81,14 +85,13 @@ def find_reset(
 ) -> datetime | None:
     """Return when a limit resets according to an error, `None` if it does not say. A time without a zone is one of the zone
     of `now`."""
-    fields = list(_iterate_fields(body, _MAX_DEPTH))
-    body_text = "\n".join(v for name, v in fields if isinstance(v, str) and name in ("message", "detail", ""))
+    body_text, values = _flatten(body)
     delay = parse_retry_after(headers, now=now)
     found = (
-        next(filter(None, (_read_field(name, value, now) for name, value in fields)), None)
+        next(filter(None, (_read_field(name, value, now) for name, value in values)), None)
         or (now + delay if delay else None)
         or _read_moment(headers.get(_UNIFIED_RESET, ""), now)
-        or _read_words(f"{text}\n{body_text}"[:_MAX_TEXT], now)
+        or _read_words(_shorten(f"{text[:_MAX_TEXT]}\n{body_text}"), now)
         or _read_exhausted(headers, now)
     )
     return found if found is not None and now < found <= now + _MAX_WAIT else None
@@ -99,16 +102,31 @@ def is_limit(text: str) -> bool:
     return _LIMIT_WORDS.search(text) is not None
 
 
-def _iterate_fields(value: object, depth: int) -> Iterator[tuple[str, object]]:
+def _flatten(body: object) -> tuple[str, list[tuple[str, object]]]:
+    """Return the texts of a body, and its fields with their names in lower case."""
+    fields = [(name, value) for name, value in islice(_iterate_values(body, _MAX_DEPTH), _MAX_VALUES) if name]
+    texts = (v[:_MAX_TEXT] for name, v in fields if isinstance(v, str) and name in ("message", "detail"))
+    return "\n".join(texts), fields
+
+
+def _iterate_values(value: object, depth: int) -> Iterator[tuple[str, object]]:
+    """Yield all values in a body: fields with their name in lower case, items of lists without one."""
     if depth == 0:
         return
     if isinstance(value, dict):
-        for name, item in cast(dict[str, Any], value).items():
-            yield str(name).lower(), item
-            yield from _iterate_fields(item, depth - 1)
+        named = ((str(name).lower(), item) for name, item in cast(dict[str, Any], value).items())
     elif isinstance(value, list):
-        for item in cast(list[Any], value):
-            yield from _iterate_fields(item, depth - 1)
+        named = (("", item) for item in cast(list[Any], value))
+    else:
+        return
+    for name, item in named:
+        yield name, item
+        yield from _iterate_values(item, depth - 1)
+
+
+def _shorten(text: str) -> str:
+    """Return the beginning of a text, with single spaces: the patterns go back over longer ones."""
+    return " ".join(text[:_MAX_TEXT].split())
 
 
 def _read_field(name: str, value: object, now: datetime) -> datetime | None:
@@ -123,12 +141,19 @@ def _read_field(name: str, value: object, now: datetime) -> datetime | None:
 
 def _read_moment(value: object, now: datetime) -> datetime | None:
     """Read a moment: seconds or milliseconds since 1970, or a date with a time."""
-    text = str(value).strip() if isinstance(value, str | int | float) else ""
-    try:
-        number = float(text)
-    except ValueError:
-        return _read_iso(text, UTC)
-    if number > 1e11:
+    if isinstance(value, str):
+        text = value.strip()
+        if len(text) > _MAX_TIME_CHARS:
+            return None
+        try:
+            number = float(text)
+        except ValueError:
+            return _read_iso(text, UTC)
+    elif isinstance(value, int | float):
+        number = value
+    else:
+        return None
+    if 1e11 < number < 1e14:
         number /= 1000
     # Less than that is a span, not a moment.
     return datetime.fromtimestamp(number, UTC) if 1e9 < number < 1e10 else None
@@ -137,8 +162,8 @@ def _read_moment(value: object, now: datetime) -> datetime | None:
 def _read_span(value: object, now: datetime) -> datetime | None:
     """Read a span: seconds, or `6m0s`."""
     if isinstance(value, int | float):
-        seconds = float(value)
-    elif isinstance(value, str):
+        seconds = value
+    elif isinstance(value, str) and len(value) <= _MAX_TIME_CHARS:
         pieces = _COMPACT.findall(value)
         try:
             seconds = sum(float(n) * _UNIT_SECONDS[unit.lower()] for n, unit in pieces) or float(value)
@@ -146,6 +171,10 @@ def _read_span(value: object, now: datetime) -> datetime | None:
             return None
     else:
         return None
+    return _add_seconds(now, seconds)
+
+
+def _add_seconds(now: datetime, seconds: float) -> datetime | None:
     return now + timedelta(seconds=seconds) if 0 < seconds < _MAX_WAIT.total_seconds() else None
 
 
@@ -165,7 +194,7 @@ def _read_words(text: str, now: datetime) -> datetime | None:
     for word in _WORD_BEFORE_SPAN.finditer(text):
         if span := _SPAN.match(text, word.end()):
             seconds = sum(float(n) * _get_unit(unit) for n, unit in _PIECE.findall(span[0]))
-            return now + timedelta(seconds=seconds)
+            return _add_seconds(now, seconds)
     if iso := _read_iso(text, now.tzinfo or UTC):
         return iso
     for wall in _WALL.finditer(text):
@@ -186,9 +215,9 @@ def _read_iso(text: str, zone: Any) -> datetime | None:
     offset = (found[3] or "").upper().replace("Z", "+00:00").replace("UTC", "+00:00").replace("GMT", "+00:00")
     try:
         moment = datetime.fromisoformat(f"{found[1]}T{found[2]}{offset}")
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def _read_wall_time(found: re.Match[str], now: datetime) -> datetime | None:
@@ -209,6 +238,6 @@ def _read_wall_time(found: re.Match[str], now: datetime) -> datetime | None:
                 moment = moment.replace(year=year + 1)
         elif moment <= local:
             moment += timedelta(days=1)
-    except (ValueError, Invalid):
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError, Invalid):
         return None
-    return moment.astimezone(UTC)

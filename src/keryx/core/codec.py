@@ -12,6 +12,11 @@ from keryx.core.errors import Invalid
 
 T = TypeVar("T")
 
+# In JSON from outside. So many take some 50 ms to decode.
+MAX_FOREIGN_VALUES = 400_000
+# JSON from outside with half a character is read by a slower decoder.
+_MAX_SLOW_VALUES = 40_000
+_MAX_SLOW_BYTES = 2_000_000
 # Characters of the reason in an error.
 _LONGEST_REASON = 200
 # Half of a pair, escaped or as it is. msgspec refuses both. Each begins with fixed bytes, which are found quickly.
@@ -64,6 +69,26 @@ def encode_base64url(raw: bytes) -> str:
 def decode_base64url(text: str) -> bytes:
     """Return the bytes of a text, padded or not. Raise `ValueError` for anything else."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def loads_foreign(text: str | bytes, kind: type[T]) -> T:
+    """Read JSON from outside as a value of `kind`, as `loads` does. Raise `Invalid` before it is decoded if it has too many
+    values: those would hold up the event loop, and need more memory than their text."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    values = count_values(raw)
+    if values > MAX_FOREIGN_VALUES:
+        raise Invalid(f"JSON may have at most {MAX_FOREIGN_VALUES:,} values: send it in parts")
+    if values <= _MAX_SLOW_VALUES and len(raw) <= _MAX_SLOW_BYTES:
+        return loads(raw, kind)
+    try:
+        return _get_decoder(kind, True).decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
+        raise _build_error(kind, exc) from exc
+
+
+def count_values(raw: bytes) -> int:
+    """Return how many values JSON has at most. The signs that separate values are counted in texts, too."""
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
 @cache

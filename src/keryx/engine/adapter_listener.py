@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import anyio
 
+from keryx import logs
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
 from keryx.core.errors import Conflict, Forbidden, Invalid, KeryxError, Unavailable
@@ -199,7 +200,7 @@ class AdapterListener:
         except Conflict:
             return "another process"
         except Unavailable as exc:
-            log.warning("cannot claim %s now: %s", adapter.platform, exc)
+            log.warning("cannot claim %s now: %s", adapter.platform, exc, extra=logs.REPEATS)
             return "perhaps another process"
         return None if other is None else f"process {other.pid} on {other.host}"
 

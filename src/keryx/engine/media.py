@@ -1,6 +1,6 @@
 """Storage of attachments: files are written in chunks, each in its own transaction, and read by viewers who may see them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
 import anyio.to_thread
@@ -75,6 +75,16 @@ class MediaStorage:
             return _load_attachment(tx, store.find_in_session(tx, session, media_id), media_id)
 
         return await self._database.read("media.fetch", work)
+
+    async def read_chunks(self, media_id: str) -> AsyncGenerator[bytes]:
+        """Yield a file that is not sealed in pieces. Each is read alone, so that nobody who takes them slowly holds the
+        file in memory, or a reader of the store."""
+        n = 0
+        while (
+            body := await self._database.read("media.chunk", partial(store.read_chunk, id_=media_id, n=n))
+        ) is not None:
+            yield body
+            n += 1
 
     def _encode(self, body: bytes, session: SessionId | None) -> tuple[bytes, str]:
         """Return the stored form of a file, and its id."""

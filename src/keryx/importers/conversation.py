@@ -363,13 +363,13 @@ def order_tree(nodes: dict[str, TreeNode], start: datetime) -> list[tuple[TreeNo
     parent. A node in a cycle, or below a node that is missing, counts as a root."""
     known: dict[str, tuple[datetime, int]] = {}
     for node in nodes.values():
-        line: list[TreeNode] = []
+        line: dict[str, TreeNode] = {}
         current: TreeNode | None = node
-        while current is not None and current.id not in known and current not in line:
-            line.append(current)
+        while current is not None and current.id not in known and current.id not in line:
+            line[current.id] = current
             current = nodes.get(current.parent)
         at, depth = known.get(current.id, (start, 0)) if current else (start, 0)
-        for member in reversed(line):
+        for member in reversed(line.values()):
             at, depth = max(member.at or at, at), depth + 1
             known[member.id] = at, depth
     ordered = sorted(nodes.values(), key=lambda node: known[node.id])

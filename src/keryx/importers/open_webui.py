@@ -35,9 +35,10 @@ from keryx.importers.source_files import (
 )
 
 NAME = "open-webui"
-_DETAILS = re.compile(r"<details\b([^>]*)>(.*?)</details>\s*", re.DOTALL)
-_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
-_SUMMARY = re.compile(r"<summary>.*?</summary>", re.DOTALL)
+_DETAILS = re.compile(r"<details\b")
+_DETAILS_END = re.compile(r"</details>\s*")
+_ATTRIBUTE = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
+_SUMMARY = re.compile(r"<summary>(?:(?!</?summary>).)*</summary>", re.DOTALL)
 
 
 def find_places(home: Path, env: dict[str, str]) -> list[Path]:
@@ -218,14 +219,14 @@ def _parse_output(output: list[Json], place: str, log: ImportLog) -> Iterator[Pa
 def _parse_markdown(text: str) -> Iterator[Part]:
     """Yield the parts of an older answer, which has reasoning and tools as HTML within its text."""
     position = 0
-    for found in _DETAILS.finditer(text):
-        about = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found[1])}
+    for start, attributes, content, end in _iterate_details(text):
+        about = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
         if about.get("type") not in ("reasoning", "tool_calls"):
             continue
-        yield from conversation.build_parts(text[position : found.start()])
-        position = found.end()
+        yield from conversation.build_parts(text[position:start])
+        position = end
         if about["type"] == "reasoning":
-            body = html.unescape(_SUMMARY.sub("", found[2])).strip()
+            body = html.unescape(_SUMMARY.sub("", content)).strip()
             yield Reasoning("\n".join(line.removeprefix("> ") for line in body.splitlines()))
         else:
             id_ = about.get("id", "")
@@ -233,6 +234,19 @@ def _parse_markdown(text: str) -> Iterator[Part]:
             if about.get("done") != "false":
                 yield ToolResult(id_, about.get("name", ""), about.get("result", ""))
     yield from conversation.build_parts(text[position:])
+
+
+def _iterate_details(text: str) -> Iterator[tuple[int, str, str, int]]:
+    """Yield the start, the attributes, the content and the end of each part that opens. One pattern for all of it would go
+    over the rest of the text for each part without an end."""
+    position = 0
+    while found := _DETAILS.search(text, position):
+        opened = text.find(">", found.end())
+        closed = _DETAILS_END.search(text, opened) if opened >= 0 else None
+        if closed is None:
+            return
+        yield found.start(), text[found.end() : opened], text[opened + 1 : closed.start()], closed.end()
+        position = closed.end()
 
 
 def _list_files(message: Json, place: str, root: Path | None, log: ImportLog) -> Iterator[ForeignFile]:

@@ -20,6 +20,11 @@ from keryx.importers.conversation import ImportLog, Json, as_dict
 
 MAX_RECORD_BYTES = 256 << 20
 MAX_FILE_BYTES = 256 << 20
+# Of one record, as `codec.count_values` counts them. So many take about half a second to decode.
+_MAX_RECORD_VALUES = 4_000_000
+# An archive may be so many times as long when it is unpacked, beyond this length. Conversations become some 10 times as long.
+_MAX_EXPANSION = 40
+_SMALL_ARCHIVE_BYTES = 256 << 20
 _CHUNK_SIZE = 1 << 20
 _COPY_TRIES = 5
 _OUTSIDE = "symbolic links that lead out of the source"
@@ -114,13 +119,20 @@ def parse_lines(
         if not text:
             continue
         try:
-            record = codec.loads(text, dict[str, Any])
+            record = decode_record(text)
         except Invalid as exc:
             if log:
                 half = "the last line is half-written" if not line.endswith(b"\n") else str(exc)
                 log.damage(place, f"{half}: it is left out")
             continue
         yield place, record
+
+
+def decode_record(text: bytes) -> Json:
+    """Return one object of a file. Raise `Invalid` if it is none, or if it has too many values."""
+    if codec.count_values(text) > _MAX_RECORD_VALUES:
+        raise Invalid(f"it has more than {_MAX_RECORD_VALUES:,} values")
+    return as_dict(codec.loads(text, dict[str, Any]))
 
 
 def load_json(path: Path, log: ImportLog) -> Any:
@@ -143,7 +155,7 @@ def iterate_objects(file: IO[bytes], name: str, log: ImportLog) -> Iterator[tupl
     for number, raw in enumerate(_split_objects(file, name, log), 1):
         place = f"{name}, item {number}"
         try:
-            yield place, as_dict(codec.loads(raw, dict[str, Any]))
+            yield place, decode_record(raw)
         except Invalid as exc:
             log.damage(place, f"{exc}: it is left out")
 
@@ -338,6 +350,9 @@ class SourceArchive:
             except (zipfile.BadZipFile, OSError, ValueError) as exc:
                 raise Invalid(f"{path} is a damaged ZIP archive: {exc}") from exc
             self._members = {m.filename: m for m in self._archive.infolist() if not m.is_dir()}
+            size = sum(m.file_size for m in self._members.values())
+            if size > max(_SMALL_ARCHIVE_BYTES, _MAX_EXPANSION * path.stat().st_size):
+                raise Invalid(f"{path} is refused: unpacked it has {size >> 20} MB, too many for its length")
         else:
             self._files = {path.name: path}
 

@@ -7,6 +7,7 @@ import stat
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator
 
+from keryx.core import codec
 from keryx.jsonrpc import INVALID_PARAMS, RpcError
 
 CHUNK_BYTES = 262_144
@@ -17,19 +18,22 @@ _ID_PATTERN = re.compile(
 
 
 class FrameTooLong(RpcError):
-    """A line above the limit. `id` is the id of the request, if it is found at the start of the line."""
+    """A line above a limit. `id` is the id of the request, if it is found at the start of the line."""
 
-    def __init__(self, head: bytes, limit: int) -> None:
-        super().__init__(INVALID_PARAMS, f"a message may have at most {limit} bytes: send it in parts")
+    def __init__(self, head: bytes, limit: str) -> None:
+        super().__init__(INVALID_PARAMS, f"a message may have at most {limit}: send it in parts")
+        self.limit = limit
         match = _ID_PATTERN.match(head)
         text = match[1].decode("utf-8", "replace") if match else ""
         self.id: int | str | None = text.strip('"') if text.startswith('"') else int(text) if text else None
 
 
-async def read_frames(chunks: AsyncIterable[bytes], *, limit: int) -> AsyncIterator[bytes | FrameTooLong]:
+async def read_frames(
+    chunks: AsyncIterable[bytes], *, limit: int, values: int | None = codec.MAX_FOREIGN_VALUES
+) -> AsyncIterator[bytes | FrameTooLong]:
     """Yield each line of a stream as it arrives, stripped; skip blank ones. A line above `limit` bytes is discarded
-    while it arrives, and `FrameTooLong` is yielded in its place."""
-    line = _LineBuffer(limit)
+    while it arrives, and `FrameTooLong` is yielded in its place; so it is for one of more JSON values than `values`."""
+    line = _LineBuffer(limit, values)
     async for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
         for piece in ends:
@@ -46,8 +50,9 @@ async def read_frames(chunks: AsyncIterable[bytes], *, limit: int) -> AsyncItera
 class _LineBuffer:
     """One incomplete line. Only the start of a line that is too long is kept."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, values: int | None) -> None:
         self._limit = limit
+        self._values = values
         self._data = bytearray()
         self._too_long = False
 
@@ -68,7 +73,11 @@ class _LineBuffer:
         data, too_long = bytes(self._data).strip(), self._too_long
         self._data.clear()
         self._too_long = False
-        return FrameTooLong(data, self._limit) if too_long else data
+        if too_long:
+            return FrameTooLong(data, f"{self._limit} bytes")
+        if self._values is not None and codec.count_values(data) > self._values:
+            return FrameTooLong(data[:_HEAD_BYTES], f"{self._values} values")
+        return data
 
 
 class FrameWriter:

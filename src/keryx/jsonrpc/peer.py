@@ -31,6 +31,8 @@ RequestId: TypeAlias = int | float | str | None
 WriteFrame: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 MAX_CONCURRENT_REQUESTS = 1000
+# About what is read in a millisecond.
+_PACE_BYTES = 100_000
 CANCEL_METHOD = "$/cancel_request"
 
 
@@ -122,8 +124,8 @@ class Peer:
     async def run(self, frames: AsyncIterable[bytes | FrameTooLong], handler: MessageHandler) -> None:
         """Pass every message on until the stream ends. No message ends the loop; an exception of the handler does."""
         async for frame in frames:
-            # A fast peer does not keep other tasks waiting.
-            await asyncio.sleep(0)
+            # A fast peer does not keep other tasks waiting, a long message not for longer than it takes.
+            await asyncio.sleep(0 if isinstance(frame, FrameTooLong) else len(frame) // _PACE_BYTES / 1_000)
             if isinstance(frame, FrameTooLong):
                 await handler.handle_invalid(frame.id, frame, b"")
             else:

@@ -236,22 +236,23 @@ def wrap_words(pieces: Iterable[StyledText], width: int) -> list[StyledLine]:
 def _cut(piece: StyledText, width: int, column: int) -> Iterator[StyledText]:
     """Cut a word that is wider than a line, first to what is left of the line. Characters are not split."""
     text = piece.text
-    room = width - column
-    while measure_width(text) > max(room, 1):
-        if measure_width(text) <= width and column:
+    room, start, remaining = width - column, 0, measure_width(text)
+    while remaining > max(room, 1):
+        if remaining <= width and column:
             break
-        end = 0
-        used = 0
-        while end < len(text) and (used + measure_width(text[end]) <= room or end == 0):
+        end, used = start, 0
+        while end < len(text) and (used + measure_width(text[end]) <= room or end == start):
             used += measure_width(text[end])
             end += 1
-        while 0 < end < len(text) and is_inside_cluster(text, end):
+        line = text[start : end + 1]
+        while start < end < len(text) and is_inside_cluster(line, end - start):
             end -= 1
-        end = end or len(text)
-        yield StyledText(text[:end], piece.style)
-        text, room, column = text[end:], width, 0
-    if text:
-        yield StyledText(text, piece.style)
+        end = len(text) if end == start else end
+        yield StyledText(text[start:end], piece.style)
+        remaining -= measure_width(text[start:end])
+        room, column, start = width, 0, end
+    if start < len(text):
+        yield StyledText(text[start:], piece.style)
 
 
 def _build_code(block: tree.CodeBlockNode) -> Iterator[StyledLine]:

@@ -1,6 +1,7 @@
 """Markdown to sanitised HTML with highlighted code, for the page and for exported files."""
 
 import hashlib
+import logging
 import re
 import sys
 import threading
@@ -15,6 +16,8 @@ from keryx.core.text import replace_for_page
 from keryx.markdown import MAX_CHARS, diagrams, highlight, mathml, parse_blocks, tree
 from keryx.markdown.highlight import CodeTokenKind
 from keryx.markdown.html_writer import HtmlWriter
+
+log = logging.getLogger(__name__)
 
 # In one text. The code after these is shown without colours.
 _MAX_COLOURED_CHARS = 50_000
@@ -139,8 +142,17 @@ def prepare_document(rendered: str, *, prefix: str) -> str:
     return _clean(rendered, set_tag_attribute_values=_DOCUMENT_ATTRIBUTES, prefix=prefix)
 
 
-def locate_blocks(text: str, *, colours: bool = True) -> Iterator[tuple[int, str]]:
-    """Yield the HTML of each top-level block with the number of the line on which the block begins."""
+def locate_blocks(text: str, *, colours: bool = True) -> list[tuple[int, str]]:
+    """Return the HTML of each top-level block with the number of the line on which the block begins. A text that cannot be
+    rendered is returned as it is: it must not keep the others of its conversation or its stream from being shown."""
+    try:
+        return list(_locate_blocks(text, colours))
+    except Exception:
+        log.exception("a text of %d characters cannot be rendered: it is shown without markup", len(text))
+        return [(0, render_plain(text))]
+
+
+def _locate_blocks(text: str, colours: bool) -> Iterator[tuple[int, str]]:
     if len(text) > MAX_CHARS:
         yield 0, render_plain(text)
     elif _NO_MARKUP.match(text) and not _LIST_OR_CODE.match(text):

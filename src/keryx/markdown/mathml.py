@@ -173,9 +173,6 @@ class _Parser:
 
     def parse_row(self, ends: tuple[str, ...]) -> str:
         """Return all until one of the ends, which is not taken."""
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise _UnknownTex
         out: list[str] = []
         while (token := self._peek()) not in ends:
             if not token:
@@ -183,7 +180,6 @@ class _Parser:
                     raise _UnknownTex
                 break
             out.append(self._parse_scripted())
-        self._depth -= 1
         return "".join(out)
 
     def _peek(self) -> str:
@@ -256,9 +252,15 @@ class _Parser:
         return f"<mrow>{row}</mrow>"
 
     def _parse_atom(self) -> str:
-        if self._peek() == "{":
-            return self._parse_group()
-        token = self._take()
+        # Whatever is in something else is reached through here.
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _UnknownTex
+        atom = self._parse_group() if self._peek() == "{" else self._parse_token(self._take())
+        self._depth -= 1
+        return atom
+
+    def _parse_token(self, token: str) -> str:
         if token.startswith("\\") and len(token) > 1:
             return self._parse_command(token[1:])
         if token[0].isdigit():

@@ -31,12 +31,13 @@ class RenderProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def render(self, text: str) -> str:
-        """Return the HTML of a text; without markup if it takes too long."""
+        """Return the HTML of a text; without markup if that takes too long or ends the process."""
         if not self._lock.acquire(timeout=self._timeout):
             return html.render_plain(text)
         try:
             return self._exchange(text)
-        except TimeoutError:
+        except (TimeoutError, BrokenPipeError):
+            # It takes too long, or it has ended two processes.
             self._end()
             return html.render_plain(text)
         except OSError:

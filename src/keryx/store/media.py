@@ -147,9 +147,15 @@ def is_sealed_for(tx: Transaction, session: SessionId, id_: str) -> bool:
 def read_chunks(tx: Transaction, id_: str) -> Iterator[bytes]:
     """The bytes of a file, chunk by chunk."""
     n = 0
-    while row := tx.row("select body from media_chunks where media = :id and n = :n", {"id": id_, "n": n}):
-        yield bytes(row[0])
+    while (body := read_chunk(tx, id_, n)) is not None:
+        yield body
         n += 1
+
+
+def read_chunk(tx: Transaction, id_: str, n: int) -> bytes | None:
+    """Return one chunk of a file, as it is stored; `None` after the last."""
+    row = tx.row("select body from media_chunks where media = :id and n = :n", {"id": id_, "n": n})
+    return bytes(row[0]) if row else None
 
 
 def link(tx: Transaction, session: SessionId, parts: Sequence[Part], *, profile: str, owner: str) -> None:

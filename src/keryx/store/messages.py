@@ -12,6 +12,7 @@ from keryx.core.changes import ChangeKind
 from keryx.core.clock import to_micros
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import PrincipalId, SessionId, TurnId
+from keryx.core.media import filter_media
 from keryx.core.messages import REMOVED, Mark, Message, Parts, Role, TurnVersion, edit_exact
 from keryx.core.texts import Phrase
 from keryx.store import changes, media
@@ -200,6 +201,15 @@ def list_after(tx: Transaction, session: SessionId, *, after: int, limit: int = 
     for rows in batches:
         found += _decode_batch(rows, session)
     return found
+
+
+def list_with_file(tx: Transaction, session: SessionId, file: str, *, through: int) -> list[Message]:
+    """The messages up to `through` that have this file, oldest first. Others are not decoded."""
+    rows = tx.rows(
+        f"{_SELECT} where session = :session and seq <= :through and parts like :wanted order by seq limit 1000",
+        {"session": session, "through": through, "wanted": f"%{file}%"},
+    )
+    return [m for m in from_rows(rows, session) if any(part.media == file for part in filter_media(m.parts))]
 
 
 def list_since_question(tx: Transaction, session: SessionId, *, limit: int) -> list[Message]:

@@ -8,6 +8,7 @@ import asyncio
 import sqlite3
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.siege.probe import print_sample
@@ -28,7 +29,9 @@ async def run(folder: Path, seconds: float) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             for _ in range(_COMMITS):
-                await asyncio.to_thread(database.execute, "insert into messages values (?)", (line,))
+                # While the disk is full, nothing is stored.
+                with suppress(sqlite3.OperationalError):
+                    await asyncio.to_thread(database.execute, "insert into messages values (?)", (line,))
             writer.write(line)
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:

@@ -7,7 +7,7 @@ python -m tests.faults.siege.model      prints its address and serves until it i
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -74,7 +74,20 @@ def long_line() -> Iterator[bytes]:
         yield b"z" * _PIECE
 
 
+_LIMIT = {"message": "try again in" + " " * 3_000, "retry_after": "9" * 1_000_000, "code": "model" * 100_000}
+# Errors instead of an answer: a status, headers and a body.
+ERRORS: dict[str, tuple[int, dict[str, str], bytes]] = {
+    "limited": (
+        429,
+        {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9" * 8_000},
+        json.dumps({"error": _LIMIT}).encode(),
+    ),
+    "wordy": (400, {}, json.dumps({"error": {"message": "a model " * 400_000}}).encode()),
+    "nested": (500, {}, b'{"error": ' + b"[" * 100_000),
+    "markup": (502, {"Retry-After": "soon"}, b"<html>" * 500_000),
+}
 WAYS = {way.__name__: way for way in (endless, huge, thoughts, tool_storm, arguments, garbage, long_line)}
+NAMES = (*WAYS, *ERRORS)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -87,7 +100,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        way = WAYS.get(_last_words(body["messages"]), garbage)
+        words = _last_words(body["messages"])
+        if words in ERRORS:
+            self._refuse(*ERRORS[words])
+            return
+        way = WAYS.get(words, garbage)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -97,6 +114,17 @@ class _Handler(BaseHTTPRequestHandler):
                 data = step if isinstance(step, bytes) else f"data: {json.dumps(step)}\n\n".encode()
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+        except OSError:
+            self.close_connection = True
+
+    def _refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", **headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        try:
+            self.wfile.write(body)
         except OSError:
             self.close_connection = True
 

@@ -1,4 +1,4 @@
-"""A hostile neighbour: it takes a processor, the rest of the disk, and leaves files open.
+"""A hostile neighbour: it takes a processor and the rest of the disk.
 
 python -m tests.faults.siege.neighbour SECONDS
 """

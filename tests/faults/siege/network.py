@@ -1,4 +1,5 @@
-"""A hostile network: silent, slow and half-closed connections, oversized and endless bodies, requests that are none.
+"""A hostile network: silent, slow and half-closed connections, oversized and endless bodies, requests that are none. It
+has no token, so all of it are strangers.
 
 python -m tests.faults.siege.network PORT SECONDS
 """
@@ -13,7 +14,7 @@ from contextlib import suppress
 # Strangers have addresses of their own. The network 127.0.0.0/8 has as many as are needed.
 _ADDRESSES = [f"127.66.{n // 200}.{n % 200 + 1}" for n in range(600)]
 _SILENT = 1_500
-_BUSY = 24
+_BUSY = 33
 _BODY = b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -106,7 +107,7 @@ async def noise(port: int) -> None:
 async def wrong_password(port: int) -> None:
     """A sign-in with a wrong password."""
     reader, writer = await _connect(port)
-    body = b'{"password": "guess"}'
+    body = b'{"secret": "guess", "name": "ann"}'
     writer.write(
         b"POST /api/sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
@@ -116,7 +117,29 @@ async def wrong_password(port: int) -> None:
     writer.close()
 
 
+async def sudden_silence(port: int) -> None:
+    """Send a part of a body fast, and no more."""
+    reader, writer = await _connect(port)
+    writer.write(_BODY + b"Content-Length: 8000000\r\n\r\n" + b" " * 4_000_000)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+
+
+async def wrong_token(port: int) -> None:
+    """Ask with a key that does not exist."""
+    reader, writer = await _connect(port)
+    writer.write(
+        b"GET /api/start HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer kx-guess\r\n\r\n"
+    )
+    with suppress(TimeoutError):
+        await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+
+
 BUSY = (
+    sudden_silence,
+    wrong_token,
     slow_header,
     missing_body,
     endless_body,

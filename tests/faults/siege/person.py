@@ -5,6 +5,7 @@ python -m tests.faults.siege.person PORT SECONDS
 
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tests.hostile.corpus import build_messages
 
 # How many characters the texts have.
 SIZES = (300, 3_000, 30_000)
+_STREAMS = 5
 _EDITOR = [str(Path(sys.executable).with_name("keryx")), "acp"]
 _PAGES = (
     "/api/start",
@@ -34,12 +36,19 @@ def attack(port: int, seconds: float) -> None:
     until = time.monotonic() + seconds
     corpus = [text for size in SIZES for text in build_messages(size)]
     random.shuffle(corpus)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http, _Editor() as editor:
+    signed = {"Authorization": f"Bearer {os.environ['KERYX_WEB_TOKEN']}"}
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, headers=signed) as http,
+        _Editor() as editor,
+    ):
+        for _ in range(_STREAMS):
+            threading.Thread(target=_follow, args=(http, until), daemon=True).start()
         for number, text in enumerate(itertools.cycle(corpus)):
             if time.monotonic() > until:
                 return
             try:
                 _send(http, text)
+                _call(http, text, number)
             except httpx.HTTPError:
                 time.sleep(0.5)
             if number % 10 == 0:
@@ -56,6 +65,35 @@ def _send(http: httpx.Client, text: str) -> None:
     session, query = begun.json().get("session", ""), quote(text[:500], errors="replace")
     for page in _PAGES:
         http.get(page.format(session=session, query=query))
+
+
+def _call(http: httpx.Client, text: str, number: int) -> None:
+    """Ask as other programs do, now and then with far too many values."""
+    values = "[]," * 300_000 if number % 20 == 0 else ""
+    said = json.dumps(f"### Task:{text}")
+    message = f'{{"role": "user", "content": {said}}}'
+    part = f'{{"messageId": "{number}", "role": "ROLE_USER", "parts": [{{"text": {said}}}]}}'
+    bodies = {
+        "/v1/chat/completions": f'{{"model": "keryx", "messages": [{message}], "x": [{values}0]}}',
+        "/v1/responses": f'{{"model": "keryx", "input": {said}, "x": [{values}0]}}',
+        "/a2a": f'{{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {{"message": {part}, "x": [{values}0]}}}}',
+        "/mcp": f'{{"jsonrpc": "2.0", "id": 1, "method": {said}, "params": {{"x": [{values}0]}}}}',
+    }
+    path = list(bodies)[number % len(bodies)]
+    http.post(path, content=bodies[path], headers={"Content-Type": "application/json"})
+
+
+def _follow(http: httpx.Client, until: float) -> None:
+    """Keep a page open."""
+    while time.monotonic() < until:
+        try:
+            cursor = http.get("/api/start").raise_for_status().json()["cursor"]
+            with http.stream("GET", "/api/stream", params={"cursor": cursor}) as stream:
+                for _ in stream.iter_bytes():
+                    if time.monotonic() > until:
+                        return
+        except httpx.HTTPError:
+            time.sleep(1)
 
 
 class _Editor:

@@ -1,6 +1,7 @@
 """Hostile plug-ins: agents that raise, block, spin and leave work behind, and an adapter that does all of it."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -101,6 +102,8 @@ class RogueAdapter:
             await asyncio.sleep(3)
             if number % 7 == 6:
                 raise SystemExit(4)
+            if number % 20 == 19:
+                _take_descriptors(1)
             if number % 3 == 2:
                 time.sleep(2)  # noqa: ASYNC251 it blocks on purpose
 
@@ -112,7 +115,7 @@ class RogueAdapter:
 
     async def send(self, part: OutgoingPart) -> str:
         self._sends += 1
-        match self._sends % 5:
+        match self._sends % 6:
             case 0:
                 sys.exit(5)
             case 1:
@@ -121,9 +124,30 @@ class RogueAdapter:
                 raise asyncio.CancelledError
             case 3:
                 raise MemoryError
+            case 4:
+                _spin(0.5)
             case _:
                 _left.append(asyncio.create_task(asyncio.sleep(3600)))
         return part.key
+
+
+def _spin(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def _take_descriptors(seconds: float) -> None:
+    """Leave the process not one descriptor for a while."""
+    taken: list[int] = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        time.sleep(seconds)
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
 
 
 def make(setup: Any) -> RogueAdapter:

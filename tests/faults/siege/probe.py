@@ -6,6 +6,7 @@ python -m tests.faults.siege.probe PORT SECONDS
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,9 @@ _STREAM, _COMMIT = "event", "commit to event"
 
 async def probe(port: int, seconds: float) -> None:
     timeout = httpx.Timeout(30, read=30)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=timeout) as http:
+    signed = {"Authorization": f"Bearer {os.environ['KERYX_WEB_TOKEN']}"}
+    base = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=base, timeout=timeout, headers=signed) as http:
         session = await _begin(http)
         try:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:

@@ -35,6 +35,8 @@ _CORPUS_CHAT, _MODEL_CHAT, _PLUGIN_CHAT = 5_000, 6_000, 7_000
 _FIRST_CHAT = 1_001
 # What the node may keep of a siege in memory, in MiB, and how long it may take to end and how much it may log.
 _MEMORY_MARGIN = 150
+_HIGHEST_MARGIN = 600
+_WEB_TOKEN = "the-token-of-the-siege-which-strangers-lack"
 _STOP_SECONDS = 30
 _LONGEST_STOP = 120
 _LOG_BYTES = 20_000_000
@@ -42,6 +44,9 @@ Goal: TypeAlias = Callable[[float, float], bool]
 _GOALS: dict[tuple[str, float], Goal] = {
     ("answer in a chat", 0.95): lambda quiet, siege: siege <= 2 * quiet,
     ("health", 0.99): lambda quiet, siege: siege < 50,
+    ("list", 0.95): lambda quiet, siege: siege < max(500, 3 * quiet),
+    ("open", 0.95): lambda quiet, siege: siege < max(500, 3 * quiet),
+    ("event", 0.95): lambda quiet, siege: siege < max(1_000, 3 * quiet),
 }
 _ROOT = Path(__file__).parents[3]
 _SETTINGS = """
@@ -152,6 +157,8 @@ class Siege:
     attackers: Sequence[str]
     database: str = ""
     seed: int = 1
+    # Attackers that ended before their time.
+    failed: int = field(default=0, init=False)
 
     def run(self) -> Verdict:
         disk = SmallDisk(self.home) if "neighbour" in self.attackers and not self.database else None
@@ -171,6 +178,7 @@ class Siege:
             "KERYX_TELEGRAM_TOKEN": TOKEN,
             "KERYX_TELEGRAM_BASE_URL": telegram.url,
             "SIEGE_KEY": model.KEY,
+            "KERYX_WEB_TOKEN": _WEB_TOKEN,
             "PYTHONPATH": f"{_ROOT}:{site}",
         }
         port = find_free_port()
@@ -186,7 +194,7 @@ class Siege:
             speaker = threading.Thread(target=storm.speak, args=(over,))
             whole = self.quiet_seconds + self.seconds + 60
             with (
-                _process("probe", port, whole) as probe,
+                _process("probe", port, whole, KERYX_WEB_TOKEN=_WEB_TOKEN) as probe,
                 _process("floor", self.home, whole) as floor,
                 watch,
             ):
@@ -253,7 +261,7 @@ class Siege:
                 time.sleep(0.3)
         finally:
             for process in running:
-                assert process.poll() in (None, 0), f"an attacker failed: {process.args}"
+                self.failed += process.poll() not in (None, 0)
                 process.kill()
                 process.wait(30)
         return full
@@ -264,14 +272,14 @@ class Siege:
         if "person" in self.attackers:
             said += [(_CORPUS_CHAT + n % 20, text) for n, text in enumerate(build_messages(3_000))]
         if "model" in self.attackers:
-            said += [(_MODEL_CHAT + n, way) for n, way in enumerate(model.WAYS)] * 5
+            said += [(_MODEL_CHAT + n, way) for n, way in enumerate(model.NAMES)] * 5
         if "plugins" in self.attackers:
             said += [(_PLUGIN_CHAT + n, "go") for n in range(len(plugins.AGENTS))] * 5
         return said
 
     def _configure(self, address: str) -> None:
         rules = ", ".join(
-            f'{{ platform = "telegram", chat = {_MODEL_CHAT + n} }}' for n in range(len(model.WAYS))
+            f'{{ platform = "telegram", chat = {_MODEL_CHAT + n} }}' for n in range(len(model.NAMES))
         )
         settings = _SETTINGS.format(model=address, id=model.MODEL, model_rules=rules)
         if "plugins" in self.attackers:
@@ -331,9 +339,11 @@ class Siege:
             failed = sum(samples.failures(name, *part) for part in parts)
             figures.append(Figure(f"{name}, failed", samples.failures(name, *quiet), failed, ok=failed == 0))
         before, after = memory.most(quiet[0], quiet[1]), memory.last()
+        highest = memory.most(began, ended)
         figures += [
-            Figure("memory, highest", before, memory.most(began, ended), "MiB"),
+            Figure("memory, highest", before, highest, "MiB", highest <= before + _HIGHEST_MARGIN),
             Figure("memory, afterwards", before, after, "MiB", after <= before + _MEMORY_MARGIN),
+            Figure("attackers that failed", None, self.failed, ok=not self.failed),
             Figure("the node ended", None, not lived, ok=lived),
             Figure("SIGTERM to end", None, stopping, "s", stopping < _STOP_SECONDS),
             Figure("log", None, len(node.log) / 1e6, "MB", len(node.log) < _LOG_BYTES),
@@ -408,8 +418,8 @@ def _spawn(name: str, *arguments: Any, **environ: str) -> "subprocess.Popen[str]
 
 
 @contextmanager
-def _process(name: str, *arguments: Any) -> Generator[_Started]:
-    process = _spawn(name, *arguments)
+def _process(name: str, *arguments: Any, **environ: str) -> Generator[_Started]:
+    process = _spawn(name, *arguments, **environ)
     started = _Started(process)
     collector = threading.Thread(target=started.collect)
     if arguments:

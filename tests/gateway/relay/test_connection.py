@@ -306,6 +306,35 @@ async def test_an_oversized_frame_ends_the_connection(pair: Pair) -> None:
     assert pair.link.connected
 
 
+async def test_a_stranger_cannot_send_a_long_frame(pair: Pair) -> None:
+    """Without the end of the frame: it is not kept until it is whole."""
+    connection = await connect(pair.url)
+    await connection.recv()
+    connection.transport.write(b"\x82\xff" + MAX_FRAME_BYTES.to_bytes(8, "big") + b"0000" + b"x" * 40_000)
+    await connection.wait_closed()
+    assert pair.link.connected
+
+
+async def test_silent_connections_give_way_to_instances(pair: Pair) -> None:
+    """They have not even sent the head of a request."""
+    port = int(pair.url.rpartition(":")[2])
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+    try:
+        key = relay.parse_key(await pair.service.hub.relay.add(OPERATORS, "ben", []))
+        async with connect(pair.url) as connection:
+            await greet(connection, key)
+            await connection.recv()
+            assert await silent[0][0].read() == b""
+            # What has proved who it is does not count any more.
+            silent += [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+            await connection.send("nonsense")
+            assert await read_close_code(connection) == PROTOCOL_CODE
+    finally:
+        for _, writer in silent:
+            writer.close()
+    assert pair.link.connected
+
+
 async def test_a_connection_that_says_nothing_is_ended(pair: Pair, platform: FileAdapter) -> None:
     server = RelayServer(pair.service.hub, SystemClock(), [platform], hello_within=0.01)
     async with server.serving("127.0.0.1", 0) as port, connect(f"ws://127.0.0.1:{port}") as connection:

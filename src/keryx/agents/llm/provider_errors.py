@@ -75,10 +75,10 @@ def classify(
             after = _find_delay(exc, exc.response.headers, now=now or datetime.now(UTC))
             body = isinstance(cast(Any, exc.body), dict)
             detail = _read_detail(exc, secret)
-            return _classify_response(exc.status_code, exc.code or "", model, detail, after, body=body)
+            return _classify_response(exc.status_code, _read_code(exc), model, detail, after, body=body)
         case openai.APIError():
             # An error inside a stream. Some providers send a status as its code.
-            code = exc.code or ""
+            code = _read_code(exc)
             status = int(code) if re.fullmatch(r"[45]\d\d", code) else 0
             after = _find_delay(exc, {}, now=now or datetime.now(UTC))
             return _classify_response(status, code, model, _read_detail(exc, secret), after, body=True)
@@ -187,6 +187,11 @@ def _classify_response(
     return ProviderFailure(
         error=AgentRefused(Phrase("model.refused", name=name, status=str(status), reason=reason))
     )
+
+
+def _read_code(exc: openai.APIError) -> str:
+    """Return the code that the provider gave, shortened. It need not be a text."""
+    return str(cast(object, exc.code) or "")[:LONGEST_DETAIL]
 
 
 def _read_detail(exc: openai.APIError, secret: str) -> str:

@@ -75,9 +75,7 @@ def _parse_frame(frame: bytes | FrameTooLong) -> SessionMessage | Exception:
     if isinstance(frame, FrameTooLong):
         if frame.id is None:
             return ValueError(str(frame))
-        reason = types.ErrorData(
-            code=types.INTERNAL_ERROR, message=f"its answer has more than {MAX_LINE_BYTES} bytes"
-        )
+        reason = types.ErrorData(code=types.INTERNAL_ERROR, message=f"its answer has more than {frame.limit}")
         return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=frame.id, error=reason))
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(frame, by_name=False))

@@ -29,6 +29,7 @@ from keryx.cli.options import FLAG, Json
 from keryx.cli.output import format_count
 from keryx.cli.shutdown import exit_after, exit_now, handle_signals, list_stop_signals
 from keryx.cli.watchdog import LoopWatchdog, watch_loop
+from keryx.client_address import TrustedProxies, is_loopback
 from keryx.config import Settings
 from keryx.core.errors import DESCRIPTORS_EXHAUSTED, Invalid, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
@@ -40,7 +41,6 @@ from keryx.process_tuning import limit_heaps, return_memory, shorten_switch_inte
 from keryx.settings_editor import SettingsEditor
 from keryx.surfaces.web import schema
 from keryx.surfaces.web.auth import read_cookie_key
-from keryx.surfaces.web.client_address import TrustedProxies, is_loopback
 from keryx.surfaces.web.health import build_health_routes
 from keryx.surfaces.web.http_server import HttpServer, build_limits, raise_descriptor_limit
 from keryx.surfaces.web.request import Installation

@@ -3,14 +3,15 @@
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from itertools import groupby
 
 import msgspec
 
 from keryx.core import ids
-from keryx.core.changes import ChangeKind
+from keryx.core.changes import ChangeKind, DraftChunk
 from keryx.core.errors import Forbidden, Invalid, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.ports.adapter import Receipt
@@ -95,6 +96,7 @@ class HubApiTurns(HubPart):
         `NotFound` if it is deleted meanwhile."""
         while True:
             view = await self.load(viewer, turn)
+            view = msgspec.structs.replace(view, draft=_merge_pieces(view.draft))
             yield view
             if view.turn.state.finished:
                 return
@@ -108,7 +110,7 @@ class HubApiTurns(HubPart):
                     if gone or len(pieces) < len(own):
                         break
                     if pieces or not batch:
-                        view = msgspec.structs.replace(view, draft=[*view.draft, *pieces])
+                        view = msgspec.structs.replace(view, draft=_merge_pieces([*view.draft, *pieces]))
                         yield view
 
     @write_unit("api.remove")
@@ -195,6 +197,20 @@ class HubApiKeys(HubPart):
         if key.seen_at is None or self._database.clock.now() - key.seen_at > _SEEN_INTERVAL:
             await self._database.write("api.key.see", lambda tx: api_turns.touch_key(tx, key.id))
         return key
+
+
+def _merge_pieces(draft: Sequence[DraftChunk]) -> list[DraftChunk]:
+    """Return a draft with one piece for each run of text or reasoning, so that a long draft is not put together again from
+    thousands of pieces for each reader and each new one."""
+    merged: list[DraftChunk] = []
+    for (media, thought), run in groupby(draft, key=lambda chunk: (chunk.media, chunk.thought)):
+        chunks = list(run)
+        if media is not None or len(chunks) == 1:
+            merged += chunks
+        else:
+            text = "".join(chunk.text for chunk in chunks)
+            merged.append(DraftChunk(n=chunks[-1].n, text=text, thought=thought))
+    return merged
 
 
 def _summarize(tx: Transaction, key: ApiKey) -> ApiKeySummary:

@@ -24,6 +24,8 @@ OWN_NAME = "Keryx"
 _TRIED_SESSIONS = 3
 _TRIED_ENTRIES = 30
 _MAX_LOSSES = 20
+# Of the first line of a file of Keryx.
+_MAX_HEADER_BYTES = 65_536
 
 
 class FileImport(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +82,9 @@ class HubFileImports(HubPart):
 
 
 def _is_own_export(body: bytes) -> bool:
+    end = body.find(b"\n", 0, _MAX_HEADER_BYTES)
     try:
-        header = codec.loads(body.partition(b"\n")[0], dict[str, object])
+        header = codec.loads_foreign(body[: _MAX_HEADER_BYTES if end < 0 else end], dict[str, object])
     except Invalid:
         return False
     return header.get("format") == records.FORMAT

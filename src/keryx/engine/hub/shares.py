@@ -8,12 +8,14 @@ import msgspec
 from keryx.core import ids
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import SessionId
+from keryx.core.media import IMAGE_MIMES
 from keryx.core.messages import Message, Role, is_active
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase
 from keryx.engine.hub.verbs import HubPart, read_unit, write_unit
-from keryx.store import messages, sessions, viewer_state
+from keryx.store import media, messages, sessions, viewer_state
 from keryx.store.db import Transaction
+from keryx.store.media import MediaInfo
 from keryx.store.viewer_state import Share
 
 _SPOKEN = frozenset({Role.USER, Role.ASSISTANT})
@@ -50,16 +52,39 @@ class HubShares(HubPart):
     @read_unit("share.open")
     def open(self, tx: Transaction, token: str) -> SharedConversation:
         """Return what a link shows. Raise `NotFound` if it was revoked, or its session was deleted."""
-        share = viewer_state.find_share(tx, digest=_hash_token(token))
-        if share is None:
-            raise NotFound(Phrase("web.no_share"))
+        share = _find(tx, token)
         session = sessions.get(tx, share.session)
         entries = messages.list_after(tx, session.id, after=0, limit=share.through)
         return SharedConversation(
             session=session.id,
             title=session.title,
-            messages=[m for m in entries if m.seq <= share.through and m.role in _SPOKEN and is_active(m)],
+            messages=[m for m in entries if m.seq <= share.through and _is_shown(m)],
         )
+
+    @read_unit("share.picture")
+    def find_picture(self, tx: Transaction, token: str, file: str) -> MediaInfo:
+        """Return a picture that a link shows. Raise `NotFound` for any other file."""
+        share = _find(tx, token)
+        session = sessions.get(tx, share.session)
+        found = media.find_in_session(tx, session.id, file)
+        if found is None or found.mime not in IMAGE_MIMES:
+            raise NotFound(Phrase("web.no_share"))
+        if not any(
+            _is_shown(m) for m in messages.list_with_file(tx, session.id, found.id, through=share.through)
+        ):
+            raise NotFound(Phrase("web.no_share"))
+        return found
+
+
+def _find(tx: Transaction, token: str) -> Share:
+    share = viewer_state.find_share(tx, digest=_hash_token(token))
+    if share is None:
+        raise NotFound(Phrase("web.no_share"))
+    return share
+
+
+def _is_shown(message: Message) -> bool:
+    return message.role in _SPOKEN and is_active(message)
 
 
 def _hash_token(token: str) -> str:

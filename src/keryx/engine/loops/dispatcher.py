@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from keryx import logs
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Clock
 from keryx.core.deliveries import (
@@ -136,7 +137,7 @@ class Dispatcher:
                 ),
             )
         except KeryxError as exc:
-            log.warning("cannot claim a delivery now: %s", exc)
+            log.warning("cannot claim a delivery now: %s", exc, extra=logs.REPEATS)
             await self._clock.sleep(0.5)
             self._work.signal()
             return [], None

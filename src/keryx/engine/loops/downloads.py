@@ -7,6 +7,7 @@ from itertools import count
 
 import anyio
 
+from keryx import logs
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff, describe
 from keryx.core.errors import Conflict, Invalid, KeryxError, Retryable, Unavailable
@@ -84,7 +85,7 @@ class Downloader:
                     try:
                         claimed, at = await self._claim(free)
                     except KeryxError as exc:
-                        log.warning("cannot look for files to fetch now: %s", exc)
+                        log.warning("cannot look for files to fetch now: %s", exc, extra=logs.REPEATS)
                         at = self._clock.now() + _RETRY_DELAY
                 for download in claimed:
                     self._active.add(download.position)

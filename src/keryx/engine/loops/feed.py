@@ -10,6 +10,7 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from keryx import logs
 from keryx.core.changes import Change
 from keryx.core.clock import Clock
 from keryx.core.durations import Backoff
@@ -182,7 +183,7 @@ class Feed:
                 if not self._started and not isinstance(exc, Retryable):
                     raise
                 self.reading = False
-                log.warning("cannot read the feed now: %s", exc)
+                log.warning("cannot read the feed now: %s", exc, extra=logs.REPEATS)
                 await self._clock.sleep(_RETRY_SECONDS)
 
     def _remember(self, change: Change) -> None:

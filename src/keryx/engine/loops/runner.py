@@ -8,6 +8,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from keryx import logs
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError, LeaseLost
@@ -155,7 +156,7 @@ class Runner:
                 ),
             )
         except KeryxError as exc:
-            log.warning("cannot claim a turn now: %s", exc)
+            log.warning("cannot claim a turn now: %s", exc, extra=logs.REPEATS)
             return _NOT_CLAIMED, self._clock.now() + _RETRY_DELAY
         finally:
             self._claiming = False

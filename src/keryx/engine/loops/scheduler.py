@@ -4,6 +4,7 @@ import logging
 from datetime import datetime, timedelta
 from functools import partial
 
+from keryx import logs
 from keryx.core.changes import Change, ChangeKind
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
@@ -53,5 +54,5 @@ class Scheduler:
                     return at
                 await self._database.write("job.begin", partial(jobs.begin_due_run, policy=self._policy))
         except KeryxError as exc:
-            log.warning("cannot begin a job now: %s", exc)
+            log.warning("cannot begin a job now: %s", exc, extra=logs.REPEATS)
             return self._clock.now() + _RETRY_DELAY

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import anyio
 
+from keryx import logs
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
 from keryx.core.sessions import Session
@@ -43,7 +44,7 @@ async def repeat(clock: Clock, seconds: float, sweep: Callable[[], Awaitable[Non
         try:
             await sweep()
         except (KeryxError, OSError) as exc:
-            log.warning("a sweep failed and will be repeated: %s", exc)
+            log.warning("a sweep failed and will be repeated: %s", exc, extra=logs.REPEATS)
         await clock.sleep(seconds)
 
 

@@ -125,6 +125,8 @@ class ApiTurnPage(msgspec.Struct, frozen=True):
 
 
 MAX_COUNT = 10_000
+# Of all turns of a page.
+_MAX_PAGE_CHARS = 5_000_000
 
 
 def submit(tx: Transaction, asked: ApiTurnRequest, *, policy: Policy) -> SubmittedTurn:
@@ -455,13 +457,31 @@ def _find_question(tx: Transaction, turn: Turn) -> AskedQuestion | None:
 def list_page(
     tx: Transaction, viewer: Viewer, wanted: ApiTurnFilter, *, before: ChangePosition | None, limit: int
 ) -> ApiTurnPage:
-    """Return turns that programs asked for, the one that changed last first."""
+    """Return turns that programs asked for, the one that changed last first; fewer than `limit` if they are very long."""
     found = api_turns.list_changed(tx, viewer, wanted, before=before, limit=limit + 1)
+    views: list[ApiTurnView] = []
+    chars = 0
+    while len(views) < min(limit, len(found)) and chars < _MAX_PAGE_CHARS:
+        views.append(load_view(tx, viewer, found[len(views)][0]))
+        chars += sum(_measure(part) for m in views[-1].messages for part in m.parts)
     return ApiTurnPage(
-        [load_view(tx, viewer, turn) for turn, _ in found[:limit]],
+        views,
         api_turns.count_changed(tx, viewer, wanted, most=MAX_COUNT),
-        found[limit - 1][1] if len(found) > limit else None,
+        found[len(views) - 1][1] if len(found) > len(views) else None,
     )
+
+
+def _measure(part: Part) -> int:
+    """Return about how many characters a part has."""
+    match part:
+        case Text() | Reasoning():
+            return len(part.text)
+        case ToolCall():
+            return len(part.input)
+        case ToolResult():
+            return len(part.output)
+        case _:
+            return 0
 
 
 def find_context(tx: Transaction, viewer: Viewer, name: str, thread: str = "") -> SessionId | None:

@@ -331,7 +331,7 @@ class WebhookAdapter:
         if self._context is None:
             return _build_error(503, "Keryx is starting: try again")
         try:
-            message = codec.loads(request.body, WebhookMessage)
+            message = codec.loads_foreign(request.body, WebhookMessage)
             inbound = await self._add_files(parse(event, message, self.account), message.files)
             if message.alias:
                 await self._context.add_alias(inbound.source, message.alias)

@@ -39,7 +39,6 @@ VERSION = "1.0"
 # The ids of messages that were sent to a client.
 _OWN_ID = re.compile(r"(?P<kind>msg|rs|mcp|fc)_(?P<turn>[0-9A-Za-z]+)_\d+(?:_\d+|_result)?\Z")
 _RUN_ID = Annotated[str, Meta(min_length=1, max_length=200)]
-_MAX_ITEMS = 10_000
 _FILE_PARTS = frozenset({"image", "audio", "video", "document"})
 
 
@@ -49,9 +48,9 @@ class AgentRunForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields
 
     thread_id: _RUN_ID
     run_id: _RUN_ID
-    messages: Annotated[list[Json], Meta(max_length=_MAX_ITEMS)]
+    messages: Annotated[list[Json], Meta(max_length=request_bodies.MAX_ITEMS)]
     tools: Annotated[list[Json], Meta(max_length=512)] | None = None
-    context: Annotated[list[Json], Meta(max_length=_MAX_ITEMS)] | None = None
+    context: Annotated[list[Json], Meta(max_length=request_bodies.MAX_ITEMS)] | None = None
     forwarded_props: Any = None
     resume: Annotated[list[Json], Meta(max_length=100)] | None = None
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from keryx.client_address import TrustedProxies, group_address
 from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, ProfileId
 from keryx.core.ports.setup import WrongField
@@ -26,7 +27,6 @@ from keryx.engine.hub.api_turns import KEY_PREFIX, ApiKey, HubApiKeys
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
 from keryx.engine.hub.users import HubUsers
 from keryx.surfaces.web import settings
-from keryx.surfaces.web.client_address import TrustedProxies, group_address
 from keryx.surfaces.web.responses import Unauthenticated, WrongHost
 from keryx.surfaces.web.sign_in_limits import GuessLimiter
 

@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from keryx.surfaces.web.client_address import group_address
+from keryx.client_address import group_address
 from keryx.surfaces.web.settings import WebSettings
 from keryx.timing import WakeSignal
 
@@ -146,6 +146,8 @@ class HttpConnection(H11Protocol):
         self._pieces: deque[bytes] = deque()
         self._queued = False
         self._received = 0
+        # The bytes of the body that had come at some time, and that time.
+        self._progress = 0, self.since
         # The unsent bytes at the beginning of the current window of time, and that time.
         self._unsent: tuple[int, float] | None = None
 
@@ -206,6 +208,7 @@ class HttpConnection(H11Protocol):
         if self.cycle is not before:
             self.begun_at = self.since = self.loop.time()
             self._received = 0
+            self._progress = 0, self.since
 
     def _read_on(self) -> None:
         """Parse more of a body at once. Wait in the queue to begin a request, but not while answers are unread."""
@@ -269,13 +272,20 @@ class HttpConnection(H11Protocol):
             return waited > _DISCARD_SECONDS
         if self._answered:
             return waited > limits.idle
-        unsent = self.cycle.more_body and not self.flow.read_paused
-        return unsent and waited > limits.stall + self._received / _MIN_RATE
+        return self.cycle.more_body and self._sends_too_slowly(now, limits.stall)
 
     @property
     def _discarding(self) -> bool:
         """Whether the answer was sent before the whole body was read."""
         return self._answered and self.conn.their_state is h11.SEND_BODY
+
+    def _sends_too_slowly(self, now: float, stall: float) -> bool:
+        """Whether the rest of a body comes too slowly. What was sent fast earns no more than the time of `stall` again."""
+        received, at = self._progress
+        if self.flow.read_paused or self._received - received >= stall * _MIN_RATE:
+            self._progress = self._received, now
+            return False
+        return now - at > stall + (self._received - received) / _MIN_RATE
 
     def _reads_too_slowly(self, now: float, stall: float) -> bool:
         size = self.transport.get_write_buffer_size()

@@ -33,7 +33,7 @@ class RpcFailure(RpcError):
 def parse_call(raw: bytes) -> RpcCall:
     """Read one call or notification. Raise `RpcFailure` if it is anything else, such as a batch or a response."""
     try:
-        value = codec.loads(raw, object)
+        value = codec.loads_foreign(raw, object)
     except Invalid as exc:
         raise RpcFailure(None, PARSE_ERROR, f"the body is not JSON: {exc}") from exc
     if not isinstance(value, dict):

@@ -355,7 +355,7 @@ class CallEvents:
 def _read_event_id(text: str) -> tuple[TurnId, CallId]:
     turn, _, call = text.partition(".")
     try:
-        id_ = codec.loads(codec.decode_base64url(call), object)
+        id_ = codec.loads_foreign(codec.decode_base64url(call), object)
     except (ValueError, Invalid) as exc:
         raise NotFound("there is no stream with this Last-Event-ID: call again") from exc
     return TurnId(turn), id_ if isinstance(id_, str | int) else None

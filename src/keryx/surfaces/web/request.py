@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TOO_MUCH = Phrase("web.too_much")
+_GRACE_SECONDS = 30.0
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_.~-]{1,100}\Z")
 
 
@@ -77,6 +79,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     renders: anyio.CapacityLimiter
     # For exports: each takes a reader of the store for as long as it lasts.
     exports: anyio.CapacityLimiter
+    # For what anybody with a link may ask for, apart from the exports of users.
+    shares: anyio.CapacityLimiter
     # Requests that wait for a turn.
     followers: TurnFollowers
     # Returns what is said in a sound; `None` if no model is configured for it.
@@ -92,7 +96,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 class IncomingBody:
     """A body that is being read. Its scope is cancelled when it has to give way."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, known: bool) -> None:
+        self.known = known
+        self.began = time.monotonic()
         self.content = bytearray()
         self.scope = anyio.CancelScope()
 
@@ -101,46 +107,39 @@ class BodyMemory:
     """Counts the bytes of all bodies that are being read, so that many clients together cannot exhaust the memory. Callers
     who are not known have a limit apart, so that they take nothing from the others."""
 
-    def __init__(self, limit: int, unknown_limit: int) -> None:
-        self._limit = limit
-        self._unknown_limit = unknown_limit
-        self._taken = 0
-        # In the order of their beginning, each with the bytes that it counts for.
-        self._unknown: dict[IncomingBody, int] = {}
+    def __init__(self, limit: int, unknown_limit: int, *, grace: float = _GRACE_SECONDS) -> None:
+        """A body of a known caller gives way when it has been read for `grace` seconds."""
+        self._limits = {True: limit, False: unknown_limit}
+        self._grace = {True: grace, False: 0.0}
+        # By whether the caller is known, in the order of their beginning, each with the bytes that it counts for.
+        self._bodies: dict[bool, dict[IncomingBody, int]] = {True: {}, False: {}}
 
     @contextmanager
     def read(self, *, known: bool) -> Generator[IncomingBody]:
         """Yield a body to read into. Raise `Unavailable` if it has given way to others."""
-        body = IncomingBody()
-        if not known:
-            self._unknown[body] = 0
+        body = IncomingBody(known=known)
+        self._bodies[known][body] = 0
         try:
             with body.scope:
                 yield body
         finally:
-            if known:
-                self._taken -= len(body.content)
-            else:
-                self._unknown.pop(body, None)
+            self._bodies[known].pop(body, None)
         if body.scope.cancel_called:
             raise Unavailable(_TOO_MUCH)
 
     def add(self, body: IncomingBody, chunk: bytes) -> None:
-        """Add bytes to a body. If there are too many, raise `Unavailable`; among bodies of unknown callers, the one that
-        began first gives way."""
+        """Add bytes to a body. If there are too many, the one that began first gives way; raise `Unavailable` if none may."""
         if body.scope.cancel_called:
             return
         body.content += chunk
-        if body not in self._unknown:
-            self._taken += len(chunk)
-            if self._taken > self._limit:
+        bodies = self._bodies[body.known]
+        bodies[body] += len(chunk)
+        while sum(bodies.values()) > self._limits[body.known]:
+            oldest = next(iter(bodies))
+            if time.monotonic() - oldest.began < self._grace[body.known]:
                 raise Unavailable(_TOO_MUCH)
-            return
-        self._unknown[body] += len(chunk)
-        while sum(self._unknown.values()) > self._unknown_limit:
-            oldest = next(iter(self._unknown))
-            log.warning("strangers send too much at once: the body that began first is refused")
-            del self._unknown[oldest]
+            log.warning("clients send too much at once: the body that began first is refused")
+            del bodies[oldest]
             oldest.content.clear()
             oldest.scope.cancel()
 
@@ -213,7 +212,7 @@ async def parse_arguments(operation: Operation, http: Request) -> dict[str, requ
         arguments["query"] = query
     if operation.body:
         raw = await read_body(http, operation.body_limit)
-        arguments["body"] = codec.loads(raw if raw.strip() else b"{}", operation.body)
+        arguments["body"] = codec.loads_foreign(raw if raw.strip() else b"{}", operation.body)
     return arguments
 
 

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from keryx import logs
 from keryx.core import codec
 from keryx.core.errors import (
     AgentFailed,
@@ -187,7 +188,7 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
 
 def report_unexpected(error: Exception, path: str) -> Response:
     """Log an unexpected error, and build a response that reveals nothing about it."""
-    log.error("request failed", exc_info=error)
+    log.error("request failed", exc_info=error, extra=logs.REPEATS)
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     detail = "something went wrong here: try again, and look into the log of keryx serve"
     return (

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keryx import metrics
+from keryx.client_address import TrustedProxies
 from keryx.core import codec
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
@@ -24,7 +25,6 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
 from keryx.surfaces.web.auth import Authenticator, CookieSigner, SecurityMiddleware
-from keryx.surfaces.web.client_address import TrustedProxies
 from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
 from keryx.surfaces.web.request import BodyMemory, Installation, Services
 from keryx.surfaces.web.routes import build_routes
@@ -35,6 +35,7 @@ from keryx.surfaces.web.webauthn import ChallengeIssuer
 
 _RENDER_THREADS = 2
 _EXPORTS = 1
+_SHARES = 1
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MIN_BODY_MEMORY = 64 << 20
 _MIN_UNKNOWN_BODY_MEMORY = 16 << 20
@@ -90,6 +91,7 @@ class WebApp:
             setup_lock=anyio.Lock(),
             renders=renders,
             exports=anyio.CapacityLimiter(_EXPORTS),
+            shares=anyio.CapacityLimiter(_SHARES),
             followers=self._followers,
             transcribe=transcribe,
             setup=setup,

@@ -11,9 +11,9 @@ from datetime import timedelta
 
 import msgspec
 
+from keryx.client_address import parse_network
 from keryx.core.errors import Invalid
 from keryx.secrets import Secret
-from keryx.surfaces.web.client_address import parse_network
 
 MIN_PASSWORD_CHARS = 8
 _PASSWORD_HASH = re.compile(r"scrypt:([0-9a-f]{32}):([0-9a-f]{64})\Z")

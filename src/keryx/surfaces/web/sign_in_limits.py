@@ -22,6 +22,8 @@ _MAX_PER_ADDRESS = 10
 _MAX_IN_ALL = 60
 _MAX_PER_USER = 10
 _USER_WINDOW_SECONDS = 600.0
+# What each address may try with a user after that, so that nobody can lock a user out from elsewhere.
+_MAX_PER_USER_AND_ADDRESS = 3
 _WINDOW_SECONDS = 60.0
 _BROWSER_WINDOW_SECONDS = 600.0
 _MAX_KEYS = 1_000
@@ -86,6 +88,9 @@ class GuessLimiter:
         self._in_all = FailureCounter(clock, window=_WINDOW_SECONDS, most=_MAX_IN_ALL)
         self._by_browser = FailureCounter(clock, window=_BROWSER_WINDOW_SECONDS, most=_MAX_PER_ADDRESS)
         self._by_user = FailureCounter(clock, window=_USER_WINDOW_SECONDS, most=_MAX_PER_USER)
+        self._by_user_and_address = FailureCounter(
+            clock, window=_USER_WINDOW_SECONDS, most=_MAX_PER_USER_AND_ADDRESS
+        )
         self._wrong_tokens = FailureCounter(clock, window=_WINDOW_SECONDS, most=_MAX_PER_ADDRESS)
         self._waiting = 0
 
@@ -96,7 +101,8 @@ class GuessLimiter:
         """Count a try to sign in as wrong, unless the yielded function is called. `user` is whose password is tried.
 
         A known browser waits longer and longer, and is never locked out by the failures of others. Raise `Throttled` for
-        a stranger after too many failures, from one address or with one user, or if too many wait."""
+        a stranger after too many failures from one address, with one user from this address, or in all, or if too many
+        wait."""
         if browser is None:
             yield self._count_stranger(address, user)
             return
@@ -115,14 +121,18 @@ class GuessLimiter:
         self._wrong_tokens.add(address)
 
     def _count_stranger(self, address: str, user: str) -> Callable[[], None]:
+        pair = f"{user} {address}"
         wait = max(
-            self._by_address.get_wait(address), self._in_all.get_wait(""), self._by_user.get_wait(user)
+            self._by_address.get_wait(address),
+            self._in_all.get_wait(""),
+            # Either of them lets a try through.
+            min(self._by_user.get_wait(user), self._by_user_and_address.get_wait(pair)),
         )
         if wait:
             raise Throttled(Phrase("web.wrong_tries"), after=wait)
         undo = [self._by_address.add(address), self._in_all.add("")]
         if user:
-            undo.append(self._by_user.add(user))
+            undo += [self._by_user.add(user), self._by_user_and_address.add(pair)]
 
         def mark_right() -> None:
             for take_back in undo:

@@ -262,9 +262,9 @@ class FileAssembly:
 
 def decode_from_instance(frame: str) -> FromInstance:
     """Read a frame of an instance. Raise `Invalid` for anything else."""
-    return cast(FromInstance, codec.loads(frame, cast(Any, FromInstance)))
+    return cast(FromInstance, codec.loads_foreign(frame, cast(Any, FromInstance)))
 
 
 def decode_from_connector(frame: str) -> FromConnector:
     """Read a frame of the connector. Raise `Invalid` for anything else."""
-    return cast(FromConnector, codec.loads(frame, cast(Any, FromConnector)))
+    return cast(FromConnector, codec.loads_foreign(frame, cast(Any, FromConnector)))

@@ -13,6 +13,8 @@ import msgspec
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from keryx import logs
+from keryx.client_address import group_address
 from keryx.core import codec
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import Clock
@@ -86,8 +88,10 @@ log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 5.0
 _HINT_SECONDS = 10.0
 _DOWNLOAD_TIMEOUT = timedelta(minutes=2)
-# Connections that have not proved who they are.
-_MAX_UNKNOWN = 32
+# Connections that have not proved who they are: in all, of one address, and the bytes that one of them may send.
+_MAX_UNKNOWN = 128
+_MAX_UNKNOWN_PER_ADDRESS = 32
+_MAX_UNKNOWN_BYTES = 32_768
 # Calls of one instance at once.
 _MAX_CALLS = 256
 _SUPPORTS = {
@@ -99,6 +103,49 @@ _SUPPORTS = {
 
 Answer = TypeVar("Answer")
 Outcome = tuple[object, Sequence[Attachment]]
+
+
+class UnknownConnections:
+    """The connections that have not proved who they are. One too many takes the place of the oldest of its address, or of
+    the address that has the most, so that one address cannot keep the others out."""
+
+    def __init__(self) -> None:
+        # By address, in the order of acceptance, each with the bytes that it has sent.
+        self._received: dict[str, dict[asyncio.Transport, int]] = {}
+
+    def add(self, transport: asyncio.Transport) -> None:
+        own = self._received.setdefault(_group_peer(transport), {})
+        own[transport] = 0
+        if len(own) > _MAX_UNKNOWN_PER_ADDRESS:
+            self._abort_oldest(own)
+        elif sum(map(len, self._received.values())) > _MAX_UNKNOWN:
+            self._abort_oldest(max(self._received.values(), key=len))
+
+    def receive(self, transport: asyncio.Transport, size: int) -> bool:
+        """Return whether a connection may send so many bytes more."""
+        own = self._received.get(_group_peer(transport), {})
+        if transport in own:
+            own[transport] += size
+        return own.get(transport, 0) <= _MAX_UNKNOWN_BYTES
+
+    def remove(self, transport: asyncio.Transport) -> None:
+        """Forget a connection that has proved who it is, or has ended."""
+        group = _group_peer(transport)
+        own = self._received.get(group, {})
+        own.pop(transport, None)
+        if not own:
+            self._received.pop(group, None)
+
+    def _abort_oldest(self, connections: dict[asyncio.Transport, int]) -> None:
+        oldest = next(iter(connections))
+        log.warning("there are too many connections to the relay that say nothing: the oldest is closed")
+        self.remove(oldest)
+        oldest.abort()
+
+
+def _group_peer(transport: asyncio.Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    return group_address(str(peer[0])) if peer else ""
 
 
 class RelaySession:
@@ -139,7 +186,7 @@ class RelayServer:
             if a.platform != LOCAL and not isinstance(a, RelayTransport)
         }
         self._sessions: dict[str, RelaySession] = {}
-        self._unknown = 0
+        self._unknown = UnknownConnections()
         # What is being sent, by instance and key: a second request for it waits for the first.
         self._sends: dict[tuple[str, str], asyncio.Task[str]] = {}
         # A call goes on when its connection is lost, so that its outcome is recorded.
@@ -150,6 +197,23 @@ class RelayServer:
         """Let instances in while the block runs. Yield the port."""
         await self._hub.relay.record_end()
         cursor = await self._hub.head_cursor()
+        unknown = self._unknown
+
+        class BoundedConnection(ServerConnection):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                unknown.add(self.transport)
+
+            def data_received(self, data: bytes) -> None:
+                if unknown.receive(self.transport, len(data)):
+                    super().data_received(data)
+                else:
+                    self.transport.abort()
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                unknown.remove(self.transport)
+                super().connection_lost(exc)
+
         try:
             server = await serve(
                 self._handle,
@@ -163,6 +227,7 @@ class RelayServer:
                 ping_timeout=PING_SECONDS,
                 close_timeout=CLOSE_SECONDS,
                 server_header=None,
+                create_connection=BoundedConnection,
             )
         except OSError as exc:
             raise Unavailable(
@@ -200,21 +265,14 @@ class RelayServer:
             try:
                 await self._hub.relay.sweep()
             except KeryxError as exc:
-                log.warning("the queues of the relay cannot be swept now: %s", exc)
+                log.warning("the queues of the relay cannot be swept now: %s", exc, extra=logs.REPEATS)
             await self._clock.sleep(_SWEEP_SECONDS)
 
     async def _handle(self, connection: ServerConnection) -> None:
         """Serve one connection. Errors of the other side end it and nothing else."""
-        if self._unknown >= _MAX_UNKNOWN:
-            await connection.close(PROTOCOL_CODE, "too many connections")
-            return
         session = None
         try:
-            self._unknown += 1
-            try:
-                session = await self._let_in(connection)
-            finally:
-                self._unknown -= 1
+            session = await self._let_in(connection)
             await self._serve(session)
         except ConnectionClosed:
             pass
@@ -248,6 +306,7 @@ class RelayServer:
         instance = await self._hub.relay.find_by_key(hello.key_id[:64])
         if instance is None or not relay.check_proof(instance.digest, hello.proof, challenge, hello.nonce):
             raise Forbidden("the key is wrong or was revoked")
+        self._unknown.remove(connection.transport)
         session = RelaySession(connection, RelayLogin(instance.name, instance.key_id))
         earlier = self._sessions.get(instance.name)
         self._sessions[instance.name] = session

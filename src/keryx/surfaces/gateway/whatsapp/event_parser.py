@@ -136,7 +136,8 @@ class _ItemReader:
         for item in items:
             try:
                 yield msgspec.convert(item, kind)
-            except msgspec.ValidationError as exc:
+            except (msgspec.ValidationError, UnicodeEncodeError) as exc:
+                # The second: half a character in the name of a field.
                 self.problems.append(f"{kind.__name__}: {exc}")
 
 

@@ -64,7 +64,7 @@ class PartForm(msgspec.Struct, frozen=True, rename="camel"):
 class MessageForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message_id: Annotated[str, Meta(min_length=1, max_length=200)]
     role: str
-    parts: Annotated[list[PartForm], Meta(min_length=1, max_length=1000)]
+    parts: Annotated[list[PartForm], Meta(min_length=1, max_length=100)]
     context_id: _ID | None = None
     task_id: _ID | None = None
     metadata: dict[str, Any] | None = None
@@ -164,7 +164,7 @@ def _declare(method: str, path: str, operation: str, summary: str) -> None:
         if method == "POST":
             raw = await read_body(request.http, MAX_BODY_BYTES)
             try:
-                params |= codec.loads(raw if raw.strip() else b"{}", dict[str, Any])
+                params |= codec.loads_foreign(raw if raw.strip() else b"{}", dict[str, Any])
             except Invalid as exc:
                 return _respond_http_error(exc)
         if "task" in request.http.path_params:

@@ -49,10 +49,12 @@ _THREAD_HEADERS = (
     ("x-openclaw-session-key", "openclaw", False),
 )
 _LONGEST_THREAD = 500
+# How far into a message these are looked for.
+_MAX_TASK_CHARS = 10_000
 # What front ends ask a model beside the conversation: titles, tags, follow-up questions, search queries.
 _TASK_PROMPTS = re.compile(
-    r"""\s*(?:
-      \#\#\#\ Task:\s+(?!Respond\b)(?=[\s\S]*(?:\#\#\#\ Output|\#\#\#\ Guidelines|chat_history>|completion\ type))
+    r"""\s*+(?:
+      \#\#\#\ Task:\s++(?!Respond\b)(?=[\s\S]*(?:\#\#\#\ Output|\#\#\#\ Guidelines|chat_history>|completion\ type))
       | (?:Please\ )?(?:Provide|Generate|Write|Create)\ a\ (?:concise|short|brief)[^.\n]{0,60}\ title\b
       | Analyze\ this\ conversation\ and\ provide:
       | Based\ on\ the\ chat\ history,\ give\ this\ conversation\ a\ name
@@ -294,7 +296,7 @@ def _is_task(history: Sequence[PastMessage], inputs: Sequence[PastMessage]) -> b
     """Whether a front end asks for a title, tags or the like: nothing that belongs to the conversation."""
     if history or len(inputs) != 1 or not all(isinstance(part, Text) for part in inputs[0].parts):
         return False
-    return _TASK_PROMPTS.match(join_text(inputs[0].parts)) is not None
+    return _TASK_PROMPTS.match(join_text(inputs[0].parts), 0, _MAX_TASK_CHARS) is not None
 
 
 def _build_echo(body: ResponseForm) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 
+import anyio.to_thread
 from starlette.responses import Response
 
 from keryx.core.errors import Invalid, NotFound
@@ -20,6 +21,7 @@ _BOUNDARY = re.compile(
 _FIELD = re.compile(r"""\b(name|filename)="((?:[^"\\]|\\.)*)\"""")
 _FORM_BYTES = 65_536
 _MAX_FIELDS = 50
+_MAX_FIELD_HEAD_BYTES = 8_192
 
 
 @router.get("/v1/models", summary="The models and agents that a request may name.", media_types=JSON)
@@ -49,7 +51,8 @@ async def create_transcription(request: ApiRequest, query: LooseQuery) -> Respon
             "no model is configured that transcribes sounds: name one under [transcription] in keryx.toml"
         )
     body = await read_body(request.http, request.hub.media.limit + _FORM_BYTES)
-    fields = parse_form(request.http.headers.get("content-type", ""), body)
+    content_type = request.http.headers.get("content-type", "")
+    fields = await anyio.to_thread.run_sync(parse_form, content_type, body)
     file = fields.get("file")
     if file is None or not file.body:
         raise Invalid("`file` is missing: send the sound as a part of the form")
@@ -72,10 +75,10 @@ def parse_form(content_type: str, body: bytes) -> dict[str, Attachment]:
         raise Invalid(f"the form has no fields, or more than {_MAX_FIELDS}")
     fields: dict[str, Attachment] = {}
     for piece in pieces[1:-1]:
-        head, blank, content = piece.partition(b"\r\n\r\n")
-        if not blank:
-            raise Invalid("a field of the form has no end of its headers")
-        text = head.decode("utf-8", "replace")
+        end = piece.find(b"\r\n\r\n", 0, _MAX_FIELD_HEAD_BYTES)
+        if end < 0:
+            raise Invalid("a field of the form has no end of its headers, or very long ones")
+        text, content = piece[:end].decode("utf-8", "replace"), piece[end + 4 :]
         names = dict(_FIELD.findall(text))
         mime = re.search(r"^content-type:\s*(\S+)", text, re.IGNORECASE | re.MULTILINE)
         fields[names.get("name", "")] = Attachment(

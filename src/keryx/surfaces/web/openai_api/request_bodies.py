@@ -28,7 +28,9 @@ ItemLimit = Annotated[int, Meta(ge=1, le=100)]
 ItemId = Annotated[str, Meta(max_length=200)]
 
 MAX_BODY_BYTES = 32 << 20
-_MAX_ITEMS = 10_000
+# They are stored in one write, for which every other one waits.
+MAX_ITEMS = 5_000
+_MAX_FILES = 100
 _MAX_TOOLS = 512
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
 _INSTRUCTION_ROLES = frozenset({"system", "developer"})
@@ -58,7 +60,7 @@ class ChatCompletionForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_
     """As in OpenAI's API. `model` is the name of a model or an agent, or `keryx` for the default. With `store: false` nothing
     is kept."""
 
-    messages: Annotated[list[Json], Meta(min_length=1, max_length=_MAX_ITEMS)]
+    messages: Annotated[list[Json], Meta(min_length=1, max_length=MAX_ITEMS)]
     model: Model = "keryx"
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -85,9 +87,7 @@ class ResponseForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields
     """As in OpenAI's API. `model` is the name of a model or an agent, or `keryx` for the default. With `store: false` nothing
     is kept."""
 
-    input: (
-        Annotated[str, Meta(max_length=MAX_TEXT_CHARS)] | Annotated[list[Json], Meta(max_length=_MAX_ITEMS)]
-    )
+    input: Annotated[str, Meta(max_length=MAX_TEXT_CHARS)] | Annotated[list[Json], Meta(max_length=MAX_ITEMS)]
     model: Model = "keryx"
     instructions: Annotated[str, Meta(max_length=MAX_TEXT_CHARS)] | None = None
     previous_response_id: ItemId | None = None
@@ -129,14 +129,14 @@ class LooseQuery(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=F
 class ConversationForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The first items and the metadata of a conversation."""
 
-    items: Annotated[list[Json], Meta(max_length=_MAX_ITEMS)] | None = None
+    items: Annotated[list[Json], Meta(max_length=MAX_ITEMS)] | None = None
     metadata: Metadata | None = None
 
 
 class ItemsForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Items to append to a conversation."""
 
-    items: Annotated[list[Json], Meta(max_length=_MAX_ITEMS)]
+    items: Annotated[list[Json], Meta(max_length=MAX_ITEMS)]
 
 
 class InputReader:
@@ -149,6 +149,7 @@ class InputReader:
         self._keep_instructions = keep_instructions
         # What the request says as the system or the developer.
         self.instructions: list[str] = []
+        self._files = 0
         self._tool_names: dict[str, str] = {}
 
     async def read(self, items: Sequence[Json]) -> list[PastMessage]:
@@ -265,6 +266,11 @@ class InputReader:
 
     async def _read_file(self, url: object, file_id: object, name: str) -> Part:
         """Store a file that a request contains, or find one that was uploaded before."""
+        self._files += 1
+        if self._files > _MAX_FILES:
+            raise Invalid(
+                f"a request may have at most {_MAX_FILES} files: upload them, or send fewer at once"
+            )
         if isinstance(file_id, str) and file_id:
             return await self._find(file_id)
         if not isinstance(url, str) or not url:

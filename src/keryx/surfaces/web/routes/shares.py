@@ -2,10 +2,9 @@
 
 from html import escape
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from keryx.core.errors import Forbidden, NotFound
-from keryx.core.media import IMAGE_MIMES, filter_media
 from keryx.core.messages import Image, Message, Role, Text
 from keryx.core.texts import Phrase, Texts
 from keryx.engine.hub.shares import Share, SharedConversation
@@ -82,8 +81,9 @@ async def revoke_share(request: ApiRequest) -> None:
 )
 async def shared_page(request: ApiRequest) -> Response:
     token = request.path_param("token")
-    async with request.services.exports:
-        found = await _open(request, token)
+    _require_shares(request)
+    async with request.services.shares:
+        found = await request.hub.shares.open(token)
         page = await request.render(lambda render: _write_page(found, token, request.texts, render))
     return Response(page.encode("utf-8", "replace"), headers=_HEADERS, media_type="text/html; charset=utf-8")
 
@@ -95,21 +95,21 @@ async def shared_page(request: ApiRequest) -> Response:
     role=RequiredRole.NONE,
 )
 async def shared_picture(request: ApiRequest) -> Response:
-    found = await _open(request, request.path_param("token"))
-    wanted = request.path_param("media")
-    if not any(part.media == wanted for m in found.messages for part in filter_media(m.parts)):
-        raise NotFound(Phrase("web.no_share"))
-    file = await request.hub.media.fetch_for_session(found.session, wanted)
-    if file.mime not in IMAGE_MIMES:
-        raise NotFound(Phrase("web.no_share"))
-    return Response(file.body, headers=_HEADERS, media_type=file.mime)
+    _require_shares(request)
+    async with request.services.shares:
+        token, file = request.path_param("token"), request.path_param("media")
+        found = await request.hub.shares.find_picture(token, file)
+    return StreamingResponse(
+        request.hub.media.read_chunks(found.id),
+        headers={**_HEADERS, "Content-Length": str(found.size)},
+        media_type=found.mime,
+    )
 
 
-async def _open(request: ApiRequest, token: str) -> SharedConversation:
-    """Return what a link shows. Without a public address, no link leads anywhere."""
+def _require_shares(request: ApiRequest) -> None:
+    """Without a public address, no link leads anywhere."""
     if not request.services.installation.public_address:
         raise NotFound(Phrase("web.no_share"))
-    return await request.hub.shares.open(token)
 
 
 def _present(share: Share) -> schema.ShareSchema:

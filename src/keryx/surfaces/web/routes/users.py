@@ -58,8 +58,10 @@ async def set_user_password(request: ApiRequest, body: request_schema.PasswordFo
         own = await request.hub.users.find_of(viewer)
         if own is None or own.name != name:
             raise NotFound(Phrase("user.unknown", name=repr(name[:80])))
+        # A browser that has signed in is not locked out by the failures of others.
+        browser = sign_ins.find_browser(request) or request.caller.sign_in
         async with request.services.guesses.attempt(
-            request.http.state.address, None, user=name
+            request.http.state.address, browser, user=name
         ) as mark_right:
             if not await request.services.authenticator.check_hash(body.current, own.password):
                 raise WrongField("current", Phrase("user.wrong_current"))

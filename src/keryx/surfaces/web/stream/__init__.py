@@ -11,6 +11,7 @@ import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
+from keryx import logs
 from keryx.core.changes import Change, ChangeKind, DraftChunk
 from keryx.core.errors import KeryxError
 from keryx.core.ids import Cursor
@@ -109,9 +110,9 @@ class Broadcast:
                     await self._publish_while_followed(group)
                     pause = 0
                 except KeryxError as exc:
-                    log.warning("disconnected all streams: %s", exc)
+                    log.warning("disconnected all streams: %s", exc, extra=logs.REPEATS)
                 except Exception:
-                    log.exception("disconnected all streams: could not publish a change")
+                    log.exception("disconnected all streams: could not publish a change", extra=logs.REPEATS)
                 self._disconnect_all()
                 await anyio.sleep(pause)
 

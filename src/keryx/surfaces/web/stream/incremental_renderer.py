@@ -58,7 +58,7 @@ class _OpenPart:
 
     def _render(self) -> tuple[int, list[str]]:
         keep = self._closed_blocks
-        blocks = list(html.locate_blocks(self._open_text, colours=False))
+        blocks = html.locate_blocks(self._open_text, colours=False)
         # A line that begins a block may turn out to belong to the one before, so two blocks stay open.
         if len(blocks) > 2:
             closed = len(blocks) - 2
