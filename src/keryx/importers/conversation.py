@@ -5,6 +5,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
 
@@ -147,6 +148,7 @@ class ImportLog:
         self.damages: list[Damage] = []
         # Damages that are not listed because there are too many.
         self.more_damages = 0
+        self._links: set[Path] = set()
 
     def fold(self, what: str, count: int = 1) -> None:
         """Count records that are part of something else that was imported, or that only repeat it."""
@@ -156,6 +158,12 @@ class ImportLog:
         """Count records that are understood, or unknown, and not kept."""
         loss = self.losses.setdefault(what, LossCount(what=what, place=place))
         loss.count += count
+
+    def skip_link(self, path: Path) -> None:
+        """Count a symbolic link that is not followed, once however often it is found."""
+        if path not in self._links:
+            self._links.add(path)
+            self.lose("symbolic links, which are not followed", str(path))
 
     def damage(self, place: str, text: str) -> None:
         if len(self.damages) < MAX_DAMAGES:
@@ -331,6 +339,14 @@ def build_file(body: object, mime: object, *, name: object = "") -> ForeignFile 
     return ForeignFile(name=as_text(name) or "file", mime=as_text(mime), load=lambda: decode_base64(body))
 
 
+def keep_files(found: Iterable[ForeignFile | None], log: ImportLog, place: str) -> tuple[ForeignFile, ...]:
+    """Return the files that are in a record. Those that it only refers to are named: nothing is fetched."""
+    files = tuple(found)
+    if missing := files.count(None):
+        log.lose("files that are not in the source", place, missing)
+    return tuple(file for file in files if file is not None)
+
+
 def parse_arguments(value: object) -> str:
     """Return the input of a tool call as JSON text."""
     return "{}" if value is None or value == "" else as_json(value)
@@ -364,9 +380,12 @@ def order_tree(nodes: dict[str, TreeNode], start: datetime) -> list[tuple[TreeNo
     known: dict[str, tuple[datetime, int]] = {}
     for node in nodes.values():
         line: list[TreeNode] = []
+        # A cycle ends it as well.
+        passed: set[str] = set()
         current: TreeNode | None = node
-        while current is not None and current.id not in known and current not in line:
+        while current is not None and current.id not in known and current.id not in passed:
             line.append(current)
+            passed.add(current.id)
             current = nodes.get(current.parent)
         at, depth = known.get(current.id, (start, 0)) if current else (start, 0)
         for member in reversed(line):

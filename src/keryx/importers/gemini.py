@@ -1,5 +1,6 @@
 """Reads the session files of Gemini CLI: a log of changes to a list of messages, or one object in older versions."""
 
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from keryx.importers.source_files import find_files, fingerprint_file, load_json
 NAME = "gemini"
 _CONTEXT = "<session_context>"
 _NOTICE_TYPES = frozenset({"info", "error", "warning"})
+_KNOWN_PARTS = frozenset({"text", "functionCall", "functionResponse"})
 
 
 class _ReplayedMessage(msgspec.Struct, frozen=True):
@@ -64,7 +66,7 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
             entries=lambda file=file, created=created: _read_entries(file, created, log),
             surface=NAME,
             title=as_text(header.get("summary")),
-            cwd=_read_folder(file),
+            cwd=_read_folder(file, log),
             archived=spawned,
             subagent=spawned,
         )
@@ -77,12 +79,16 @@ def _read_header(file: Path) -> Json:
     return next((record for _, record in read_lines(file) if "sessionId" in record), none)
 
 
-def _read_folder(file: Path) -> str:
+def _read_folder(file: Path, log: ImportLog) -> str:
     """Return the folder of the project, which a file beside the chats names."""
+    named = file.parent.parent / ".project_root"
+    if not os.path.lexists(named):
+        return ""
     try:
-        with open_file(file.parent.parent / ".project_root") as root:
+        with open_file(named) as root:
             return conversation.clean_path(root.read(4096).decode("utf-8", "replace").strip())
-    except Invalid:
+    except Invalid as exc:
+        log.damage(str(named), str(exc))
         return ""
 
 
@@ -95,8 +101,21 @@ def _read_entries(file: Path, created: datetime, log: ImportLog) -> Iterator[For
         )
     else:
         lines = read_lines(file, log)
+    context = ""
     for id_, message in _replay(lines, created, log).items():
-        yield from _parse_message(id_, message, log, f"{file}, message {id_}")
+        place = f"{file}, message {id_}"
+        text = conversation.text_of(message.content.get("content"))
+        if message.content.get("type") == "user" and text.lstrip().startswith(_CONTEXT):
+            log.fold("text for the model only")
+            context = text if message.live else context
+            continue
+        for entry in _parse_message(id_, message, log, place):
+            if context and isinstance(entry, ForeignMessage) and entry.role is Role.USER and not entry.undone:
+                # The model was given it with the question.
+                entry, context = msgspec.structs.replace(entry, exact=f"{context}\n\n{text}"), ""
+            yield entry
+    if context:
+        log.lose("text for the model after the last question", str(file))
 
 
 def _replay(
@@ -148,20 +167,17 @@ def _parse_message(id_: str, message: _ReplayedMessage, log: ImportLog, place: s
     if kind == "user":
         if any("functionResponse" in block for block in blocks):
             log.fold("results, which are with their calls")
-        elif text.lstrip().startswith(_CONTEXT):
-            log.fold("text for the model only")
-        elif text.strip() or blocks:
+        else:
             parts = conversation.build_parts(text)
-            files = tuple(list_inline_files(blocks))
+            files = list_inline_files(blocks, log, place)
             if parts or files:
                 yield ForeignMessage(
                     id=id_, role=Role.USER, parts=parts, at=message.at, undone=undone, files=files
                 )
             else:
-                log.lose("parts of a type that is not known", place)
-        else:
-            log.fold("empty messages")
+                log.fold("empty messages")
     elif kind == "gemini":
+        list_inline_files(blocks, log, place)
         yield from _parse_answer(id_, message, text, log)
     elif kind in _NOTICE_TYPES:
         log.lose("notices of the program", place)
@@ -235,10 +251,15 @@ def parse_usage(used: Json, model: object) -> tuple[ForeignUsage, ...]:
     return (usage,)
 
 
-def list_inline_files(blocks: list[Json]) -> Iterator[ForeignFile]:
-    """Yield the files that parts contain."""
-    for data in (as_dict(block.get("inlineData")) for block in blocks):
-        if file := conversation.build_file(
-            data.get("data"), data.get("mimeType"), name=data.get("displayName")
-        ):
-            yield file
+def list_inline_files(blocks: list[Json], log: ImportLog, place: str) -> tuple[ForeignFile, ...]:
+    """Return the files that parts contain, and name parts that are neither files nor known."""
+    found: list[ForeignFile | None] = []
+    for block in blocks:
+        data = as_dict(block.get("inlineData"))
+        if data or "fileData" in block:
+            found.append(
+                conversation.build_file(data.get("data"), data.get("mimeType"), name=data.get("displayName"))
+            )
+        elif not _KNOWN_PARTS & set(block):
+            log.lose("parts of a type that is not known", place)
+    return conversation.keep_files(found, log, place)

@@ -1,6 +1,7 @@
 """Reads what Hermes Agent has besides its conversations: the routing of its chats, who may talk, home channels, cron jobs,
 personality, models, and answers that were not sent."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -76,7 +77,7 @@ _NOT_BROUGHT = (
 def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
     """Read a Hermes home folder. What cannot be brought is counted in the log. Raise `Invalid` for a folder without a readable
     state.db: without it no chat could go on."""
-    home = path if path.is_dir() else path.parent
+    home = Path(os.path.realpath(path if path.is_dir() else path.parent))
     if not (home / "state.db").exists():
         raise Invalid(f"{home} has no state.db: give the home folder of Hermes")
     return _HomeReader(home, log, env).read()

@@ -56,7 +56,7 @@ _OPEN_STATES = ("pending", "failed", "claimed", "processing", "unknown")
 
 def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
     """Read a state folder of OpenClaw. What cannot be brought is counted in the log. Raise `Invalid` for another folder."""
-    home = path if path.is_dir() else path.parent
+    home = Path(os.path.realpath(path if path.is_dir() else path.parent))
     if not (home / "openclaw.json").exists() and not (home / "agents").is_dir():
         raise Invalid(f"{home} is no state folder of OpenClaw: it has neither openclaw.json nor agents")
     return _SettingsReader(home, log, env).read()

@@ -20,7 +20,7 @@ from keryx.core.schedules import Schedule
 from keryx.core.source import Source
 from keryx.importers import conversation
 from keryx.importers.conversation import ImportLog, Json, as_count, as_dict, as_list, as_text
-from keryx.importers.source_files import is_inside, open_file
+from keryx.importers.source_files import is_link, open_file
 
 MAX_SETTINGS_BYTES = 4 << 20
 MAX_INSTRUCTIONS = 20_000
@@ -153,8 +153,7 @@ class ProgramSetup(msgspec.Struct, kw_only=True):
 
 
 class SourceFolder:
-    """The files of a program with settings. Links that lead out of the folder are not followed, and nothing in a file is
-    expanded or run."""
+    """The files of a program with settings. Symbolic links are not followed, and nothing in a file is expanded or run."""
 
     def __init__(self, root: Path, log: ImportLog) -> None:
         self._root = root
@@ -163,10 +162,10 @@ class SourceFolder:
     def read_text(self, name: str) -> str:
         """Return the text of a small file, an empty one if there is none; one that cannot be read is reported."""
         path = self._root / name
-        if not path.exists():
+        if not os.path.lexists(path):
             return ""
-        if not is_inside(self._root, path):
-            self._log.lose("files that lead out of the source", str(path))
+        if is_link(path):
+            self._log.skip_link(path)
             return ""
         try:
             with open_file(path) as file:

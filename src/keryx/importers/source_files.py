@@ -1,5 +1,6 @@
-"""Reading of foreign files: JSON lines and arrays in a stream, copies of SQLite databases, ZIP archives. Nothing outside the
-source is read, and nothing in it is written or run."""
+"""Reading of foreign files: JSON lines and arrays in a stream, copies of SQLite databases, ZIP archives. Nothing in a source is
+written or run, and no symbolic link in it is followed: `open_file` refuses a path with one, so nothing outside of the source is
+read. Where the source itself is a link, its real path is given to the readers."""
 
 import os
 import re
@@ -18,43 +19,52 @@ from keryx.core import codec
 from keryx.core.errors import Invalid
 from keryx.importers.conversation import ImportLog, Json, as_dict
 
-MAX_RECORD_BYTES = 256 << 20
+MAX_RECORD_BYTES = 64 << 20
 MAX_FILE_BYTES = 256 << 20
 _CHUNK_SIZE = 1 << 20
 _COPY_TRIES = 5
-_OUTSIDE = "symbolic links that lead out of the source"
+_LINK = "it is a symbolic link, or in a folder that is one"
 _STRUCTURE = re.compile(rb'["\[\]{}]')
 _STRING_END = re.compile(rb'\\.|"', re.DOTALL)
 
 
 def find_files(root: Path, pattern: str, log: ImportLog) -> list[Path]:
-    """Return the regular files below a folder that match a pattern, in order. Links are followed only within the folder."""
-    base = root.resolve()
+    """Return the regular files below a folder that match a pattern, in order. Symbolic links are named in the log, and not
+    followed."""
+    if is_link(root):
+        log.skip_link(root)
+        return []
     found: list[Path] = []
-    for folder, _, names in os.walk(base, followlinks=False):
+    for folder, folders, names in os.walk(root):
+        for name in folders:
+            if (path := Path(folder, name)).is_symlink():
+                log.skip_link(path)
         for name in names:
             path = Path(folder, name)
-            if path.relative_to(base).match(pattern):
-                if is_inside(base, path):
-                    found.append(path)
-                else:
-                    log.lose(_OUTSIDE, str(path))
+            if not path.relative_to(root).match(pattern):
+                continue
+            if path.is_symlink():
+                log.skip_link(path)
+            elif path.is_file():
+                found.append(path)
     return sorted(found)
 
 
-def is_inside(root: Path, path: Path) -> bool:
-    """Whether a path is a regular file within a folder, with all links resolved."""
+def is_link(path: Path) -> bool:
+    """Whether a path is a symbolic link, or in a folder that is one."""
     try:
-        real = path.resolve(strict=True)
-        return real.is_relative_to(root.resolve()) and real.is_file()
-    except (OSError, RuntimeError, ValueError):
-        return False
+        return os.path.realpath(path) != os.path.abspath(path)
+    except (OSError, ValueError):
+        return True
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file. Raise `Invalid` for anything else, such as a pipe, which would never end."""
+    """Open a regular file. Raise `Invalid` for a symbolic link, and for anything else, such as a pipe, which would never
+    end."""
+    if is_link(path):
+        raise Invalid(_LINK)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (OSError, ValueError) as exc:
         raise Invalid(f"{path} cannot be read: {exc}") from exc
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -73,11 +83,10 @@ def fingerprint_file(path: Path) -> str:
 
 
 def read_attachment(root: Path, name: str) -> bytes:
-    """Return the bytes of a file that a record names. Raise `Invalid` if it is not within the source or too large."""
-    path = root / name
-    if "\0" in name or not is_inside(root, path):
+    """Return the bytes of a file of a folder that a record names. Raise `Invalid` if it is not in the folder or too large."""
+    if "\0" in name or name in ("", ".", "..") or Path(name).name != name:
         raise Invalid("it is not within the source")
-    with open_file(path) as file:
+    with open_file(root / name) as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise Invalid("it is too large")
         return file.read(MAX_FILE_BYTES)
@@ -125,12 +134,12 @@ def parse_lines(
 
 def load_json(path: Path, log: ImportLog) -> Any:
     """Return the value of a JSON file, `None` if there is none; a damaged one is reported."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > MAX_RECORD_BYTES:
-                raise Invalid("it is too large")
+                raise Invalid(f"it has more than {MAX_RECORD_BYTES >> 20} MB: it is left out")
             return codec.loads(file.read().removeprefix(b"\xef\xbb\xbf"), object)
     except Invalid as exc:
         log.damage(str(path), str(exc))
@@ -308,7 +317,7 @@ def _copy_database(path: Path, copy: Path) -> None:
         before = fingerprint_file(path), fingerprint_file(log_file)
         for source, target in ((path, copy), (log_file, copy.with_name(f"{copy.name}-wal"))):
             target.unlink(missing_ok=True)
-            if source == path or source.exists():
+            if source == path or os.path.lexists(source):
                 with open_file(source) as file, target.open("wb") as out:
                     shutil.copyfileobj(file, out, _CHUNK_SIZE)
         if before == (fingerprint_file(path), fingerprint_file(log_file)):
