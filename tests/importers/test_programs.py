@@ -20,6 +20,8 @@ from keryx.store.db import Database, Engine, Row, Transaction
 
 EVERY_PROGRAM = pytest.mark.parametrize("name", list(SAMPLES))
 ON_SQLITE = pytest.mark.engines(Engine.SQLITE)
+# For single tests of modules that run on SQLite.
+BOTH_ENGINES = pytest.mark.engines(*Engine)
 
 
 async def take(
