@@ -166,8 +166,12 @@ class ImportLog:
             self.lose("symbolic links, which are not followed", str(path))
 
     def damage(self, place: str, text: str) -> None:
+        """Report a part that cannot be read, once however often it is read."""
+        found = Damage(place=place, text=text)
+        if found in self.damages:
+            return
         if len(self.damages) < MAX_DAMAGES:
-            self.damages.append(Damage(place=place, text=text))
+            self.damages.append(found)
         else:
             self.more_damages += 1
 

@@ -58,7 +58,10 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
 
 
 def _build_session(file: Path, projects: dict[str, str], log: ImportLog) -> ForeignSession | None:
-    record = as_dict(load_json(file, log))
+    stored = load_json(file, log)
+    if stored is None:
+        return None
+    record = as_dict(stored)
     id_ = as_text(record.get("session_id"))
     if not id_ or not isinstance(record.get("messages"), list):
         log.damage(str(file), "it is not a session of hermes-webui: it is left out")

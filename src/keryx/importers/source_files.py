@@ -8,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,9 @@ MAX_FILE_BYTES = 256 << 20
 _CHUNK_SIZE = 1 << 20
 _COPY_TRIES = 5
 _LINK = "it is a symbolic link, or in a folder that is one"
+# Columns that name a row for a report.
+_KEYS = ("id", "session_id", "seq")
+_SIZE, _PLACE = "keryx_size", "keryx_place"
 _STRUCTURE = re.compile(rb'["\[\]{}]')
 _STRING_END = re.compile(rb'\\.|"', re.DOTALL)
 
@@ -149,12 +153,15 @@ def load_json(path: Path, log: ImportLog) -> Any:
 def iterate_objects(file: IO[bytes], name: str, log: ImportLog) -> Iterator[tuple[str, Json]]:
     """Yield the objects of a JSON array, or of one object per line, without reading all of them into memory. A damaged one
     is reported, and so is the end of a file that was cut."""
+    number = 0
     for number, raw in enumerate(_split_objects(file, name, log), 1):
         place = f"{name}, item {number}"
         try:
             yield place, as_dict(codec.loads(raw, dict[str, Any]))
         except Invalid as exc:
             log.damage(place, f"{exc}: it is left out")
+    if not number:
+        log.damage(name, "it has no JSON objects")
 
 
 def _split_objects(file: IO[bytes], name: str, log: ImportLog) -> Iterator[bytes]:
@@ -197,7 +204,10 @@ def _split_objects(file: IO[bytes], name: str, log: ImportLog) -> Iterator[bytes
                     depth = max(0, depth - 1)
         keep = start if start >= 0 else position
         if position - keep > MAX_RECORD_BYTES and not too_long:
-            log.damage(f"{name}, byte {offset + keep}", "this object is too large: it is left out")
+            log.damage(
+                f"{name}, byte {offset + keep}",
+                f"this object has more than {MAX_RECORD_BYTES >> 20} MB: it is left out",
+            )
             too_long = True
         if too_long:
             keep, start = position, position
@@ -219,10 +229,12 @@ class ForeignDatabase:
         self._columns: dict[str, frozenset[str]] = {}
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns; none if there is no such table. A view is no table."""
+        """Return the names of a table's columns; none if there is no such table. A view or a virtual table is none, and a
+        column that the file computes is not among them."""
         if table not in self._columns:
             names = self._fetch(
-                "select p.name from sqlite_schema s, pragma_table_info(s.name) p where s.type = 'table' and s.name = ?",
+                "select p.name from pragma_table_list(?) t, pragma_table_info(t.name) p"
+                " where t.schema = 'main' and t.type = 'table'",
                 (table,),
                 table,
             )
@@ -245,18 +257,35 @@ class ForeignDatabase:
         order: Iterable[str] = (),
         columns: Iterable[str] = (),
     ) -> Iterator[Json]:
-        """Yield the rows of a table in order, with those of the columns that exist. A damaged page is reported, and ends
-        the rows."""
+        """Yield the rows of a table in order, with those of the columns that exist. A row that is too large is reported and
+        left out; a damaged page is reported, and ends the rows."""
         there = self.columns(table)
         if not there or not set(where or ()) <= there:
             return
         chosen = [name for name in columns if name in there] if columns else sorted(there)
         conditions = " and ".join(f"{_quote(name)} is ?" for name in where or ())
-        ordering = ", ".join(_quote(name) for name in order if name in there)
-        sql = f"select {', '.join(map(_quote, chosen))} from {_quote(table)}"
+        # The bare name would be that of the result, which no index has.
+        ordering = ", ".join(f"{_quote(table)}.{_quote(name)}" for name in order if name in there)
+        # A value that is too large is not loaded.
+        size = " + ".join(f"coalesce(octet_length({_quote(name)}), 0)" for name in chosen)
+        key = next((name for name in _KEYS if name in there), None)
+        place = f"substr({_quote(key)}, 1, 100)" if key else "''"
+        fields = (
+            f"iif(octet_length({_quote(name)}) > {MAX_RECORD_BYTES}, null, {_quote(name)}) as {_quote(name)}"
+            for name in chosen
+        )
+        sql = f"select {size} as {_SIZE}, {place} as {_PLACE}, {', '.join(fields)} from {_quote(table)}"
         sql += f" where {conditions}" if conditions else ""
         sql += f" order by {ordering}" if ordering else ""
-        yield from self._fetch(sql, tuple((where or {}).values()), table)
+        for row in self._fetch(sql, tuple((where or {}).values()), table):
+            length, name = row.pop(_SIZE), row.pop(_PLACE)
+            if length > MAX_RECORD_BYTES:
+                self._log.damage(
+                    f"{self._path}, table {table}, {name}",
+                    f"this row has more than {MAX_RECORD_BYTES >> 20} MB: it is left out",
+                )
+            else:
+                yield row
 
     def count(self, table: str, *, where: Mapping[str, object], largest: str) -> tuple[int, object]:
         """Return the number of rows and the largest value of a column, to see whether anything was added."""
@@ -329,6 +358,11 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _begins_as_archive(path: Path) -> bool:
+    with open_file(path) as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
 class SourceArchive:
     """The files of an export: a ZIP archive or a folder. Names in it are compared, and never used as paths."""
 
@@ -341,11 +375,13 @@ class SourceArchive:
         if path.is_dir():
             base = path.resolve()
             self._files = {file.relative_to(base).as_posix(): file for file in find_files(path, "*", log)}
-        elif zipfile.is_zipfile(path):
+        elif _begins_as_archive(path):
             try:
                 self._archive = zipfile.ZipFile(path)
             except (zipfile.BadZipFile, OSError, ValueError) as exc:
-                raise Invalid(f"{path} is a damaged ZIP archive: {exc}") from exc
+                raise Invalid(
+                    f"{path} is a damaged ZIP archive ({exc}): fetch it again, or give a folder with what can be unpacked"
+                ) from exc
             self._members = {m.filename: m for m in self._archive.infolist() if not m.is_dir()}
         else:
             self._files = {path.name: path}
@@ -364,7 +400,15 @@ class SourceArchive:
         try:
             with self._open(name) as file:
                 yield from iterate_objects(file, name, self._log)
-        except (Invalid, zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as exc:
+        except (
+            Invalid,
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            OSError,
+            NotImplementedError,
+            RuntimeError,
+        ) as exc:
             self._log.damage(name, f"the rest of it cannot be read: {exc}")
 
     def read(self, name: str) -> bytes:
@@ -372,7 +416,7 @@ class SourceArchive:
         try:
             with self._open(name) as file:
                 body = file.read(MAX_FILE_BYTES + 1)
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as exc:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as exc:
             raise Invalid(f"it cannot be read: {exc}") from exc
         if len(body) > MAX_FILE_BYTES:
             raise Invalid("it is too large")
