@@ -111,6 +111,8 @@ class ForeignModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     base_url: str
     key: str = ""
+    # The names of models that answer in its place.
+    fallback: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"ForeignModel({self.name!r})"
@@ -147,6 +149,17 @@ class ProgramSetup(msgspec.Struct, kw_only=True):
     resets: ResetPolicy | None = None
     # Of schedules, if it is set in the program.
     zone: str = ""
+
+    def add_models(self, first: ForeignModel, others: Iterable[ForeignModel | None], log: ImportLog) -> None:
+        """Add the model that agents use, and those that answer in its place."""
+        names = [first.name]
+        for other in others:
+            if other is None or other.name in names:
+                log.lose("fallback models that have no endpoint here, or the name of another", first.name)
+            else:
+                names.append(other.name)
+                self.models.append(other)
+        self.models.insert(0, msgspec.structs.replace(first, fallback=tuple(names[1:])))
 
     def has_account(self, label: str) -> bool:
         return any(account.label == label for account in self.accounts)
