@@ -3,6 +3,7 @@
 ## make slow    the slow half of the tests: the same on PostgreSQL, in further sizes and colours; ten more minutes
 ## make check   lint, formatting, types and layers only
 ## make faults  kill -9, full disks, broken syncs, dead nodes, and what takes too long for make test: about two hours
+## make programs  install the real programs that tests of imports and watching talk to, into ~/.cache/keryx-tests: 2 GB
 ## make bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour
 
 # how many tests run at once: two for each core, since tests wait for processes that they start
@@ -10,7 +11,7 @@ WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 8 ? 8
 # pytest keeps its compiled tests, which halves the time to collect them
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test slow check lint format faults bench lock docs clean
+.PHONY: help serve test slow check lint format faults programs bench lock docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -54,6 +55,9 @@ faults: .venv/.dev
 	.venv/bin/python -m tests.faults.brain_storm --kills 150
 	.venv/bin/python -m tests.faults.feed_storm --seconds 300
 	.venv/bin/python -m tests.faults.siege --minutes 10
+
+programs: .venv/.dev
+	.venv/bin/python -m tests.importers.real_programs
 
 bench: .venv/.dev
 	.venv/bin/python -m bench --postgres start

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from tests.cli.driver import Cli
 from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer
 from tests.fakes.telegram import FakeTelegram
 from tests.importers.home_samples import GROUP, MODEL_KEY, TOKEN, write_hermes_home, write_openclaw_home
+
+from keryx.cli import settings_migration
+from keryx.importers import hermes_setup, openclaw_setup
+from keryx.importers.conversation import ImportLog
 
 ROOT = Path(__file__).parent.parent.parent
 DIRECT = "agent:main:telegram@900001:dm:4242"
@@ -231,7 +236,7 @@ def test_wrong_and_damaged_sources_are_named(keryx: Cli, hermes: Path, tmp_path:
     (hermes / "cron/jobs.json").write_text('{"jobs": [{"id"')
     partly = keryx("migrate", "hermes", str(hermes), "--yes")
     assert partly.code == 1 and "config.yaml" in partly.err and "jobs.json" in partly.err
-    assert "files that lead out of the source" in partly.out
+    assert "symbolic links, which are not followed" in partly.out
     assert "not to be read" not in (keryx.home / "keryx.toml").read_text()
     assert set(list_lanes(keryx)) == {DIRECT, IN_GROUP, TOPIC}
     shutil.copy(hermes / "config.yaml", hermes / "state.db")
@@ -323,3 +328,32 @@ def test_a_migration_that_is_killed_at_any_commit_goes_on(tmp_path: Path, hermes
         *(("import.migrate", nth, when) for nth in (2, 3, 5, 7, 9) for when in ("before", "after")),
     ]:
         check_kill(tmp_path, hermes, label, nth, when)
+
+
+FALLBACKS = """
+fallback_providers:
+- {provider: deepseek, model: deepseek-chat}
+- {provider: somewhere, model: nowhere}
+fallback_model: {provider: custom, model: fake-2, base_url: "http://127.0.0.1:8/v1", api_key: sk-2}
+"""
+
+
+def test_models_that_step_in_are_brought_in_their_order(tmp_path: Path) -> None:
+    home = write_hermes_home(tmp_path / "hermes")
+    with (home / "config.yaml").open("a") as out:
+        out.write(FALLBACKS)
+    log = ImportLog()
+    setup = hermes_setup.read(home, log, {"DEEPSEEK_API_KEY": "sk-deep"})
+    assert [model.name for model in setup.models] == ["fake", "deepseek-chat", "fake-2"]
+    assert any("somewhere" in what for what in log.losses)
+    planned = settings_migration.plan(tmp_path, setup, {}, profile="default", new=[])
+    assert tomllib.loads(planned.text)["models"][0]["fallback"] == ["deepseek-chat", "fake-2"]
+    assert "sk-deep" not in planned.text and "sk-deep" in planned.secrets.values()
+
+    openclaw = write_openclaw_home(tmp_path / "openclaw")
+    file = openclaw / "openclaw.json"
+    file.write_text(
+        file.read_text().replace('{primary: "rig/fake"}', '{primary: "rig/fake", fallbacks: ["rig/other"]}')
+    )
+    found = openclaw_setup.read(openclaw, ImportLog(), {})
+    assert [(model.name, model.fallback) for model in found.models] == [("fake", ("other",)), ("other", ())]

@@ -38,6 +38,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(body, list(_speak_responses(body)))
         elif path.endswith("/chat/completions"):
             self._answer(body, list(_speak_completions(body)))
+        elif path.endswith((":generateContent", ":streamGenerateContent")):
+            streams = path.endswith(":streamGenerateContent")
+            self._answer({**body, "stream": streams}, list(_speak_gemini(body)))
         else:
             self._send({})
 
@@ -81,17 +84,20 @@ def _find_call(tools: list[Json], said: list[Json]) -> tuple[str, Json] | None:
         text = json.dumps(entry)
         kind = entry.get("type")
         result = entry.get("role") == "tool" or "tool_result" in text or kind == "function_call_output"
+        result = result or "functionResponse" in text
         if result:
             after = True
         elif entry.get("role") == "user":
             last, after = text, False
     if "use-tool" not in last or after:
         return None
-    functions = {f["name"]: f for tool in tools if (f := tool.get("function", tool)).get("name")}
+    declared = [f for tool in tools for f in tool.get("functionDeclarations", [tool.get("function", tool)])]
+    functions = {f["name"]: f for f in declared if f.get("name")}
     name = next((name for name in SHELLS if name in functions), None)
     if name is None:
         return None
     schema: Json = functions[name].get("parameters") or functions[name].get("input_schema") or {}
+    schema = schema or functions[name].get("parametersJsonSchema") or {}
     wanted: list[str] = schema.get("required") or []
     values: Json = {"array": ["bash", "-lc", COMMAND], "boolean": False, "number": 1, "integer": 1}
     known: Json = schema.get("properties") or {}
@@ -201,6 +207,17 @@ def _speak_responses(body: Json) -> Iterator[tuple[str, Json | str]]:
         yield "response.output_text.delta", {**delta, "delta": item["content"][0]["text"]}
     yield "response.output_item.done", {"type": "response.output_item.done", "output_index": 0, "item": item}
     yield "response.completed", {"type": "response.completed", "response": whole}
+    yield "whole", whole
+
+
+def _speak_gemini(body: Json) -> Iterator[tuple[str, Json | str]]:
+    said: list[Json] = body.get("contents") or []
+    call = _find_call(body.get("tools") or [], said)
+    part = {"functionCall": {"name": call[0], "args": call[1]}} if call else {"text": _choose_text(said)}
+    used = {"promptTokenCount": 120, "cachedContentTokenCount": 20, "candidatesTokenCount": 10, "totalTokenCount": 130}  # fmt: skip
+    candidate = {"index": 0, "content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}
+    whole = {"candidates": [candidate], "usageMetadata": used, "modelVersion": "fake", "responseId": "r"}
+    yield "", whole
     yield "whole", whole
 
 

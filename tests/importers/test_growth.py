@@ -441,3 +441,33 @@ async def test_positions_are_kept_per_conversation(database: Database, tmp_path:
     [session] = await database.read("test", list_sessions)
     known = await database.read("test", lambda tx: imports.load_records(tx, session.id))
     assert sorted(known.values()) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+async def test_a_fork_of_opencode_is_linked_and_its_usage_is_counted_once(
+    database: Database, tmp_path: Path
+) -> None:
+    source = samples.write_opencode(tmp_path / "source")
+    copies = {"ses_1": "ses_3", "msg_1": "msg_11", "msg_2": "msg_12", "prt_01": "prt_21", "prt_02": "prt_22", "prt_03": "prt_23", "prt_04": "prt_24", "prt_05": "prt_25"}  # fmt: skip
+    with sqlite3.connect(source / "opencode.db") as connection:
+        for table in ("session", "message", "part"):
+            cursor = connection.execute(f"select * from {table}")
+            for row in cursor.fetchall():
+                if row[0] in copies:
+                    copy = [copies.get(str(value), value) for value in row]
+                    connection.execute(f"insert into {table} values ({', '.join('?' * len(row))})", copy)
+        connection.execute("update session set title = 'My talk (fork #1)', revert = null, time_created = time_created + 30000 where id = 'ses_3'")  # fmt: skip
+        message = {"role": "user", "time": {"created": (samples.START + 40) * 1000}}
+        connection.execute("insert into message values ('msg_13', 'ses_3', 9e12, ?)", [json.dumps(message)])
+        part = {"type": "text", "text": "another way"}
+        connection.execute("insert into part values ('prt_26', 'msg_13', 'ses_3', ?)", [json.dumps(part)])
+    connection.close()
+    report = await take(database, "opencode", source)
+    assert (report.created, report.forks) == (3, 1)
+    [parent, _, fork] = await database.read("test", list_sessions)
+    assert (fork.parent, fork.parent_seq) == (parent.id, 2)
+    assert [m.text for m in await read_messages(database, fork.id)] == [
+        "hello there",
+        "Hello.",
+        "another way",
+    ]
+    assert (parent.tokens.input, fork.tokens.input, fork.cost) == (300, 0, None)

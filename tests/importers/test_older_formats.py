@@ -113,7 +113,7 @@ def test_codex_without_envelopes_shows_the_items(tmp_path: Path) -> None:
     [session], [entries], log = read("codex", file)
     assert session.created_at.isoformat() == "2026-11-16T08:00:00+00:00"
     assert say(entries) == TALK
-    assert log.losses == {}
+    assert list(log.losses) == ["state of the program"]
 
 
 def test_opencode_as_json_files_is_read(tmp_path: Path) -> None:

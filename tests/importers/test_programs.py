@@ -18,9 +18,10 @@ from keryx.store.admin.copy import TABLES
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Engine, Row, Transaction
 
-BOTH_ENGINES = ("claude-code", "hermes")
 EVERY_PROGRAM = pytest.mark.parametrize("name", list(SAMPLES))
 ON_SQLITE = pytest.mark.engines(Engine.SQLITE)
+# For single tests of modules that run on SQLite.
+BOTH_ENGINES = pytest.mark.engines(*Engine)
 
 
 async def take(
@@ -73,32 +74,17 @@ async def check_sample(database: Database, name: str, folder: Path) -> None:
     assert [session.title for session in found] == sample.titles
     said = await read_messages(database, found[0].id)
     assert [(m.role.value, m.text) for m in said] == sample.shown
+    before = await read_tables(database)
+    assert count(await take(database, name, source)) == {"unchanged": report.created}
+    assert await read_tables(database) == before
     assert await verify(database) == []
 
 
 @EVERY_PROGRAM
-@ON_SQLITE
-async def test_a_source_comes_in_as_people_saw_it(database: Database, name: str, tmp_path: Path) -> None:
-    await check_sample(database, name, tmp_path / "source")
-
-
-@pytest.mark.parametrize("name", BOTH_ENGINES)
-@pytest.mark.engines(Engine.POSTGRES)
-async def test_a_source_comes_in_the_same_on_postgresql(
+async def test_a_source_comes_in_as_people_saw_it_and_only_once(
     database: Database, name: str, tmp_path: Path
 ) -> None:
     await check_sample(database, name, tmp_path / "source")
-
-
-@EVERY_PROGRAM
-@ON_SQLITE
-async def test_importing_again_changes_nothing(database: Database, name: str, tmp_path: Path) -> None:
-    source = SAMPLES[name].write(tmp_path / "source")
-    first = await take(database, name, source)
-    before = await read_tables(database)
-    again = await take(database, name, source)
-    assert count(again) == {"unchanged": first.created}
-    assert await read_tables(database) == before
 
 
 @EVERY_PROGRAM

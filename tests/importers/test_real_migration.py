@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Generator
@@ -11,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import left_out
 from tests.cli.driver import Cli
 from tests.fakes.telegram import FakeTelegram
 from tests.importers.fake_model import ANSWER, serve_model
 from tests.importers.home_samples import GROUP, TOKEN
+from tests.importers.real_programs import find_program
 from tests.importers.samples import write_json
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -26,13 +25,7 @@ TOPIC: dict[str, Any] = {"message_thread_id": 5, "is_topic_message": True}
 @contextmanager
 def run_gateway(home: Path, log: Path) -> Generator[subprocess.Popen[bytes]]:
     """The gateway of Hermes, until the block ends."""
-    program = shutil.which("hermes")
-    if program is None:
-        left_out.skip(
-            "migration of a real Hermes",
-            why="hermes is not installed",
-            command='pip install "hermes-agent[messaging]"',
-        )
+    program = find_program("hermes")
     env = {"HOME": str(home), "HERMES_HOME": str(home), "PATH": os.environ["PATH"], "NO_COLOR": "1"}
     with log.open("ab") as out:
         process = subprocess.Popen(

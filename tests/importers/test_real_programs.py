@@ -1,19 +1,18 @@
 """Real programs talk to a fake model, and what they wrote is imported. Each test runs where its program is installed."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.importers.fake_model import ANSWER, TOOL_ANSWER, serve_model
-from tests.importers.real_programs import Place
+from tests.importers.real_programs import REAL_PROGRAMS, Place, find_program
 from tests.importers.test_programs import ON_SQLITE, count, list_sessions, read_messages, read_tables, take
 
 from keryx.core.messages import Role
 from keryx.importers.conversation import ImportLog
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database
-
-pytestmark = [pytest.mark.faults, ON_SQLITE, pytest.mark.timeout(900)]
 
 TOOL_TALK = [
     (Role.USER, "hello there"),
@@ -81,6 +80,15 @@ def talk_with_qwen(place: Place) -> Path:
     return place.home / ".qwen/projects"
 
 
+def talk_with_gemini(place: Place) -> Path:
+    place.write(".gemini/settings.json", {"security": {"auth": {"selectedType": "gemini-api-key"}}})
+    env = {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": place.model, "GEMINI_MODEL": "gemini-2.5-pro"}
+    place.run("gemini", "-p", "hello there", "--skip-trust", **env)
+    words = ("-y", "-p", "please use-tool now", "--resume", "latest", "--skip-trust")
+    place.run("gemini", *words, **env)
+    return place.home / ".gemini/tmp"
+
+
 def talk_with_goose(place: Place) -> Path:
     env = {
         "GOOSE_PROVIDER": "openai",
@@ -105,9 +113,19 @@ PROGRAMS: dict[str, Callable[[Place], Path]] = {
     "pi": talk_with_pi,
     "qwen": talk_with_qwen,
     "goose": talk_with_goose,
+    "gemini": talk_with_gemini,
 }
 
 
+@pytest.mark.parametrize("name", sorted(REAL_PROGRAMS))
+def test_a_real_program_starts(name: str) -> None:
+    """Programs that are not installed are left out of `make faults`, and named."""
+    assert os.access(find_program(name), os.X_OK)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+@ON_SQLITE
 @pytest.mark.parametrize("name", list(PROGRAMS))
 async def test_what_a_real_program_wrote_is_imported_whole_and_once(
     database: Database, place: Place, name: str

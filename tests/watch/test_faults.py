@@ -9,7 +9,6 @@ from tests.builders import OPERATORS
 from tests.engine.support import labels
 from tests.engine.support.fault_recorder import FaultRecorder, changed
 from tests.engine.world import AT_ONCE
-from tests.importers.test_programs import ON_SQLITE
 from tests.watch.test_session_watcher import Desk, append, claude_talk, watch_one
 from tests.watch.test_takeover import RULES
 
@@ -22,8 +21,6 @@ from keryx.importers.watched_programs import ProgramProcess
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
-
-pytestmark = ON_SQLITE
 
 
 async def prepare(label: str, hub: Hub, desk: Desk) -> Callable[[], Awaitable[object]]:

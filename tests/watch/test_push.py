@@ -11,7 +11,7 @@ import pytest
 from tests.builders import OPERATORS
 from tests.engine.world import World
 from tests.importers.samples import write_lines
-from tests.importers.test_programs import ON_SQLITE
+from tests.importers.test_programs import BOTH_ENGINES, ON_SQLITE
 from tests.watch.test_session_watcher import GROW, QUESTION, REPLY, Desk, append, claude_talk
 from tests.web.conftest import begin, site, world
 from tests.web.site import ORIGIN, TOKEN, Site, open_site
@@ -129,6 +129,7 @@ async def test_conversations_go_to_the_person_of_the_key_and_only_new_records_ar
     assert watched is not None and (watched.machine, watched.pushed) == ("laptop", True)
 
 
+@BOTH_ENGINES
 async def test_what_cannot_be_sent_is_sent_later_and_an_answer_that_is_lost_doubles_nothing(
     laptop: Laptop,
 ) -> None:
@@ -182,6 +183,7 @@ async def test_a_state_is_told_and_the_conversation_is_not_continued_here(laptop
     assert file.exists()
 
 
+@BOTH_ENGINES
 async def test_every_program_can_be_pushed(world: World, laptop: Laptop) -> None:
     laptop.desk.names = tuple(WATCHED_PROGRAMS)
     for name in laptop.desk.names:

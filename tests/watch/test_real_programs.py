@@ -173,8 +173,8 @@ def test_a_conversation_moves_from_the_terminal_to_a_chat_and_back(
             wait_for("the chat is in the conversation", lambda: telegram.bubbles)
             assert "this-machine keeps it" in telegram.bubbles[0].text
             telegram.say("and now from the chat")
-            wait_for("the answer in the chat", lambda: len(telegram.bubbles) > 1)
-            assert telegram.bubbles[-1].text == ANSWER
+            # Until then it may show that the agent works.
+            wait_for("the answer in the chat", lambda: telegram.bubbles[-1].text == ANSWER)
             told = [bubble.text for bubble in telegram.bubbles]
             assert len(told) == 2, told
 
@@ -195,7 +195,8 @@ def test_a_conversation_moves_from_the_terminal_to_a_chat_and_back(
                 "the end of the program", lambda: not page.get(f"/api/sessions/{id_}/program").get("refusal")
             )
             telegram.say("the last word")
-            wait_for("the last answer in the chat", lambda: len(telegram.bubbles) == 3)
-            assert telegram.bubbles[-1].text == ANSWER
+            wait_for(
+                "the last answer in the chat", lambda: [b.text for b in telegram.bubbles][2:] == [ANSWER]
+            )
     done = keryx.json("verify")
     assert done is not None

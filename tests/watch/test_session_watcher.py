@@ -16,7 +16,7 @@ import pytest
 from tests.builders import ANN, ANNS, OPERATORS, until
 from tests.importers import samples
 from tests.importers.samples import SAMPLES, Json, iso, write_lines
-from tests.importers.test_programs import ON_SQLITE, list_sessions, read_messages, read_tables
+from tests.importers.test_programs import BOTH_ENGINES, ON_SQLITE, list_sessions, read_messages, read_tables
 
 from keryx.core.changes import ChangeKind
 from keryx.core.messages import Message
@@ -234,6 +234,7 @@ def test_the_programs_that_settings_name_are_those_that_can_be_watched() -> None
     assert titles == PROGRAM_TITLES
 
 
+@BOTH_ENGINES
 @pytest.mark.parametrize("name", list(WATCHED_PROGRAMS))
 async def test_what_a_program_adds_appears_at_once_and_once(
     database: Database, home: Path, name: str
@@ -311,6 +312,7 @@ async def test_a_file_that_is_cut_or_replaced_loses_nothing_here(database: Datab
     assert texts == ["hello there", "Hello.", QUESTION, REPLY]
 
 
+@BOTH_ENGINES
 async def test_a_fork_that_begins_while_it_is_watched_knows_its_parent(
     database: Database, home: Path
 ) -> None:
@@ -444,6 +446,7 @@ async def get_state(desk: Desk) -> ProgramState:
     return watched.state
 
 
+@BOTH_ENGINES
 async def test_what_a_program_does_with_a_conversation_is_known(database: Database, home: Path) -> None:
     desk, file = await watch_one(database, home)
     assert await get_state(desk) is ProgramState.IDLE

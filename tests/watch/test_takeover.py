@@ -11,7 +11,7 @@ import pytest
 from tests.builders import OPERATORS
 from tests.engine.world import AT_ONCE, World
 from tests.importers.samples import Json
-from tests.importers.test_programs import ON_SQLITE
+from tests.importers.test_programs import BOTH_ENGINES, ON_SQLITE
 from tests.watch.test_session_watcher import QUESTION, REPLY, Desk, append, claude_talk, watch_one
 
 from keryx.core.errors import Forbidden
@@ -108,6 +108,7 @@ async def scene(database: Database, tmp_path: Path) -> AsyncIterator[Scene]:
         await world.close()
 
 
+@BOTH_ENGINES
 async def test_a_turn_continues_the_session_of_the_program_and_is_not_imported_again(scene: Scene) -> None:
     turn = await scene.ask("what now")
     assert turn.state is TurnState.DONE
@@ -167,6 +168,7 @@ async def test_the_same_words_typed_later_in_the_terminal_are_another_question(s
     assert (await scene.texts())[2:] == ["yes", "About yes.", "yes", "Done."]
 
 
+@BOTH_ENGINES
 async def test_while_the_program_works_in_the_terminal_a_turn_is_refused_with_words(scene: Scene) -> None:
     scene.open_terminal()
     scene.type_in_terminal(30, QUESTION, None)
@@ -178,6 +180,7 @@ async def test_while_the_program_works_in_the_terminal_a_turn_is_refused_with_wo
     assert "works on this in the terminal" in await scene.command("/takeover")
 
 
+@BOTH_ENGINES
 async def test_an_open_terminal_is_told_and_a_person_decides(scene: Scene) -> None:
     scene.open_terminal()
     scene.type_in_terminal(30, QUESTION, REPLY)

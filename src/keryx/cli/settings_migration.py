@@ -86,6 +86,8 @@ class _Builder:
             name = f"model-{_UNSAFE_NAME.sub('-', model.name.lower()).strip('-')[:60]}"
             values["key"] = f"file:{settings_file.find_secret(self._home, name)}"
             self.secrets[name] = model.key
+        if model.fallback:
+            values["fallback"] = list(model.fallback)
         entry = settings_file.format_entry(_MODELS, values)
         gap = "\n" if self.text.strip() else ""
         self.text = f"{self.text.rstrip()}{gap}\n{entry}" if gap else entry

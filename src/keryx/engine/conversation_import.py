@@ -2,6 +2,7 @@
 at, so that an import goes on after a crash, and importing again adds only what is new."""
 
 import asyncio
+from array import array
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -144,7 +145,7 @@ async def import_conversations(
     owner = viewer.owner or OPERATOR
     files = MediaStorage(database, limit=MAX_FILE_BYTES)
     # With `dry_run`, the records of the sessions so far.
-    planned: dict[str, Collection[int]] = {}
+    planned: dict[str, array[int]] = {}
     done = 0
     while (source := await asyncio.to_thread(next, conversations, None)) is not None:
         done += 1
@@ -165,7 +166,7 @@ async def import_conversations(
             continue
         state = _Progress(
             session=found.session if found else None,
-            inherited=planned.get(source.parent, there.inherited),
+            inherited=set(planned[source.parent]) if source.parent in planned else there.inherited,
             known=there.records,
             batches=there.batches,
             totals=found.totals if found else {},
@@ -184,7 +185,8 @@ async def import_conversations(
                 state = await database.write("import", partial(_write_batch, batch=ready, state=state))
                 state.known.update(state.noted)
         if dry_run:
-            planned[source.id] = state.known
+            # Eight bytes each: all of a huge source fit into the memory.
+            planned[source.id] = array("Q", state.known)
         if state.session is None and not state.counts.messages:
             log.fold("conversations without messages")
         else:

@@ -1,6 +1,7 @@
 """Readers of the conversations of other programs, one module for each. A reader turns files into values, and neither writes
 nor runs anything."""
 
+import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +34,8 @@ class Program(msgspec.Struct, frozen=True):
         return self._load().find_places(home, env)
 
     def read(self, path: Path, log: ImportLog) -> Iterator[ForeignSession]:
-        return self._load().read(path, log)
+        """Yield the conversations of a source. It may be a symbolic link itself; links in it are not followed."""
+        return self._load().read(Path(os.path.realpath(path)), log)
 
     def _load(self) -> _Reader:
         return cast(_Reader, import_module(f"{__name__}.{self.name.replace('-', '_')}"))

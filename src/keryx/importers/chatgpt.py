@@ -25,6 +25,8 @@ from keryx.importers.source_files import SourceArchive
 
 NAME = "chatgpt"
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
+# Marks in the text, of characters that no font has, say which citation belongs there.
+_CITATION = re.compile("\ue200[^\ue200\ue201]{0,2000}\ue201")
 _HIDDEN_TYPES = frozenset({"user_editable_context", "model_editable_context"})
 
 
@@ -39,6 +41,8 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     if not names:
         raise Invalid(f"{path} has no conversations.json: give the ZIP archive of the export, or its folder")
     files = {found[0]: name for name in archive.names if (found := _FILE_ID.search(name.rpartition("/")[2]))}
+    for name in archive.find(r"(user|user_settings|message_feedback|shared_conversations)\.json"):
+        log.lose("account, feedback and lists of shared conversations", name)
     for name in names:
         for place, record in archive.iterate_objects(name):
             if session := _build_session(record, place, archive, files, log):
@@ -110,8 +114,10 @@ class _ConversationParser:
         content = as_dict(message.get("content"))
         kind = as_text(content.get("content_type"))
         if role == "system" or kind in _HIDDEN_TYPES or about.get("is_visually_hidden_from_conversation"):
-            self._log.fold("hidden messages")
+            self._log.lose("hidden messages and instructions", self._place)
             return
+        if references := as_list(about.get("content_references") or about.get("citations")):
+            self._log.lose("citations", self._place, len(references))
         if role == "assistant" and about.get("model_slug"):
             self._log.lose("names of models: answers in the export have no token counts", self._place)
         text, files = self._parse_content(content)
@@ -129,7 +135,7 @@ class _ConversationParser:
             told = "\n\n".join(as_text(t.get("content")) or as_text(t.get("summary")) for t in thoughts)
             parts += [Reasoning(told)] if told.strip() else []
         elif role == "assistant" and kind == "reasoning_recap":
-            self._log.fold("recaps of reasoning")
+            self._log.lose("recaps of reasoning", self._place)
             return
         elif role == "assistant":
             parts += conversation.build_parts(text)
@@ -168,7 +174,7 @@ class _ConversationParser:
                 self._log.lose(f"parts of type {as_text(block.get('content_type'))!r}", self._place)
         for name in ("text", "result"):
             texts.append(as_text(content.get(name)))
-        text = "\n\n".join(filter(str.strip, texts))
+        text = _CITATION.sub("", "\n\n".join(filter(str.strip, texts)))
         if kind == "code" and text and content.get("language") not in (None, "unknown", "json"):
             text = f"```{as_text(content['language'])}\n{text}\n```"
         return text, files

@@ -40,8 +40,8 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
         for name in archive.find(r"projects\.json")
         for _, project in archive.iterate_objects(name)
     }
-    if archive.find(r"memories\.json"):
-        log.lose("memories of Claude.ai", "memories.json")
+    for name in archive.find(r"(memories|users)\.json"):
+        log.lose("memories and the account of Claude.ai", name)
     for name in names:
         for place, record in archive.iterate_objects(name):
             if session := _build_session(record, place, projects, log):
@@ -99,7 +99,7 @@ def _parse_message(
     blocks = [as_dict(block) for block in as_list(message.get("content"))]
     blocks = blocks or [{"type": "text", "text": as_text(message.get("text"))}]
     said = filter(None, (_parse_block(block, place, log) for block in blocks))
-    files = tuple(_list_files(message, place, log)) if role is Role.USER else ()
+    files = tuple(_list_files(message, place, log))
     written = conversation.split_steps(said, role)
     if files and not written:
         nothing: list[Part] = []
@@ -138,7 +138,7 @@ def _parse_block(block: Json, place: str, log: ImportLog) -> Part | None:
                 as_text(block.get("tool_use_id")), as_text(block.get("name")), output, failed=failed
             )
         case "token_budget":
-            log.fold("token budgets")
+            log.lose("token budgets", place)
         case kind:
             log.lose(f"parts of type {kind!r}", place)
     return None

@@ -1,5 +1,6 @@
 """Reads the session files of Claude Code, with forks, sub-agents and compactions."""
 
+import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -62,6 +63,7 @@ _STATE_TYPES = frozenset(
         "progress",
     }
 )
+_CALLS = frozenset({"tool_use", "server_tool_use"})
 _TITLE_TYPES = {"custom-title": TitleBy.PERSON, "ai-title": TitleBy.MODEL, "summary": TitleBy.MODEL}
 
 
@@ -99,7 +101,6 @@ def find_places(home: Path, env: dict[str, str]) -> list[Path]:
 def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     """Yield the sessions of a folder of projects, of one project, or of one file. A session that another one was forked from
     comes before it, and a session before its sub-agents."""
-    root = path if path.is_dir() else path.parent
     if path.is_dir():
         files = [file for file in find_files(path, "*.jsonl", log) if "subagents" not in file.parts]
     else:
@@ -113,7 +114,7 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     for file in files:
         families.setdefault(_find_first_record(file) or str(file), []).append(file)
     for family in families.values():
-        yield from _read_family(family, root, log)
+        yield from _read_family(family, log)
 
 
 def read_family(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
@@ -127,17 +128,15 @@ def read_family(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
         log.damage(str(file), f"it cannot be read: {exc}")
         return
     first = firsts.get(file)
-    yield from _read_family(
-        [p for p in beside if p == file or (first and firsts[p] == first)], file.parent, log
-    )
+    yield from _read_family([p for p in beside if p == file or (first and firsts[p] == first)], log)
 
 
-def _read_family(files: list[Path], root: Path, log: ImportLog) -> Iterator[ForeignSession]:
+def _read_family(files: list[Path], log: ImportLog) -> Iterator[ForeignSession]:
     outlines = [_read_outline(file) for file in files]
     _find_forks(outlines)
     for outline in outlines:
         yield _build_session(outline, log)
-        yield from _read_subagents(outline, root, log)
+        yield from _read_subagents(outline, log)
 
 
 def _find_first_record(file: Path) -> str:
@@ -189,28 +188,24 @@ def _find_forks(outlines: list[_Outline]) -> None:
     the records of its parent; what it has beyond them is younger."""
     if len(outlines) < 2:
         return
-    uuids = {outline.id: list(outline.parents) for outline in outlines}
-    common = min(map(len, uuids.values()))
-    shared = next(
-        (n for n in range(common) if len({ids[n] for ids in uuids.values()}) > 1),
-        common,
-    )
+    common = min(len(outline.parents) for outline in outlines)
+    rows = zip(*(outline.parents for outline in outlines), strict=False)
+    shared = next((n for n, ids in enumerate(rows) if len(set(ids)) > 1), common)
 
     def find_own_start(outline: _Outline) -> tuple[bool, datetime, str]:
         own = next(filter(None, outline.times[shared:]), None)
         return own is not None, own or outline.created_at, outline.id
 
     outlines.sort(key=find_own_start)
-    for n, outline in enumerate(outlines):
-        best = 0
-        for earlier in outlines[:n]:
-            ours, theirs = uuids[outline.id], uuids[earlier.id]
-            length = next(
-                (k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
-                min(len(ours), len(theirs)),
-            )
-            if length > best:
-                best, outline.fork_of, outline.shared = length, earlier.id, ours[length - 1]
+    # The first session with each beginning, by the digest of its records.
+    beginnings: dict[bytes, str] = {}
+    for outline in outlines:
+        digest = hashlib.blake2b(digest_size=16)
+        for uuid in outline.parents:
+            digest.update(uuid.encode("utf-8", "replace") + b"\0")
+            earlier = beginnings.setdefault(digest.copy().digest(), outline.id)
+            if earlier != outline.id:
+                outline.fork_of, outline.shared = earlier, uuid
 
 
 def _build_session(outline: _Outline, log: ImportLog) -> ForeignSession:
@@ -234,12 +229,11 @@ def _build_session(outline: _Outline, log: ImportLog) -> ForeignSession:
     )
 
 
-def _read_subagents(outline: _Outline, root: Path, log: ImportLog) -> Iterator[ForeignSession]:
+def _read_subagents(outline: _Outline, log: ImportLog) -> Iterator[ForeignSession]:
     """Yield the sub-agents of a session. They are archived, so that they do not fill the list."""
-    folder = outline.file.with_suffix("") / "subagents"
-    if not folder.is_dir() or not folder.resolve().is_relative_to(root.resolve()):
-        return
-    for file in find_files(folder, "agent-*.jsonl", log):
+    files = find_files(outline.file.with_suffix("") / "subagents", "agent-*.jsonl", log)
+    calls = _find_calls(outline.file) if files else {}
+    for file in files:
         agent = _read_outline(file)
         about = as_dict(load_json(file.with_suffix(".meta.json"), log))
         call = as_text(about.get("toolUseId"))
@@ -252,19 +246,20 @@ def _read_subagents(outline: _Outline, root: Path, log: ImportLog) -> Iterator[F
             title_by=TitleBy.MODEL if title else None,
             archived=True,
             parent=outline.id,
-            parent_record=_find_call(outline.file, call) if call else "",
+            parent_record=calls.get(call, ""),
             subagent=True,
             aliases=(file.stem,),
         )
 
 
-def _find_call(file: Path, call: str) -> str:
-    """Return the id of the record with a tool call."""
-    for _, record in read_lines(file):
-        blocks = as_list(as_dict(record.get("message")).get("content"))
-        if any(as_dict(block).get("id") == call for block in blocks):
-            return as_text(record.get("uuid"))
-    return ""
+def _find_calls(file: Path) -> dict[str, str]:
+    """Return the ids of the records with tool calls, by call."""
+    return {
+        as_text(block.get("id")): as_text(record.get("uuid"))
+        for _, record in read_lines(file)
+        for block in map(as_dict, as_list(as_dict(record.get("message")).get("content")))
+        if block.get("type") in _CALLS
+    }
 
 
 class _RecordParser:
@@ -325,7 +320,7 @@ class _RecordParser:
         if kind in _TITLE_TYPES:
             self._log.fold("titles")
         elif kind in _STATE_TYPES:
-            self._log.fold("state of the program")
+            self._log.lose("state of the program", place)
         else:
             self._log.lose(f"records of type {kind!r}", place)
 
@@ -340,7 +335,7 @@ class _RecordParser:
                     parts.append(Reasoning(as_text(block.get("thinking"))))
                 case "redacted_thinking":
                     self._log.lose("encrypted reasoning", place)
-                case "tool_use" | "server_tool_use":
+                case kind if kind in _CALLS:
                     input_ = conversation.parse_arguments(block.get("input"))
                     call, name = as_text(block.get("id")), as_text(block.get("name"))
                     self._tools[call] = name
@@ -385,15 +380,17 @@ class _RecordParser:
                 parts=tuple(self._parse_result(block) for block in results),
                 at=at,
                 undone=uuid not in self._live,
-                files=tuple(f for block in results for f in _list_files(_list_blocks(block.get("content")))),
+                files=tuple(f for block in results for f in self._list_files(block.get("content"), place)),
             )
             return
         if record.get("isMeta") or text.lstrip().startswith(_MACHINE_TEXT):
-            self._log.fold("text for the model only")
             if uuid in self._live:
+                self._log.fold("text for the model only")
                 self._context.append(text)
+            else:
+                self._log.lose("text for the model on other branches", place)
             return
-        files = _list_files(blocks)
+        files = self._list_files(content, place)
         if not text.strip() and not files:
             self._log.fold("empty messages")
             return
@@ -406,8 +403,21 @@ class _RecordParser:
             at=at,
             undone=uuid not in self._live,
             exact=exact,
-            files=tuple(files),
+            files=files,
         )
+
+    def _list_files(self, content: object, place: str) -> tuple[ForeignFile, ...]:
+        """Return the pictures and documents that a content has; other parts that are not text are named."""
+        found: list[ForeignFile | None] = []
+        for block in _list_blocks(content):
+            kind = as_text(block.get("type"))
+            if kind in ("image", "document"):
+                source = as_dict(block.get("source"))
+                name = block.get("title") or kind
+                found.append(conversation.build_file(source.get("data"), source.get("media_type"), name=name))
+            elif kind not in ("text", "tool_result"):
+                self._log.lose(f"parts of type {kind!r}", place)
+        return conversation.keep_files(found, self._log, place)
 
     def _parse_result(self, block: Json) -> ToolResult:
         call = as_text(block.get("tool_use_id"))
@@ -419,19 +429,6 @@ def _list_blocks(content: object) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [as_dict(block) for block in as_list(content)]
-
-
-def _list_files(blocks: list[Json]) -> list[ForeignFile]:
-    """Return the pictures and documents that blocks contain."""
-    shown = [block for block in blocks if block.get("type") in ("image", "document")]
-    sources = [(block, as_dict(block.get("source"))) for block in shown]
-    found = (
-        conversation.build_file(
-            source.get("data"), source.get("media_type"), name=block.get("title") or block["type"]
-        )
-        for block, source in sources
-    )
-    return list(filter(None, found))
 
 
 def _parse_usage(message: Json) -> tuple[ForeignUsage, ...]:

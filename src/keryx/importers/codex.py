@@ -72,9 +72,7 @@ _STATE_EVENTS = frozenset(
         "agent_reasoning_section_break",
     }
 )
-_STATE_TYPES = frozenset(
-    {"session_meta", "turn_context", "world_state", "inter_agent_communication_metadata"}
-)
+_STATE_TYPES = frozenset({"world_state", "inter_agent_communication_metadata"})
 
 
 class _View(StrEnum):
@@ -109,9 +107,12 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     files = find_files(path, "rollout-*.jsonl", log) if path.is_dir() else [path]
     if not files:
         raise Invalid(f"{path} has no rollout files: give the home folder of Codex, or a rollout-*.jsonl")
-    rollouts = {rollout.id: rollout for rollout in map(_read_outline, files)}
-    if len(rollouts) < len(files):
-        log.fold("rollout files of the same session", len(files) - len(rollouts))
+    rollouts: dict[str, _Rollout] = {}
+    for rollout in map(_read_outline, files):
+        if rollout.id in rollouts:
+            log.lose("further rollout files of a session", str(rollout.file))
+        else:
+            rollouts[rollout.id] = rollout
     threads = _read_threads(path, log) if path.is_dir() else {}
     reader = _RolloutReader(rollouts, threads, log)
     done: set[str] = set()
@@ -125,7 +126,7 @@ def read_rollout(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
     rollout = _read_outline(file)
     rollouts = {rollout.id: rollout}
     while parent := rollout.fork_of or rollout.spawned_by:
-        found = None if parent in rollouts or not _ID.fullmatch(parent) else _find_rollout(home, parent)
+        found = None if parent in rollouts or not _ID.fullmatch(parent) else _find_rollout(home, parent, log)
         if found is None:
             break
         rollout = _read_outline(found)
@@ -134,10 +135,10 @@ def read_rollout(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
     yield from reader.read_with_parents(next(iter(rollouts.values())), set())
 
 
-def _find_rollout(home: Path, id_: str) -> Path | None:
+def _find_rollout(home: Path, id_: str, log: ImportLog) -> Path | None:
     """Return the rollout file of a session, whose name ends with its id."""
     folders = (home / "sessions", home / "archived_sessions")
-    return next((path for f in folders for path in f.rglob(f"rollout-*-{id_}.jsonl") if path.is_file()), None)
+    return next((path for f in folders for path in find_files(f, f"rollout-*-{id_}.jsonl", log)), None)
 
 
 def _read_outline(file: Path) -> _Rollout:
@@ -228,7 +229,9 @@ class _RolloutReader:
         forked = rollout.fork_of in self._rollouts
         marks = [thread.get(name) for name in ("title", "name", "archived", "is_pinned")]
         archived = bool(as_count(thread.get("archived"))) or "archived_sessions" in rollout.file.parts
-        shared = [e for e in self._read_prefix(rollout, {rollout.id}) if isinstance(e, ForeignMessage)]
+        shared = ""
+        for entry in self._read_prefix(rollout, {rollout.id}):
+            shared = entry.id if isinstance(entry, ForeignMessage) else shared
         if rollout.fork_of and not forked:
             self._log.lose("the beginnings of forks whose parent is missing", str(rollout.file))
         return ForeignSession(
@@ -245,7 +248,7 @@ class _RolloutReader:
             pinned=bool(as_count(thread.get("is_pinned"))),
             archived=archived or bool(rollout.spawned_by),
             parent=rollout.fork_of or rollout.spawned_by,
-            parent_record=shared[-1].id if shared else "",
+            parent_record=shared,
             subagent=bool(rollout.spawned_by),
         )
 
@@ -297,8 +300,10 @@ class _RolloutParser:
         at = self._times.read(line.get("timestamp"))
         if kind == "turn_context":
             self._model = as_text(payload.get("model")) or self._model
-        if kind in _STATE_TYPES or (not kind and "id" in line) or line.get("record_type") == "state":
-            self._log.fold("state of the program")
+        if kind in ("session_meta", "turn_context") or (not kind and "id" in line):
+            self._log.fold("session records")
+        elif kind in _STATE_TYPES or line.get("record_type") == "state":
+            self._log.lose("state of the program", place)
         elif kind == "response_item":
             yield from self._parse_response(payload, at, place)
         elif kind == "event_msg":
@@ -323,32 +328,37 @@ class _RolloutParser:
         if kind in _CALLS:
             yield self._build_message(Role.ASSISTANT, (self._parse_call(item),), at)
         elif kind in _OUTPUTS:
-            yield self._build_message(Role.TOOL, (self._parse_output(item),), at)
+            message = self._build_message(Role.TOOL, (self._parse_output(item),), at)
+            output = item.get("output")
+            shown = as_dict(output).get("content") or output
+            yield msgspec.structs.replace(message, files=self._list_images(shown, place))
         elif kind == "message":
-            yield from self._parse_response_message(item, at)
+            yield from self._parse_response_message(item, at, place)
         elif kind == "reasoning":
             text = conversation.text_of(item.get("summary"))
-            if self._rollout.view is _View.ITEMS or not text:
-                self._log.fold("reasoning without a text, or repeated")
+            if self._rollout.view is _View.ITEMS:
+                self._log.fold("copies for the model of what people saw")
+            elif not text:
+                self._log.lose("encrypted reasoning", place)
             else:
                 yield self._build_message(Role.ASSISTANT, (Reasoning(text),), at)
         elif kind in ("compaction", "compaction_summary", "ghost_snapshot"):
-            self._log.fold("state of the program")
+            self._log.lose("state of the program", place)
         else:
             self._log.lose(f"response items of type {kind!r}", place)
 
-    def _parse_response_message(self, item: Json, at: datetime) -> Iterator[ForeignEntry]:
+    def _parse_response_message(self, item: Json, at: datetime, place: str) -> Iterator[ForeignEntry]:
         text = conversation.text_of(item.get("content"))
         role = as_text(item.get("role"))
         if role in ("developer", "system"):
-            self._log.fold("instructions of the program")
+            self._log.lose("instructions of the program", place)
         elif role == "user" and text.lstrip().startswith(_INJECTED):
             self._context.append(text)
             self._log.fold("text for the model only")
         elif self._rollout.view is not _View.RESPONSES:
             self._log.fold("copies for the model of what people saw")
         elif role == "user":
-            yield self._build_question(text, _list_images(item.get("content")), at)
+            yield self._build_question(text, self._list_images(item.get("content"), place), at)
         elif text.strip():
             yield self._build_message(Role.ASSISTANT, (Text(text),), at)
         else:
@@ -363,8 +373,9 @@ class _RolloutParser:
         ):
             self._log.fold("copies of items")
         elif kind == "user_message":
-            images = [{"image_url": url} for url in as_list(event.get("images"))]
-            yield self._build_question(as_text(event.get("message")), _list_images(images), at)
+            addresses = [*as_list(event.get("images")), *as_list(event.get("local_images"))]
+            images = [{"type": "image", "image_url": address} for address in addresses]
+            yield self._build_question(as_text(event.get("message")), self._list_images(images, place), at)
         elif kind == "agent_message":
             yield self._build_message(Role.ASSISTANT, (Text(as_text(event.get("message"))),), at)
         elif kind in ("agent_reasoning", "agent_reasoning_raw_content"):
@@ -373,9 +384,9 @@ class _RolloutParser:
         elif kind == "token_count":
             yield from self._parse_token_count(event, at)
         elif kind == "turn_aborted":
-            self._log.fold("interruptions")
+            self._log.lose("interruptions", place)
         elif kind in _STATE_EVENTS:
-            self._log.fold("state of the program")
+            self._log.lose("state of the program", place)
         else:
             self._log.lose(f"events of type {kind!r}", place)
 
@@ -385,7 +396,8 @@ class _RolloutParser:
         text = conversation.text_of(item.get("content"))
         match kind:
             case "UserMessage":
-                yield self._build_question(text, _list_images(item.get("content")), at, id_=id_)
+                files = self._list_images(item.get("content"), place)
+                yield self._build_question(text, files, at, id_=id_)
             case "AgentMessage" if text.strip():
                 yield self._build_message(Role.ASSISTANT, (Text(text),), at, id_=id_)
             case "Reasoning":
@@ -457,8 +469,13 @@ class _RolloutParser:
         self._role = role
         return ForeignMessage(id=id_ or self._make_id(), role=role, parts=parts, at=at, joins=joins)
 
-
-def _list_images(content: object) -> tuple[ForeignFile, ...]:
-    """Return the pictures that are part of a content. Those on other places are not fetched."""
-    blocks = map(as_dict, as_list(content))
-    return tuple(filter(None, (conversation.parse_data_url(block.get("image_url")) for block in blocks)))
+    def _list_images(self, content: object, place: str) -> tuple[ForeignFile, ...]:
+        """Return the pictures that a content has. Those at other places are not fetched; other parts are named."""
+        found: list[ForeignFile | None] = []
+        for block in map(as_dict, as_list(content)):
+            kind = as_text(block.get("type"))
+            if "image" in kind:
+                found.append(conversation.parse_data_url(block.get("image_url")))
+            elif not isinstance(block.get("text"), str):
+                self._log.lose(f"parts of type {kind!r}", place)
+        return conversation.keep_files(found, self._log, place)

@@ -5,6 +5,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
 
@@ -147,6 +148,7 @@ class ImportLog:
         self.damages: list[Damage] = []
         # Damages that are not listed because there are too many.
         self.more_damages = 0
+        self._links: set[Path] = set()
 
     def fold(self, what: str, count: int = 1) -> None:
         """Count records that are part of something else that was imported, or that only repeat it."""
@@ -157,9 +159,19 @@ class ImportLog:
         loss = self.losses.setdefault(what, LossCount(what=what, place=place))
         loss.count += count
 
+    def skip_link(self, path: Path) -> None:
+        """Count a symbolic link that is not followed, once however often it is found."""
+        if path not in self._links:
+            self._links.add(path)
+            self.lose("symbolic links, which are not followed", str(path))
+
     def damage(self, place: str, text: str) -> None:
+        """Report a part that cannot be read, once however often it is read."""
+        found = Damage(place=place, text=text)
+        if found in self.damages:
+            return
         if len(self.damages) < MAX_DAMAGES:
-            self.damages.append(Damage(place=place, text=text))
+            self.damages.append(found)
         else:
             self.more_damages += 1
 
@@ -329,6 +341,14 @@ def build_file(body: object, mime: object, *, name: object = "") -> ForeignFile 
     if not isinstance(body, str) or not body:
         return None
     return ForeignFile(name=as_text(name) or "file", mime=as_text(mime), load=lambda: decode_base64(body))
+
+
+def keep_files(found: Iterable[ForeignFile | None], log: ImportLog, place: str) -> tuple[ForeignFile, ...]:
+    """Return the files that are in a record. Those that it only refers to are named: nothing is fetched."""
+    files = tuple(found)
+    if missing := files.count(None):
+        log.lose("files that are not in the source", place, missing)
+    return tuple(file for file in files if file is not None)
 
 
 def parse_arguments(value: object) -> str:

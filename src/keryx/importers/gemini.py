@@ -1,11 +1,16 @@
 """Reads the session files of Gemini CLI: a log of changes to a list of messages, or one object in older versions."""
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import IO, Any, cast
 
 import msgspec
 
+from keryx.core import codec
 from keryx.core.errors import Invalid
 from keryx.core.messages import Part, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.importers import conversation
@@ -26,13 +31,19 @@ from keryx.importers.source_files import find_files, fingerprint_file, load_json
 
 NAME = "gemini"
 _CONTEXT = "<session_context>"
+# Contents of more than this are in a temporary file.
+_MEMORY_BYTES = 32 << 20
 _NOTICE_TYPES = frozenset({"info", "error", "warning"})
+_KNOWN_PARTS = frozenset({"text", "functionCall", "functionResponse"})
 
 
 class _ReplayedMessage(msgspec.Struct, frozen=True):
     """A message after all changes, with the time of the first of them."""
 
-    content: Json
+    # Its content in the file of contents.
+    start: int
+    size: int
+    digest: bytes
     at: datetime
     live: bool
 
@@ -64,7 +75,7 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
             entries=lambda file=file, created=created: _read_entries(file, created, log),
             surface=NAME,
             title=as_text(header.get("summary")),
-            cwd=_read_folder(file),
+            cwd=_read_folder(file, log),
             archived=spawned,
             subagent=spawned,
         )
@@ -77,12 +88,16 @@ def _read_header(file: Path) -> Json:
     return next((record for _, record in read_lines(file) if "sessionId" in record), none)
 
 
-def _read_folder(file: Path) -> str:
+def _read_folder(file: Path, log: ImportLog) -> str:
     """Return the folder of the project, which a file beside the chats names."""
+    named = file.parent.parent / ".project_root"
+    if not os.path.lexists(named):
+        return ""
     try:
-        with open_file(file.parent.parent / ".project_root") as root:
+        with open_file(named) as root:
             return conversation.clean_path(root.read(4096).decode("utf-8", "replace").strip())
-    except Invalid:
+    except Invalid as exc:
+        log.damage(str(named), str(exc))
         return ""
 
 
@@ -95,14 +110,38 @@ def _read_entries(file: Path, created: datetime, log: ImportLog) -> Iterator[For
         )
     else:
         lines = read_lines(file, log)
-    for id_, message in _replay(lines, created, log).items():
-        yield from _parse_message(id_, message, log, f"{file}, message {id_}")
+    with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES, prefix="keryx-import-") as contents:
+        replayed = _replay(lines, cast(IO[bytes], contents), created, log)
+        yield from _read_messages(replayed, cast(IO[bytes], contents), file, log)
+
+
+def _read_messages(
+    replayed: dict[str, _ReplayedMessage], contents: IO[bytes], file: Path, log: ImportLog
+) -> Iterator[ForeignEntry]:
+    context = ""
+    for id_, message in replayed.items():
+        place = f"{file}, message {id_}"
+        contents.seek(message.start)
+        content = codec.loads(contents.read(message.size), dict[str, Any])
+        text = conversation.text_of(content.get("content"))
+        if content.get("type") == "user" and text.lstrip().startswith(_CONTEXT):
+            log.fold("text for the model only")
+            context = text if message.live else context
+            continue
+        for entry in _parse_message(id_, content, message, log, place):
+            if context and isinstance(entry, ForeignMessage) and entry.role is Role.USER and not entry.undone:
+                # The model was given it with the question.
+                entry, context = msgspec.structs.replace(entry, exact=f"{context}\n\n{text}"), ""
+            yield entry
+    if context:
+        log.lose("text for the model after the last question", str(file))
 
 
 def _replay(
-    lines: Iterator[tuple[str, Json]], created: datetime, log: ImportLog
+    lines: Iterator[tuple[str, Json]], contents: IO[bytes], created: datetime, log: ImportLog
 ) -> dict[str, _ReplayedMessage]:
-    """Return the messages after all changes, in the order in which they came. One that a change removed is not live."""
+    """Return the messages after all changes, in the order in which they came. One that a change removed is not live. What they
+    contain is written to a file: all of it may not fit into the memory."""
     messages: dict[str, _ReplayedMessage] = {}
     times = TimeLine(str(created))
 
@@ -111,7 +150,14 @@ def _replay(
         known = messages.get(id_)
         # After a resume everything is repeated with new times.
         at = known.at if known else times.read(content.get("timestamp"))
-        messages[id_] = _ReplayedMessage(content, at, live=True)
+        body = codec.dumps(content).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        if known and known.digest == digest:
+            messages[id_] = msgspec.structs.replace(known, live=True)
+        else:
+            start = contents.tell()
+            contents.write(body)
+            messages[id_] = _ReplayedMessage(start, len(body), digest, at, live=True)
         if known:
             log.fold("changes of messages")
         return id_
@@ -140,37 +186,38 @@ def _replay(
     return messages
 
 
-def _parse_message(id_: str, message: _ReplayedMessage, log: ImportLog, place: str) -> Iterator[ForeignEntry]:
-    content, undone = message.content, not message.live
+def _parse_message(
+    id_: str, content: Json, message: _ReplayedMessage, log: ImportLog, place: str
+) -> Iterator[ForeignEntry]:
+    undone = not message.live
     kind = as_text(content.get("type"))
     blocks = [as_dict(block) for block in as_list(content.get("content"))]
     text = conversation.text_of(content.get("content"))
     if kind == "user":
         if any("functionResponse" in block for block in blocks):
             log.fold("results, which are with their calls")
-        elif text.lstrip().startswith(_CONTEXT):
-            log.fold("text for the model only")
-        elif text.strip() or blocks:
+        else:
             parts = conversation.build_parts(text)
-            files = tuple(list_inline_files(blocks))
+            files = list_inline_files(blocks, log, place)
             if parts or files:
                 yield ForeignMessage(
                     id=id_, role=Role.USER, parts=parts, at=message.at, undone=undone, files=files
                 )
             else:
-                log.lose("parts of a type that is not known", place)
-        else:
-            log.fold("empty messages")
+                log.fold("empty messages")
     elif kind == "gemini":
-        yield from _parse_answer(id_, message, text, log)
+        list_inline_files(blocks, log, place)
+        yield from _parse_answer(id_, content, message, text, log)
     elif kind in _NOTICE_TYPES:
         log.lose("notices of the program", place)
     else:
         log.lose(f"records of type {kind!r}", place)
 
 
-def _parse_answer(id_: str, message: _ReplayedMessage, text: str, log: ImportLog) -> Iterator[ForeignEntry]:
-    content, undone = message.content, not message.live
+def _parse_answer(
+    id_: str, content: Json, message: _ReplayedMessage, text: str, log: ImportLog
+) -> Iterator[ForeignEntry]:
+    undone = not message.live
     thoughts = [as_dict(thought) for thought in as_list(content.get("thoughts"))]
     told = "\n\n".join(
         f"{as_text(t.get('subject'))}\n{as_text(t.get('description'))}".strip() for t in thoughts
@@ -235,10 +282,15 @@ def parse_usage(used: Json, model: object) -> tuple[ForeignUsage, ...]:
     return (usage,)
 
 
-def list_inline_files(blocks: list[Json]) -> Iterator[ForeignFile]:
-    """Yield the files that parts contain."""
-    for data in (as_dict(block.get("inlineData")) for block in blocks):
-        if file := conversation.build_file(
-            data.get("data"), data.get("mimeType"), name=data.get("displayName")
-        ):
-            yield file
+def list_inline_files(blocks: list[Json], log: ImportLog, place: str) -> tuple[ForeignFile, ...]:
+    """Return the files that parts contain, and name parts that are neither files nor known."""
+    found: list[ForeignFile | None] = []
+    for block in blocks:
+        data = as_dict(block.get("inlineData"))
+        if data or "fileData" in block:
+            found.append(
+                conversation.build_file(data.get("data"), data.get("mimeType"), name=data.get("displayName"))
+            )
+        elif not _KNOWN_PARTS & set(block):
+            log.lose("parts of a type that is not known", place)
+    return conversation.keep_files(found, log, place)

@@ -51,9 +51,13 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
             needed = {"sessions": ("id", "working_dir"), "messages": ("id", "session_id", "content_json")}
             if database is None or not database.check("goose", needed):
                 continue
+            # Those of answers are with the answers.
+            ledger = database.rows("usage_ledger", where={"is_compaction": 1}, columns=("session_id",))
+            if compactions := sum(1 for _ in ledger):
+                log.lose("usage of compactions", f"{file}, table usage_ledger", compactions)
             for row in database.rows("sessions", order=("created_at", "id")):
                 if row.get("session_type") == "hidden":
-                    log.fold("hidden sessions")
+                    log.lose("hidden sessions", f"{file}, session {as_text(row['id'])}")
                 else:
                     yield _build_session(database, row, file, log)
 
@@ -125,8 +129,11 @@ class _SessionReader:
                 continue
             self._compacted = self._compacted or not given
             if not shown:
-                self._log.fold("text for the model only" if given else "text for nobody")
-                self._context += [text] if given and row.get("role") == "user" else []
+                if given and row.get("role") == "user":
+                    self._log.fold("text for the model only")
+                    self._context.append(text)
+                else:
+                    self._log.lose("hidden messages", place)
                 continue
             parts = list(self._parse_blocks(blocks, place))
             results = [part for part in parts if isinstance(part, ToolResult)]
@@ -134,7 +141,7 @@ class _SessionReader:
             found = (
                 conversation.build_file(b.get("data"), b.get("mimeType"), name="image") for b in pictures
             )
-            files = tuple(filter(None, found))
+            files = conversation.keep_files(found, self._log, place)
             if not parts and not files:
                 self._log.fold("empty messages")
                 continue
@@ -152,7 +159,8 @@ class _SessionReader:
                 usage=self._parse_usage(about) if row.get("role") == "assistant" else (),
             )
         if self._context:
-            self._log.fold("text for the model after the last question", len(self._context))
+            what = "text for the model after the last question"
+            self._log.lose(what, f"{self._file}, session {as_text(self._row['id'])}", len(self._context))
 
     def _parse_blocks(self, blocks: list[Json], place: str) -> Iterator[Part]:
         for block in blocks:
@@ -178,7 +186,7 @@ class _SessionReader:
                 case "redactedThinking":
                     self._log.lose("encrypted reasoning", place)
                 case _ if kind in _SCREEN_PARTS:
-                    self._log.fold("parts of the screen")
+                    self._log.lose("parts of the screen", place)
                 case _:
                     self._log.lose(f"parts of type {kind!r}", place)
 

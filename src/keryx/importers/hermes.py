@@ -1,12 +1,13 @@
 """Reads the state.db of Hermes Agent, and those of its profiles."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from keryx.core.errors import Invalid
-from keryx.core.messages import Part, Parts, Role, Text, ToolResult
+from keryx.core.messages import Part, Parts, Role, Text, ToolResult, join_text
 from keryx.core.sessions import JOB_SURFACE
 from keryx.core.source import ChatType, Source
 from keryx.importers import conversation
@@ -83,8 +84,9 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     compression is part of that conversation."""
     if path.is_dir():
         # Copies of the file in other folders are not read.
-        places = {path.resolve(), *(path / "profiles").resolve().glob("*")}
-        files = [file for file in find_files(path, "state.db", log) if file.parent in places]
+        profiles = path / "profiles"
+        files = [f for f in find_files(profiles, "state.db", log) if f.parent.parent == profiles]
+        files = [file for file in (path / "state.db", *files) if os.path.lexists(file)]
         if not files:
             raise Invalid(f"{path} has no state.db: give the home folder of Hermes, or a state.db")
     else:
@@ -108,21 +110,12 @@ class _StateReader:
         self._nodes: dict[str, _Node] = {}
         # The session that continues another one.
         self._next: dict[str, str] = {}
+        self._previous: dict[str, str] = {}
 
     def read(self) -> Iterator[ForeignSession]:
         columns = ("id", "parent_session_id", "end_reason", "started_at", "model_config", "source")
         for row in self._database.rows("sessions", columns=columns, order=("started_at", "id")):
-            config = as_dict(conversation.parse_json(row.get("model_config")))
-            self._nodes[as_text(row["id"])] = _Node(
-                id=as_text(row["id"]),
-                parent=as_text(row.get("parent_session_id")),
-                end_reason=as_text(row.get("end_reason")),
-                started_at=float(row["started_at"])
-                if isinstance(row.get("started_at"), int | float)
-                else 0.0,
-                branch=bool(config.get("_branched_from")),
-                delegate=bool(config.get("_delegate_from")) or row.get("source") == "tool",
-            )
+            self._nodes[as_text(row["id"])] = _parse_node(row)
         for node in self._nodes.values():
             parent = self._nodes.get(node.parent)
             continues = (
@@ -135,9 +128,9 @@ class _StateReader:
                     best.started_at,
                 ):
                     self._next[parent.id] = node.id
-        continued = set(self._next.values())
-        for node in list(self._nodes.values()):
-            if node.id not in continued:
+        self._previous = {after: before for before, after in self._next.items()}
+        for node in self._nodes.values():
+            if node.id not in self._previous:
                 yield self._read_chain(node)
 
     def _read_chain(self, root: _Node) -> ForeignSession:
@@ -183,11 +176,10 @@ class _StateReader:
 
     def _find_root(self, id_: str) -> str:
         """Return the session that a conversation with this session begins with."""
-        before = {after: first for first, after in self._next.items()}
         seen: set[str] = set()
-        while id_ in before and id_ not in seen:
+        while id_ in self._previous and id_ not in seen:
             seen.add(id_)
-            id_ = before[id_]
+            id_ = self._previous[id_]
         return id_ if id_ in self._nodes else ""
 
     def _find_shared(self, parent: str, child: str) -> str:
@@ -239,14 +231,12 @@ class _StateReader:
                 in_copies = in_copies or (was_compacted and not compacted)
                 was_compacted = compacted
                 key = hash(tuple(row.get(name) for name in ("role", "content", "tool_calls", "tool_call_id")))
-                if row.get("role") in ("session_meta", "system"):
+                if row.get("role") == "session_meta":
                     self._log.fold("session records")
-                elif in_copies and (
-                    (text := conversation.text_of(_decode(row.get("content"))))
-                    .lstrip()
-                    .startswith(_SUMMARY_PREFIXES)
-                ):
-                    text = _strip_summary(text)
+                elif row.get("role") == "system":
+                    self._log.lose("instructions of the program", f"{self._file}, message {row['id']}")
+                elif in_copies and _is_summary(row):
+                    text = _strip_summary(conversation.text_of(_decode(row.get("content"))))
                     at = times.read(row.get("timestamp"))
                     if summary:
                         yield summary
@@ -273,17 +263,11 @@ class _StateReader:
         undone = row.get("active") == 0 and not compacted
         calls = conversation.parse_chat_calls(row.get("tool_calls"))
         thought = as_text(row.get("reasoning")) or as_text(row.get("reasoning_content"))
+        blocks, files = self._parse_content(content, f"{self._file}, message {row['id']}")
         if role == "tool":
-            parts: Parts = (
-                ToolResult(
-                    as_text(row.get("tool_call_id")),
-                    as_text(row.get("tool_name")),
-                    conversation.text_of(content),
-                ),
-            )
-            files: tuple[ForeignFile, ...] = ()
+            call, name = as_text(row.get("tool_call_id")), as_text(row.get("tool_name"))
+            parts: Parts = (ToolResult(call, name, join_text(blocks)),)
         elif role in ("user", "assistant"):
-            blocks, files = _parse_content(content)
             parts = (*conversation.build_parts("", reasoning=thought), *blocks, *calls)
         else:
             self._log.lose(f"messages of role {role!r}", f"{self._file}, message {row['id']}")
@@ -305,6 +289,31 @@ class _StateReader:
             files=files,
         )
 
+    def _parse_content(self, content: object, place: str) -> tuple[Parts, tuple[ForeignFile, ...]]:
+        """Return the text parts and the pictures of a content. Of pictures that are elsewhere the address is kept."""
+        blocks = [as_dict(block) for block in as_list(content)]
+        if not blocks:
+            return conversation.build_parts(conversation.text_of(content)), ()
+        parts: list[Part] = []
+        files: list[ForeignFile] = []
+        for block in blocks:
+            image = block.get("image_url")
+            url = as_dict(image).get("url") or image
+            if file := conversation.parse_data_url(url):
+                files.append(file)
+            elif url:
+                parts.append(Text(f"[picture: {conversation.clean_name(url)}]"))
+                self._log.lose("files that are not in the database: their names are kept", place)
+            elif text := conversation.text_of(block):
+                parts.append(Text(text))
+            else:
+                self._log.lose(f"parts of type {as_text(block.get('type'))!r}", place)
+        return tuple(parts), tuple(files)
+
+
+def _is_summary(row: Json) -> bool:
+    return conversation.text_of(_decode(row.get("content"))).lstrip().startswith(_SUMMARY_PREFIXES)
+
 
 def _strip_summary(text: str) -> str:
     """Return a summary without the instructions of Hermes before it."""
@@ -319,23 +328,16 @@ def _decode(content: object) -> object:
     return content
 
 
-def _parse_content(content: object) -> tuple[Parts, tuple[ForeignFile, ...]]:
-    """Return the text parts and the pictures of a content."""
-    blocks = [as_dict(block) for block in as_list(content)]
-    if not blocks:
-        return conversation.build_parts(conversation.text_of(content)), ()
-    parts: list[Part] = []
-    files: list[ForeignFile] = []
-    for block in blocks:
-        image = block.get("image_url")
-        url = as_dict(image).get("url") or image
-        if file := conversation.parse_data_url(url):
-            files.append(file)
-        elif url:
-            parts.append(Text(f"[picture: {conversation.clean_name(url)}]"))
-        elif text := conversation.text_of(block):
-            parts.append(Text(text))
-    return tuple(parts), tuple(files)
+def _parse_node(row: Json) -> _Node:
+    config = as_dict(conversation.parse_json(row.get("model_config")))
+    return _Node(
+        id=as_text(row["id"]),
+        parent=as_text(row.get("parent_session_id")),
+        end_reason=as_text(row.get("end_reason")),
+        started_at=float(row["started_at"]) if isinstance(row.get("started_at"), int | float) else 0.0,
+        branch=bool(config.get("_branched_from")),
+        delegate=bool(config.get("_delegate_from")) or row.get("source") == "tool",
+    )
 
 
 def _parse_origin(row: Json) -> Source | None:

@@ -1,6 +1,7 @@
 """Reads what Hermes Agent has besides its conversations: the routing of its chats, who may talk, home channels, cron jobs,
 personality, models, and answers that were not sent."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -76,7 +77,7 @@ _NOT_BROUGHT = (
 def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
     """Read a Hermes home folder. What cannot be brought is counted in the log. Raise `Invalid` for a folder without a readable
     state.db: without it no chat could go on."""
-    home = path if path.is_dir() else path.parent
+    home = Path(os.path.realpath(path if path.is_dir() else path.parent))
     if not (home / "state.db").exists():
         raise Invalid(f"{home} has no state.db: give the home folder of Hermes")
     return _HomeReader(home, log, env).read()
@@ -435,25 +436,33 @@ class _HomeReader(SetupReader):
         model = self._settings.get("model")
         table = as_dict(model) or {"default": as_text(model)}
         name = as_text(table.get("default")) or as_text(table.get("name"))
-        provider = as_text(table.get("provider")) or "openrouter"
-        base_url = as_text(table.get("base_url"))
-        key = as_text(table.get("api_key"))
+        first = self._build_model(name, table) if name else None
+        fallbacks: list[Json] = []
+        for key in ("fallback_providers", "fallback_model"):
+            value = self._settings.get(key)
+            fallbacks += filter(None, map(as_dict, as_list(value) or [value]))
+        if first is not None:
+            others = (self._build_model(as_text(other.get("model")), other) for other in fallbacks)
+            self._setup.add_models(first, others, self._log)
+        if self._settings.get("auxiliary"):
+            self._log.lose("models for other tasks", "auxiliary")
+
+    def _build_model(self, name: str, about: Json) -> ForeignModel | None:
+        """Return a model with its endpoint, `None` if it has none that Keryx can ask."""
+        provider = as_text(about.get("provider")) or "openrouter"
+        base_url = as_text(about.get("base_url"))
+        key = as_text(about.get("api_key"))
         known = _PROVIDERS.get(provider)
-        if not name:
-            return
-        if not base_url and known is None:
+        if not name or (not base_url and known is None):
             self._log.lose(
                 f"the model of the provider {conversation.clean_name(provider)}: add it as [[models]]", name
             )
-            return
+            return None
         if known is not None:
             base_url = base_url or known[0]
             key = key or next((self._env[v] for v in known[1] if self._env.get(v)), "")
         key = key or self._env.get("OPENAI_API_KEY", "")
-        self._setup.models.append(ForeignModel(name=name, base_url=base_url.rstrip("/"), key=key))
-        for extra in ("fallback_model", "fallback_models", "auxiliary"):
-            if self._settings.get(extra):
-                self._log.lose("models for other tasks and fallbacks", extra)
+        return ForeignModel(name=name, base_url=base_url.rstrip("/"), key=key)
 
     def _read_instructions(self) -> str:
         limit = program_setup.MAX_INSTRUCTIONS

@@ -9,6 +9,7 @@ from keryx.core.sessions import TitleBy
 from keryx.importers import conversation
 from keryx.importers.conversation import (
     ForeignEntry,
+    ForeignFile,
     ForeignMessage,
     ForeignSession,
     ForeignUsage,
@@ -35,7 +36,7 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
         folder = path / "sessions" if (path / "sessions").is_dir() else path
         files = [file for file in find_files(folder, "*.json", log) if not file.name.startswith("_")]
         if journals := find_files(folder, "_*_journal/*", log):
-            log.fold("journals of the program", len(journals))
+            log.lose("journals of the program", str(journals[0]), len(journals))
     else:
         folder, files = path.parent, [path]
     if not files:
@@ -57,7 +58,10 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
 
 
 def _build_session(file: Path, projects: dict[str, str], log: ImportLog) -> ForeignSession | None:
-    record = as_dict(load_json(file, log))
+    stored = load_json(file, log)
+    if stored is None:
+        return None
+    record = as_dict(stored)
     id_ = as_text(record.get("session_id"))
     if not id_ or not isinstance(record.get("messages"), list):
         log.damage(str(file), "it is not a session of hermes-webui: it is left out")
@@ -131,12 +135,22 @@ def _parse_message(
         case "tool":
             name = as_text(message.get("tool_name")) or as_text(message.get("name"))
             parts.append(ToolResult(as_text(message.get("tool_call_id")), name, text))
+        case "session_meta":
+            log.fold("session records")
+            return
         case _:
             log.lose(f"messages of role {role!r}", place)
             return
+    files: list[ForeignFile | None] = []
+    for block in map(as_dict, as_list(message.get("content"))):
+        if image := block.get("image_url"):
+            files.append(conversation.parse_data_url(as_dict(image).get("url") or image))
+        elif not isinstance(block.get("text"), str):
+            log.lose(f"parts of type {as_text(block.get('type'))!r}", place)
+    kept = conversation.keep_files(files, log, place)
     if message.get("attachments"):
         log.lose("files that are not in the source", place, len(as_list(message["attachments"])))
-    if not parts:
+    if not parts and not kept:
         log.fold("empty messages")
         return
     yield ForeignMessage(
@@ -145,4 +159,5 @@ def _parse_message(
         parts=tuple(parts),
         at=at,
         exact=given if given and given != text and role == "user" else None,
+        files=kept,
     )

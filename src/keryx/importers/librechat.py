@@ -39,7 +39,10 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
             f"{path} has no exports: give a conversation that LibreChat exported as JSON, or a folder of them"
         )
     for file in files:
-        record = as_dict(load_json(file, log))
+        stored = load_json(file, log)
+        if stored is None:
+            continue
+        record = as_dict(stored)
         id_ = as_text(record.get("conversationId"))
         if not id_ or not isinstance(record.get("messages"), list):
             log.damage(str(file), "it is not a conversation of LibreChat: it is left out")

@@ -35,10 +35,7 @@ from keryx.importers.source_files import (
 )
 
 NAME = "open-webui"
-_DETAILS = re.compile(r"<details\b")
-_DETAILS_END = re.compile(r"</details>\s*")
-_ATTRIBUTE = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
-_SUMMARY = re.compile(r"<summary>(?:(?!</?summary>).)*</summary>", re.DOTALL)
+_ATTRIBUTE = re.compile(r'\b(\w+)="([^"]*)"')
 
 
 def find_places(home: Path, env: dict[str, str]) -> list[Path]:
@@ -51,7 +48,7 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     if path.is_file() and path.suffix in (".json", ".jsonl"):
         archive = SourceArchive(path, log)
         for place, record in archive.iterate_objects(path.name):
-            if session := _build_session(record, place, {}, [], None, log):
+            if session := _build_session(record, place, {}, [], _Uploads(None, log), log):
                 yield session
         return
     file = path / "webui.db" if path.is_dir() else path
@@ -75,6 +72,7 @@ def _read_database(database: ForeignDatabase, file: Path, log: ImportLog) -> Ite
     ):
         if found := sum(1 for _ in database.rows(table, columns=("id",))):
             log.lose(what, f"{file}, table {table}", found)
+    uploads = _Uploads(file.parent / "uploads", log)
     columns = ("id", "created_at")
     for row in list(database.rows("chat", columns=columns, order=("created_at", "id"))):
         for chat in database.rows("chat", where={"id": row["id"]}):
@@ -85,12 +83,28 @@ def _read_database(database: ForeignDatabase, file: Path, log: ImportLog) -> Ite
                 log.damage(place, f"{exc}: it is left out")
                 continue
             stored = list(database.rows("chat_message", where={"chat_id": row["id"]}))
-            if session := _build_session(chat, place, folders, stored, file.parent, log):
+            if session := _build_session(chat, place, folders, stored, uploads, log):
                 yield session
 
 
+class _Uploads:
+    """The files of a folder of uploads, whose names begin with their ids. The folder is listed once."""
+
+    def __init__(self, folder: Path | None, log: ImportLog) -> None:
+        self._folder = folder
+        found = find_files(folder, "*_*", log) if folder else []
+        self._names = {name.partition("_")[0]: name for name in (file.name for file in reversed(found))}
+
+    def find(self, id_: str, *, name: str, mime: str) -> ForeignFile | None:
+        """Return an upload by its id."""
+        stored, folder = self._names.get(id_), self._folder
+        if stored is None or folder is None:
+            return None
+        return ForeignFile(name=name, mime=mime, load=lambda: read_attachment(folder, stored))
+
+
 def _build_session(
-    record: Json, place: str, folders: dict[str, str], stored: list[Json], root: Path | None, log: ImportLog
+    record: Json, place: str, folders: dict[str, str], stored: list[Json], uploads: _Uploads, log: ImportLog
 ) -> ForeignSession | None:
     id_ = as_text(record.get("id"))
     chat = as_dict(record.get("chat"))
@@ -117,7 +131,7 @@ def _build_session(
         place=place,
         created_at=created,
         fingerprint=conversation.digest(record.get("updated_at"), leaf, len(nodes), record.get("title")),
-        entries=lambda: _read_entries(nodes, leaf, created, place, root, log),
+        entries=lambda: _read_entries(nodes, leaf, created, place, uploads, log),
         surface=NAME,
         title=as_text(record.get("title")),
         title_by=TitleBy.MODEL,
@@ -133,7 +147,7 @@ def _add_row(nodes: dict[str, TreeNode], row: Json, chat: str) -> None:
     known = nodes.get(id_)
     fresh = {
         name: value
-        for name in ("role", "content", "output", "files", "usage", "done", "error")
+        for name in ("role", "content", "output", "files", "sources", "usage", "done", "error")
         if (value := conversation.parse_json(row.get(name))) not in (None, "", [])
     }
     content = {**(known.content if known else {}), **fresh}
@@ -144,13 +158,13 @@ def _add_row(nodes: dict[str, TreeNode], row: Json, chat: str) -> None:
 
 
 def _read_entries(
-    nodes: dict[str, TreeNode], leaf: str, created: datetime, place: str, root: Path | None, log: ImportLog
+    nodes: dict[str, TreeNode], leaf: str, created: datetime, place: str, uploads: _Uploads, log: ImportLog
 ) -> Iterator[ForeignEntry]:
     for node, at, undone in conversation.walk_tree(nodes, leaf, created):
         message = node.content
         role = as_text(message.get("role"))
         if role == "user":
-            files = tuple(_list_files(message, place, root, log))
+            files = tuple(_list_files(message, place, uploads, log))
             parts = conversation.build_parts(conversation.text_of(message.get("content")))
             if parts or files:
                 yield ForeignMessage(
@@ -159,20 +173,22 @@ def _read_entries(
             else:
                 log.fold("empty messages")
         elif role == "assistant":
-            yield from _parse_answer(node, at, undone=undone, place=place, root=root, log=log)
+            yield from _parse_answer(node, at, undone=undone, place=place, uploads=uploads, log=log)
         else:
             log.lose(f"messages of role {role!r}", place)
 
 
 def _parse_answer(
-    node: TreeNode, at: datetime, *, undone: bool, place: str, root: Path | None, log: ImportLog
+    node: TreeNode, at: datetime, *, undone: bool, place: str, uploads: _Uploads, log: ImportLog
 ) -> Iterator[ForeignEntry]:
     """Yield the steps of an answer: what the model said and called, then the results, and so on."""
     message = node.content
     output = [as_dict(item) for item in as_list(message.get("output"))]
     parts = list(_parse_output(output, place, log)) if output else []
     parts = parts or list(_parse_markdown(conversation.text_of(message.get("content"))))
-    files = tuple(_list_files(message, place, root, log))
+    files = tuple(_list_files(message, place, uploads, log))
+    if sources := as_list(message.get("sources")):
+        log.lose("citations", place, len(sources))
     steps = conversation.split_steps(parts, Role.ASSISTANT)
     if not steps and not files:
         if message.get("done") is False:
@@ -218,59 +234,42 @@ def _parse_output(output: list[Json], place: str, log: ImportLog) -> Iterator[Pa
 
 def _parse_markdown(text: str) -> Iterator[Part]:
     """Yield the parts of an older answer, which has reasoning and tools as HTML within its text."""
-    position = 0
-    for start, attributes, content, end in _iterate_details(text):
-        about = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
+    done = position = 0
+    while (start := text.find("<details ", position)) >= 0:
+        head, end = text.find(">", start), text.find("</details>", start)
+        if not start < head < end:
+            break
+        position = end + len("</details>")
+        marks = text[start:head]
+        about = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(marks)}
         if about.get("type") not in ("reasoning", "tool_calls"):
             continue
-        yield from conversation.build_parts(text[position:start])
-        position = end
+        yield from conversation.build_parts(text[done:start].lstrip() if done else text[:start])
+        done = position
         if about["type"] == "reasoning":
-            body = html.unescape(_SUMMARY.sub("", content)).strip()
-            yield Reasoning("\n".join(line.removeprefix("> ") for line in body.splitlines()))
+            # The first lines say how long it took.
+            title, _, body = text[head + 1 : end].partition("</summary>")
+            told = html.unescape(body or title).strip()
+            yield Reasoning("\n".join(line.removeprefix("> ") for line in told.splitlines()))
         else:
             id_ = about.get("id", "")
             yield ToolCall(id_, about.get("name", ""), about.get("arguments", "") or "{}")
             if about.get("done") != "false":
                 yield ToolResult(id_, about.get("name", ""), about.get("result", ""))
-    yield from conversation.build_parts(text[position:])
+    yield from conversation.build_parts(text[done:].lstrip() if done else text)
 
 
-def _iterate_details(text: str) -> Iterator[tuple[int, str, str, int]]:
-    """Yield the start, the attributes, the content and the end of each part that opens. One pattern for all of it would go
-    over the rest of the text for each part without an end."""
-    position = 0
-    while found := _DETAILS.search(text, position):
-        opened = text.find(">", found.end())
-        closed = _DETAILS_END.search(text, opened) if opened >= 0 else None
-        if closed is None:
-            return
-        yield found.start(), text[found.end() : opened], text[opened + 1 : closed.start()], closed.end()
-        position = closed.end()
-
-
-def _list_files(message: Json, place: str, root: Path | None, log: ImportLog) -> Iterator[ForeignFile]:
+def _list_files(message: Json, place: str, uploads: _Uploads, log: ImportLog) -> Iterator[ForeignFile]:
     """Yield the files that are in the message or in the folder of uploads. Addresses elsewhere are not fetched."""
     for item in map(as_dict, as_list(message.get("files"))):
         about = as_dict(item.get("file"))
         name = as_text(item.get("name")) or as_text(about.get("filename")) or "image"
         id_ = as_text(item.get("id")) or as_text(about.get("id")) or as_text(item.get("url"))
-        if file := conversation.parse_data_url(item.get("url"), name=name):
+        file = conversation.parse_data_url(item.get("url"), name=name)
+        if file := file or uploads.find(id_, name=name, mime=as_text(item.get("content_type"))):
             yield file
-        elif root and (upload := _find_upload(root, id_, log)):
-            mime = as_text(item.get("content_type"))
-            yield ForeignFile(
-                name=name, mime=mime, load=lambda upload=upload: read_attachment(root / "uploads", upload)
-            )
         else:
             log.lose("files that are not in the source", f"{place}, {conversation.clean_name(name)}")
-
-
-def _find_upload(root: Path, id_: str, log: ImportLog) -> str:
-    """Return the name of an upload by the id that it begins with."""
-    if not re.fullmatch(r"[0-9A-Za-z-]{8,64}", id_) or not (root / "uploads").is_dir():
-        return ""
-    return next((file.name for file in find_files(root / "uploads", f"{id_}_*", log)), "")
 
 
 def _parse_usage(message: Json) -> tuple[ForeignUsage, ...]:

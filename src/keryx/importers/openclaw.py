@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from keryx.core import codec
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, format_install_command
 from keryx.core.sessions import TitleBy
 from keryx.core.source import ChatType, Source
 from keryx.importers import conversation, pi
 from keryx.importers.conversation import ForeignSession, ImportLog, Json, TimeLine, as_dict, as_text
 from keryx.importers.source_files import (
+    MAX_RECORD_BYTES,
     ForeignDatabase,
     find_files,
     fingerprint_file,
@@ -22,6 +23,18 @@ from keryx.importers.source_files import (
 
 NAME = "openclaw"
 _ARCHIVES = ("session_transcript_archives", "session_transcript_cold_archives")
+_NODE_COLUMNS = (
+    "session_key",
+    "current_session_id",
+    "parent_session_key",
+    "spawned_by",
+    "fork_source_session_id",
+    "fork_source_entry_id",
+    "label",
+    "display_name",
+    "pinned_at",
+    "archived_at",
+)
 _CHAT_TYPES = {"direct": ChatType.DM, "dm": ChatType.DM, "group": ChatType.GROUP, "channel": ChatType.CHANNEL}
 
 
@@ -74,11 +87,11 @@ class _AgentReader:
     def read(self) -> Iterator[ForeignSession]:
         for table in _ARCHIVES:
             for row in self._database.rows(table, columns=("session_id",)):
-                self._log.lose("windows in the archive of OpenClaw", f"{self._file}, {table}, {row}")
-        for row in self._database.rows("session_nodes"):
+                place = f"{self._file}, table {table}, session {as_text(row.get('session_id'))}"
+                self._log.lose("windows in the archive of OpenClaw", place)
+        # Its other columns are long: a prompt of skills is a part of them.
+        for row in self._database.rows("session_nodes", columns=_NODE_COLUMNS):
             key = as_text(row.get("session_key"))
-            # A long prompt of skills is a part of it.
-            row.pop("entry_json", None)
             self._nodes[key] = row
             self._current[key] = as_text(row.get("current_session_id"))
         for window in self._database.rows("session_windows", order=("started_at", "session_id")):
@@ -155,11 +168,16 @@ def _decompress(body: object) -> bytes:
     try:
         zstandard = importlib.import_module("zstandard")
     except ImportError as exc:
-        raise Invalid("the event is compressed: install the package zstandard to read it") from exc
+        command = format_install_command("openclaw")
+        raise Invalid(f"the event is compressed: run `{command}` in the folder of Keryx to read it") from exc
     try:
-        return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        with zstandard.ZstdDecompressor(max_window_size=MAX_RECORD_BYTES).stream_reader(body) as reader:
+            event: bytes = reader.read(MAX_RECORD_BYTES + 1)
     except zstandard.ZstdError as exc:
         raise Invalid(f"the event cannot be decompressed: {exc}") from exc
+    if len(event) > MAX_RECORD_BYTES:
+        raise Invalid(f"the event has more than {MAX_RECORD_BYTES >> 20} MB")
+    return event
 
 
 def _read_files(files: list[Path], known: set[str], log: ImportLog) -> Iterator[ForeignSession]:
@@ -187,9 +205,7 @@ def _read_files(files: list[Path], known: set[str], log: ImportLog) -> Iterator[
             place=str(file),
             created_at=outline.created_at or TimeLine().read(None),
             fingerprint=fingerprint_file(file),
-            entries=lambda file=file, outline=outline: pi.read_entries(
-                lambda: read_lines(file, log), outline, log
-            ),
+            entries=lambda file=file: pi.read_file(file, log),
             surface=surface,
             title=as_text(entry.get("label")) or as_text(entry.get("displayName")),
             cwd=conversation.clean_path(outline.cwd),

@@ -56,7 +56,7 @@ _OPEN_STATES = ("pending", "failed", "claimed", "processing", "unknown")
 
 def read(path: Path, log: ImportLog, env: Mapping[str, str]) -> ProgramSetup:
     """Read a state folder of OpenClaw. What cannot be brought is counted in the log. Raise `Invalid` for another folder."""
-    home = path if path.is_dir() else path.parent
+    home = Path(os.path.realpath(path if path.is_dir() else path.parent))
     if not (home / "openclaw.json").exists() and not (home / "agents").is_dir():
         raise Invalid(f"{home} is no state folder of OpenClaw: it has neither openclaw.json nor agents")
     return _SettingsReader(home, log, env).read()
@@ -313,25 +313,26 @@ class _SettingsReader(SetupReader):
         defaults = as_dict(as_dict(self._settings.get("agents")).get("defaults"))
         model = defaults.get("model")
         primary = as_text(as_dict(model).get("primary")) or as_text(model)
-        if not primary:
-            return
-        provider, _, name = primary.partition("/")
+        first = self._build_model(primary) if primary else None
+        if first is not None:
+            others = (self._build_model(as_text(other)) for other in as_list(as_dict(model).get("fallbacks")))
+            self._setup.add_models(first, others, self._log)
+
+    def _build_model(self, named: str) -> ForeignModel | None:
+        """Return a model with its endpoint, `None` if it has none that Keryx can ask."""
+        provider, _, name = named.partition("/")
         about = as_dict(as_dict(as_dict(self._settings.get("models")).get("providers")).get(provider))
         base_url = as_text(about.get("baseUrl")).rstrip("/")
         if not name or not base_url or as_text(about.get("api")) not in _APIS:
-            self._log.lose("models: add them as [[models]]", conversation.clean_name(primary))
-            return
-        self._setup.models.append(
-            ForeignModel(name=name, base_url=base_url, key=self._find_secret(about.get("apiKey")))
-        )
-        if as_list(as_dict(model).get("fallbacks")):
-            self._log.lose("fallback models", "openclaw.json")
+            self._log.lose("models: add them as [[models]]", conversation.clean_name(named))
+            return None
+        return ForeignModel(name=name, base_url=base_url, key=self._find_secret(about.get("apiKey")))
 
     def _read_instructions(self) -> str:
         defaults = as_dict(as_dict(self._settings.get("agents")).get("defaults"))
         named = as_text(defaults.get("workspace"))
-        folder = Path(named).expanduser() if named else self._home / "workspace"
-        if not folder.resolve().is_relative_to(self._home.resolve()):
+        folder = Path(os.path.realpath(Path(named).expanduser() if named else self._home / "workspace"))
+        if not folder.is_relative_to(self._home):
             # Nothing outside of the source is read.
             self._log.lose("instructions in a workspace elsewhere: copy them to [profiles]", str(folder))
             return ""

@@ -1,5 +1,6 @@
 """Reads the database of opencode, or the JSON files of its older versions."""
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -35,8 +36,21 @@ from keryx.importers.source_files import (
 )
 
 NAME = "opencode"
-_FORK_TITLE = re.compile(r"(.+) \(fork #\d+\)")
+_FORK_TITLE = re.compile(r"(.+) \(fork #\d+\)", re.DOTALL)
 _STEPS = frozenset({"step-start", "step-finish", "snapshot", "retry", "agent"})
+_INFO_COLUMNS = (
+    "id",
+    "project_id",
+    "parent_id",
+    "directory",
+    "title",
+    "revert",
+    "time_created",
+    "time_updated",
+    "time_archived",
+)
+# What differs between a part and its copy.
+_OWN_FIELDS = frozenset({"id", "messageID", "sessionID"})
 
 
 class _StoredSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +60,17 @@ class _StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     info: Json
     place: str
     fingerprint: str
-    # Yields the messages in order, each with its parts.
-    load: Callable[[], Iterator[tuple[Json, list[Json]]]]
+    # Yields the messages in order, each with its parts; what is damaged is reported to the log.
+    load: Callable[[ImportLog], Iterator[tuple[Json, list[Json]]]]
+
+
+class _Fork(msgspec.Struct, frozen=True):
+    """What a fork has from another session."""
+
+    parent: str = ""
+    # The number of messages that were copied, and the record of the parent that the last of them became.
+    copied: int = 0
+    record: str = ""
 
 
 def find_places(home: Path, env: dict[str, str]) -> list[Path]:
@@ -69,18 +92,18 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
                 for row in database.rows("project", columns=("id", "name", "worktree"))
             }
             stored = [
-                _open_row(database, row, file, log)
+                _open_row(database, row, file)
                 for row in database.rows("session", order=("time_created", "id"))
             ]
             yield from _build_sessions(stored, projects, log)
     if not databases:
-        yield from _build_sessions([_open_file(path.resolve(), file, log) for file in files], {}, log)
+        yield from _build_sessions([_open_file(path, file, log) for file in files], {}, log)
 
 
-def _open_row(database: ForeignDatabase, row: Json, file: Path, log: ImportLog) -> _StoredSession:
+def _open_row(database: ForeignDatabase, row: Json, file: Path) -> _StoredSession:
     id_ = as_text(row["id"])
 
-    def load() -> Iterator[tuple[Json, list[Json]]]:
+    def load(log: ImportLog) -> Iterator[tuple[Json, list[Json]]]:
         for message in database.rows("message", where={"session_id": id_}, order=("time_created", "id")):
             place = f"{file}, message {message['id']}"
             parts = [
@@ -95,7 +118,7 @@ def _open_row(database: ForeignDatabase, row: Json, file: Path, log: ImportLog) 
         for table in ("message", "part")
         for column in ("id", "time_updated")
     ]
-    info = {**row, "tokens": None}
+    info = {name: row.get(name) for name in _INFO_COLUMNS}
     return _StoredSession(
         id=id_,
         info=info,
@@ -118,7 +141,7 @@ def _open_file(root: Path, file: Path, log: ImportLog) -> _StoredSession:
     id_ = as_text(info.get("id")) or file.stem
     folder = root / "storage/message" / file.stem
 
-    def load() -> Iterator[tuple[Json, list[Json]]]:
+    def load(log: ImportLog) -> Iterator[tuple[Json, list[Json]]]:
         for message in find_files(folder, "*.json", log):
             parts = [
                 {**as_dict(load_json(part, log)), "id": part.stem}
@@ -142,31 +165,70 @@ def _build_sessions(
     stored: list[_StoredSession], projects: dict[str, Json], log: ImportLog
 ) -> Iterator[ForeignSession]:
     by_id = {session.id: session for session in stored}
-    titles: dict[str, str] = {}
-    for session in stored:
-        titles.setdefault(as_text(session.info.get("title")), session.id)
+    forks = _find_forks(stored)
     done: set[str] = set()
     for session in stored:
         line = [session]
-        while parent := by_id.get(as_text(line[-1].info.get("parent_id"))):
+        while parent := by_id.get(as_text(line[-1].info.get("parent_id")) or _name_parent(line[-1], forks)):
             if parent in line or parent.id in done:
                 break
             line.append(parent)
         for member in reversed(line):
             if member.id not in done:
                 done.add(member.id)
-                yield _build_session(member, projects, titles, log)
+                yield _build_session(member, projects, forks.get(member.id, _Fork()), log)
+
+
+def _name_parent(stored: _StoredSession, forks: dict[str, _Fork]) -> str:
+    return forks[stored.id].parent if stored.id in forks else ""
+
+
+def _find_forks(stored: list[_StoredSession]) -> dict[str, _Fork]:
+    """Return what each fork has from an earlier session. A fork is known by its title alone; what it has from its parent are
+    copies with the same content and times, under other ids."""
+    families: dict[str, list[_StoredSession]] = {}
+    forked: set[str] = set()
+    for session in stored:
+        title = as_text(session.info.get("title"))
+        fork = _FORK_TITLE.fullmatch(title)
+        base = fork[1] if fork else title
+        families.setdefault(base, []).append(session)
+        if fork and not session.info.get("parent_id"):
+            forked.add(base)
+    found: dict[str, _Fork] = {}
+    for base in forked:
+        # The first session with each beginning, by the digest of its messages.
+        beginnings: dict[bytes, _Fork] = {}
+        root = next((s.id for s in families[base] if as_text(s.info.get("title")) == base), "")
+        for session in families[base]:
+            is_fork = as_text(session.info.get("title")) != base
+            best = _Fork(parent=root)
+            digest = hashlib.blake2b(digest_size=16)
+            for n, (message, parts) in enumerate(session.load(ImportLog()), 1):
+                content = [{k: v for k, v in part.items() if k not in _OWN_FIELDS} for part in parts]
+                about = [message.get("role"), as_dict(message.get("time")).get("created"), content]
+                digest.update(codec.dumps(about).encode("utf-8", "replace"))
+                mine = _Fork(parent=session.id, copied=n, record=_name_record(message, parts))
+                earlier = beginnings.setdefault(digest.copy().digest(), mine)
+                best = earlier if earlier.parent != session.id else best
+            if is_fork and best.parent not in ("", session.id):
+                found[session.id] = best
+    return found
+
+
+def _name_record(message: Json, parts: list[Json]) -> str:
+    """Return the id of the last record that a message becomes."""
+    quiet = _parse_message(message, parts, TimeLine(), undone=False, log=ImportLog(), place="")
+    records = [entry.id for entry in quiet if isinstance(entry, ForeignMessage)]
+    return records[-1] if records else ""
 
 
 def _build_session(
-    stored: _StoredSession, projects: dict[str, Json], titles: dict[str, str], log: ImportLog
+    stored: _StoredSession, projects: dict[str, Json], fork: _Fork, log: ImportLog
 ) -> ForeignSession:
     info = stored.info
     title = as_text(info.get("title"))
-    # A fork is known by its title alone.
-    fork = _FORK_TITLE.fullmatch(title)
     spawned_by = as_text(info.get("parent_id"))
-    origin = titles.get(fork[1], "") if fork else ""
     project = projects.get(as_text(info.get("project_id")), {})
     folder = as_text(project.get("name")) or Path(as_text(project.get("worktree")) or "/").name
     return ForeignSession(
@@ -175,27 +237,29 @@ def _build_session(
         created_at=conversation.parse_time(info.get("time_created")) or TimeLine().read(None),
         active_at=conversation.parse_time(info.get("time_updated")),
         fingerprint=stored.fingerprint,
-        entries=lambda: _read_entries(stored, log),
+        entries=lambda: _read_entries(stored, fork.copied, log),
         surface=NAME,
         title=title,
         cwd=conversation.clean_path(info.get("directory")),
         archived=bool(as_count(info.get("time_archived"))) or bool(spawned_by),
         project=conversation.clean_name(folder),
-        parent=spawned_by or (origin if origin != stored.id else ""),
+        parent=spawned_by or fork.parent,
+        parent_record=fork.record,
         subagent=bool(spawned_by),
     )
 
 
-def _read_entries(stored: _StoredSession, log: ImportLog) -> Iterator[ForeignEntry]:
+def _read_entries(stored: _StoredSession, copied: int, log: ImportLog) -> Iterator[ForeignEntry]:
+    """Yield the messages. The usage of those that were copied from another session is counted there."""
     revert = as_text(as_dict(conversation.parse_json(stored.info.get("revert"))).get("messageID"))
     times = TimeLine(stored.info.get("time_created"))
     reverted = False
     held: tuple[Json, list[Json]] | None = None
-    for message, parts in stored.load():
+    for n, (message, parts) in enumerate(stored.load(log)):
         if held:
             yield from _parse_message(*held, times, undone=reverted, log=log, place=stored.place)
         reverted = reverted or as_text(message["id"]) == revert
-        held = message, parts
+        held = {**message, "tokens": None, "cost": None} if n < copied else message, parts
     if held:
         done = as_dict(held[0].get("time")).get("completed") or held[0].get("error")
         if held[0].get("role") == "assistant" and not done:
@@ -213,7 +277,8 @@ def _parse_message(
         yield from _parse_question(message, parts, at, undone=undone, log=log, place=place)
     elif message.get("role") == "assistant" and message.get("summary"):
         texts = [as_text(part.get("text")) for part in parts if part.get("type") == "text"]
-        log.fold("parts of summaries", max(0, len(parts) - 1))
+        if len(texts) < len(parts):
+            log.lose("steps of the program", place, len(parts) - len(texts))
         yield ForeignCompaction(id=as_text(message["id"]), summary="\n\n".join(filter(None, texts)), at=at)
     elif message.get("role") == "assistant":
         yield from _parse_answer(message, parts, at, undone=undone, log=log, place=place)
@@ -249,7 +314,7 @@ def _parse_question(
             case "subtask":
                 texts.append(as_text(part.get("prompt")))
             case kind if kind in _STEPS:
-                log.fold("steps of the program")
+                log.lose("steps of the program", place)
             case kind:
                 log.lose(f"parts of type {as_text(kind)!r}", place)
     shown, exact = "\n\n".join(filter(None, texts)), "\n\n".join(filter(None, given))
@@ -300,13 +365,13 @@ def _parse_answer(
                             at=conversation.parse_time(ended) or at,
                             undone=undone,
                             joins=bool(results),
-                            files=_list_files(part),
+                            files=_list_files(part, log, place),
                         )
                     )
             case "text":
                 log.fold("empty messages")
             case kind if kind in _STEPS:
-                log.fold("steps of the program")
+                log.lose("steps of the program", place)
             case kind:
                 log.lose(f"parts of type {as_text(kind)!r}", place)
         if found is not None:
@@ -324,13 +389,13 @@ def _parse_answer(
     yield from results
 
 
-def _list_files(part: Json) -> tuple[ForeignFile, ...]:
+def _list_files(part: Json, log: ImportLog, place: str) -> tuple[ForeignFile, ...]:
     attached = map(as_dict, as_list(as_dict(part.get("state")).get("attachments")))
     found = (
         conversation.parse_data_url(file.get("url"), name=as_text(file.get("filename")) or "file")
         for file in attached
     )
-    return tuple(filter(None, found))
+    return conversation.keep_files(found, log, place)
 
 
 def _parse_usage(message: Json) -> tuple[ForeignUsage, ...]:

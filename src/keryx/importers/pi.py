@@ -28,9 +28,7 @@ from keryx.importers.source_files import find_files, fingerprint_file, read_line
 
 NAME = "pi"
 _MIRROR = ("openclaw", "delivery-mirror")
-_STATE_TYPES = frozenset(
-    {"session", "model_change", "thinking_level_change", "custom", "label", "reset", "session_info"}
-)
+_STATE_TYPES = frozenset({"model_change", "thinking_level_change", "custom", "label", "reset"})
 
 
 class EntryOutline(msgspec.Struct, kw_only=True):
@@ -55,7 +53,11 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     files = find_files(path, "*.jsonl", log) if path.is_dir() else [path]
     if not files:
         raise Invalid(f"{path} has no session files: give the folder `sessions` of pi, or a .jsonl file")
-    outlines = {file: read_outline(record for _, record in read_lines(file)) for file in files}
+    # The trees are read again, one at a time: all of them together may not fit into the memory.
+    outlines = {
+        file: msgspec.structs.replace(read_outline(record for _, record in read_lines(file)), parents={})
+        for file in files
+    }
     names = {file.name: outline.id for file, outline in outlines.items()}
     for file, outline in sorted(outlines.items(), key=lambda item: (str(item[1].created_at), item[1].id)):
         parent = names.get(Path(outline.parent_file).name, "") if outline.parent_file else ""
@@ -66,15 +68,19 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
             place=str(file),
             created_at=outline.created_at or TimeLine().read(None),
             fingerprint=fingerprint_file(file),
-            entries=lambda file=file, outline=outline: read_entries(
-                lambda: read_lines(file, log), outline, log
-            ),
+            entries=lambda file=file: read_file(file, log),
             surface=NAME,
             title=outline.title,
             title_by=TitleBy.PERSON if outline.title else None,
             cwd=conversation.clean_path(outline.cwd),
             parent=parent,
         )
+
+
+def read_file(file: Path, log: ImportLog) -> Iterator[ForeignEntry]:
+    """Yield the messages of a file of entries."""
+    outline = read_outline(record for _, record in read_lines(file))
+    return read_entries(lambda: read_lines(file, log), outline, log)
 
 
 def read_outline(records: Iterator[Json]) -> EntryOutline:
@@ -126,7 +132,9 @@ def read_entries(
         elif kind == "custom_message":
             log.lose("messages of extensions for the model", place)
         elif kind in _STATE_TYPES:
-            log.fold("state of the program")
+            log.lose("state of the program", place)
+        elif kind in ("session", "session_info"):
+            log.fold("session records")
         else:
             log.lose(f"records of type {kind!r}", place)
 
@@ -143,7 +151,7 @@ def _parse_message(
     blocks = [as_dict(block) for block in as_list(content)] or [{"type": "text", "text": as_text(content)}]
     pictures = (block for block in blocks if block.get("type") == "image")
     found = (conversation.build_file(b.get("data"), b.get("mimeType"), name="image") for b in pictures)
-    files = tuple(filter(None, found))
+    files = conversation.keep_files(found, log, place)
     parts: list[Part] = []
     for block in blocks:
         match as_text(block.get("type")):

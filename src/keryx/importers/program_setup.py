@@ -20,7 +20,7 @@ from keryx.core.schedules import Schedule
 from keryx.core.source import Source
 from keryx.importers import conversation
 from keryx.importers.conversation import ImportLog, Json, as_count, as_dict, as_list, as_text
-from keryx.importers.source_files import is_inside, open_file
+from keryx.importers.source_files import is_link, open_file
 
 MAX_SETTINGS_BYTES = 4 << 20
 MAX_INSTRUCTIONS = 20_000
@@ -111,6 +111,8 @@ class ForeignModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     base_url: str
     key: str = ""
+    # The names of models that answer in its place.
+    fallback: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"ForeignModel({self.name!r})"
@@ -148,13 +150,23 @@ class ProgramSetup(msgspec.Struct, kw_only=True):
     # Of schedules, if it is set in the program.
     zone: str = ""
 
+    def add_models(self, first: ForeignModel, others: Iterable[ForeignModel | None], log: ImportLog) -> None:
+        """Add the model that agents use, and those that answer in its place."""
+        names = [first.name]
+        for other in others:
+            if other is None or other.name in names:
+                log.lose("fallback models that have no endpoint here, or the name of another", first.name)
+            else:
+                names.append(other.name)
+                self.models.append(other)
+        self.models.insert(0, msgspec.structs.replace(first, fallback=tuple(names[1:])))
+
     def has_account(self, label: str) -> bool:
         return any(account.label == label for account in self.accounts)
 
 
 class SourceFolder:
-    """The files of a program with settings. Links that lead out of the folder are not followed, and nothing in a file is
-    expanded or run."""
+    """The files of a program with settings. Symbolic links are not followed, and nothing in a file is expanded or run."""
 
     def __init__(self, root: Path, log: ImportLog) -> None:
         self._root = root
@@ -163,10 +175,10 @@ class SourceFolder:
     def read_text(self, name: str) -> str:
         """Return the text of a small file, an empty one if there is none; one that cannot be read is reported."""
         path = self._root / name
-        if not path.exists():
+        if not os.path.lexists(path):
             return ""
-        if not is_inside(self._root, path):
-            self._log.lose("files that lead out of the source", str(path))
+        if is_link(path):
+            self._log.skip_link(path)
             return ""
         try:
             with open_file(path) as file:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
+
 from keryx.core.errors import Invalid
-from keryx.core.messages import Part, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.messages import Part, Reasoning, Role, Text, ToolCall, ToolResult, join_text
 from keryx.importers import conversation, gemini
 from keryx.importers.conversation import (
     ForeignCompaction,
@@ -30,7 +32,6 @@ _STATE_SUBTYPES = frozenset(
         "rewind",
         "slash_command",
         "at_command",
-        "custom_title",
         "session_start",
     }
 )
@@ -77,6 +78,8 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
 def _read_entries(file: Path, live: set[str], log: ImportLog) -> Iterator[ForeignEntry]:
     times = TimeLine()
     seen: set[str] = set()
+    # What the model was given besides the words of a person, until the next question.
+    context: list[str] = []
     for place, record in read_lines(file, log):
         id_ = as_text(record.get("uuid"))
         kind = as_text(record.get("type"))
@@ -90,24 +93,38 @@ def _read_entries(file: Path, live: set[str], log: ImportLog) -> Iterator[Foreig
             payload = as_dict(record.get("systemPayload"))
             history = as_list(payload.get("compressedHistory") or payload.get("history"))
             texts = (conversation.text_of(as_dict(entry).get("parts")) for entry in history[:1])
+            context.clear()
             yield ForeignCompaction(id=id_, summary="\n\n".join(filter(None, texts)), at=at)
         elif kind == "system":
-            if subtype in _STATE_SUBTYPES:
-                log.fold("state of the program")
+            if subtype == "custom_title":
+                log.fold("titles")
+            elif subtype in _STATE_SUBTYPES:
+                log.lose("state of the program", place)
             else:
                 log.lose(f"system records ({subtype or 'no subtype'})", place)
         elif record.get("provenance") == "system":
-            log.fold("text for the model only")
+            if id_ in live:
+                log.fold("text for the model only")
+                context.append(conversation.text_of(as_dict(record.get("message")).get("parts")))
+            else:
+                log.lose("text for the model on other branches", place)
         elif kind in ("user", "assistant", "tool_result"):
-            yield from _parse_message(record, kind, at, undone=id_ not in live, log=log, place=place)
+            for message in _parse_message(record, kind, at, undone=id_ not in live, log=log, place=place):
+                if context and message.role is Role.USER and not message.undone:
+                    exact = "\n\n".join((*context, join_text(message.parts)))
+                    message = msgspec.structs.replace(message, exact=exact)
+                    context.clear()
+                yield message
         else:
             log.lose(f"records of type {kind!r}", place)
         seen.add(id_)
+    if context:
+        log.lose("text for the model after the last question", str(file), len(context))
 
 
 def _parse_message(
     record: Json, kind: str, at: datetime, *, undone: bool, log: ImportLog, place: str
-) -> Iterator[ForeignEntry]:
+) -> Iterator[ForeignMessage]:
     blocks = [as_dict(block) for block in as_list(as_dict(record.get("message")).get("parts"))]
     parts: list[Part] = []
     for block in blocks:
@@ -119,9 +136,7 @@ def _parse_message(
             parts.append(_parse_result(as_dict(block["functionResponse"]), record))
         elif text := as_text(block.get("text")):
             parts.append(Reasoning(text) if block.get("thought") else Text(text))
-        elif "inlineData" not in block:
-            log.lose("parts of a type that is not known", place)
-    files = tuple(gemini.list_inline_files(blocks))
+    files = gemini.list_inline_files(blocks, log, place)
     if not parts and not files:
         log.fold("empty messages")
         return

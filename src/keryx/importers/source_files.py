@@ -1,5 +1,6 @@
-"""Reading of foreign files: JSON lines and arrays in a stream, copies of SQLite databases, ZIP archives. Nothing outside the
-source is read, and nothing in it is written or run."""
+"""Reading of foreign files: JSON lines and arrays in a stream, copies of SQLite databases, ZIP archives. Nothing in a source is
+written or run, and no symbolic link in it is followed: `open_file` refuses a path with one, so nothing outside of the source is
+read. Where the source itself is a link, its real path is given to the readers."""
 
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from keryx.core import codec
 from keryx.core.errors import Invalid
 from keryx.importers.conversation import ImportLog, Json, as_dict
 
-MAX_RECORD_BYTES = 256 << 20
+MAX_RECORD_BYTES = 64 << 20
 MAX_FILE_BYTES = 256 << 20
 # Of one record, as `codec.count_values` counts them. So many take about half a second to decode.
 _MAX_RECORD_VALUES = 4_000_000
@@ -27,39 +29,51 @@ _MAX_EXPANSION = 40
 _SMALL_ARCHIVE_BYTES = 256 << 20
 _CHUNK_SIZE = 1 << 20
 _COPY_TRIES = 5
-_OUTSIDE = "symbolic links that lead out of the source"
+_LINK = "it is a symbolic link, or in a folder that is one"
+# Columns that name a row for a report.
+_KEYS = ("id", "session_id", "seq")
+_SIZE, _PLACE = "keryx_size", "keryx_place"
 _STRUCTURE = re.compile(rb'["\[\]{}]')
 _STRING_END = re.compile(rb'\\.|"', re.DOTALL)
 
 
 def find_files(root: Path, pattern: str, log: ImportLog) -> list[Path]:
-    """Return the regular files below a folder that match a pattern, in order. Links are followed only within the folder."""
-    base = root.resolve()
+    """Return the regular files below a folder that match a pattern, in order. Symbolic links are named in the log, and not
+    followed."""
+    if is_link(root):
+        log.skip_link(root)
+        return []
     found: list[Path] = []
-    for folder, _, names in os.walk(base, followlinks=False):
+    for folder, folders, names in os.walk(root):
+        for name in folders:
+            if (path := Path(folder, name)).is_symlink():
+                log.skip_link(path)
         for name in names:
             path = Path(folder, name)
-            if path.relative_to(base).match(pattern):
-                if is_inside(base, path):
-                    found.append(path)
-                else:
-                    log.lose(_OUTSIDE, str(path))
+            if not path.relative_to(root).match(pattern):
+                continue
+            if path.is_symlink():
+                log.skip_link(path)
+            elif path.is_file():
+                found.append(path)
     return sorted(found)
 
 
-def is_inside(root: Path, path: Path) -> bool:
-    """Whether a path is a regular file within a folder, with all links resolved."""
+def is_link(path: Path) -> bool:
+    """Whether a path is a symbolic link, or in a folder that is one."""
     try:
-        real = path.resolve(strict=True)
-        return real.is_relative_to(root.resolve()) and real.is_file()
-    except (OSError, RuntimeError, ValueError):
-        return False
+        return os.path.realpath(path) != os.path.abspath(path)
+    except (OSError, ValueError):
+        return True
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file. Raise `Invalid` for anything else, such as a pipe, which would never end."""
+    """Open a regular file. Raise `Invalid` for a symbolic link, and for anything else, such as a pipe, which would never
+    end."""
+    if is_link(path):
+        raise Invalid(_LINK)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (OSError, ValueError) as exc:
         raise Invalid(f"{path} cannot be read: {exc}") from exc
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -78,11 +92,10 @@ def fingerprint_file(path: Path) -> str:
 
 
 def read_attachment(root: Path, name: str) -> bytes:
-    """Return the bytes of a file that a record names. Raise `Invalid` if it is not within the source or too large."""
-    path = root / name
-    if "\0" in name or not is_inside(root, path):
+    """Return the bytes of a file of a folder that a record names. Raise `Invalid` if it is not in the folder or too large."""
+    if "\0" in name or name in ("", ".", "..") or Path(name).name != name:
         raise Invalid("it is not within the source")
-    with open_file(path) as file:
+    with open_file(root / name) as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise Invalid("it is too large")
         return file.read(MAX_FILE_BYTES)
@@ -137,12 +150,12 @@ def decode_record(text: bytes) -> Json:
 
 def load_json(path: Path, log: ImportLog) -> Any:
     """Return the value of a JSON file, `None` if there is none; a damaged one is reported."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > MAX_RECORD_BYTES:
-                raise Invalid("it is too large")
+                raise Invalid(f"it has more than {MAX_RECORD_BYTES >> 20} MB: it is left out")
             return codec.loads(file.read().removeprefix(b"\xef\xbb\xbf"), object)
     except Invalid as exc:
         log.damage(str(path), str(exc))
@@ -152,12 +165,15 @@ def load_json(path: Path, log: ImportLog) -> Any:
 def iterate_objects(file: IO[bytes], name: str, log: ImportLog) -> Iterator[tuple[str, Json]]:
     """Yield the objects of a JSON array, or of one object per line, without reading all of them into memory. A damaged one
     is reported, and so is the end of a file that was cut."""
+    number = 0
     for number, raw in enumerate(_split_objects(file, name, log), 1):
         place = f"{name}, item {number}"
         try:
             yield place, decode_record(raw)
         except Invalid as exc:
             log.damage(place, f"{exc}: it is left out")
+    if not number:
+        log.damage(name, "it has no JSON objects")
 
 
 def _split_objects(file: IO[bytes], name: str, log: ImportLog) -> Iterator[bytes]:
@@ -200,7 +216,10 @@ def _split_objects(file: IO[bytes], name: str, log: ImportLog) -> Iterator[bytes
                     depth = max(0, depth - 1)
         keep = start if start >= 0 else position
         if position - keep > MAX_RECORD_BYTES and not too_long:
-            log.damage(f"{name}, byte {offset + keep}", "this object is too large: it is left out")
+            log.damage(
+                f"{name}, byte {offset + keep}",
+                f"this object has more than {MAX_RECORD_BYTES >> 20} MB: it is left out",
+            )
             too_long = True
         if too_long:
             keep, start = position, position
@@ -222,10 +241,12 @@ class ForeignDatabase:
         self._columns: dict[str, frozenset[str]] = {}
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns; none if there is no such table. A view is no table."""
+        """Return the names of a table's columns; none if there is no such table. A view or a virtual table is none, and a
+        column that the file computes is not among them."""
         if table not in self._columns:
             names = self._fetch(
-                "select p.name from sqlite_schema s, pragma_table_info(s.name) p where s.type = 'table' and s.name = ?",
+                "select p.name from pragma_table_list(?) t, pragma_table_info(t.name) p"
+                " where t.schema = 'main' and t.type = 'table'",
                 (table,),
                 table,
             )
@@ -248,18 +269,35 @@ class ForeignDatabase:
         order: Iterable[str] = (),
         columns: Iterable[str] = (),
     ) -> Iterator[Json]:
-        """Yield the rows of a table in order, with those of the columns that exist. A damaged page is reported, and ends
-        the rows."""
+        """Yield the rows of a table in order, with those of the columns that exist. A row that is too large is reported and
+        left out; a damaged page is reported, and ends the rows."""
         there = self.columns(table)
         if not there or not set(where or ()) <= there:
             return
         chosen = [name for name in columns if name in there] if columns else sorted(there)
         conditions = " and ".join(f"{_quote(name)} is ?" for name in where or ())
-        ordering = ", ".join(_quote(name) for name in order if name in there)
-        sql = f"select {', '.join(map(_quote, chosen))} from {_quote(table)}"
+        # The bare name would be that of the result, which no index has.
+        ordering = ", ".join(f"{_quote(table)}.{_quote(name)}" for name in order if name in there)
+        # A value that is too large is not loaded.
+        size = " + ".join(f"coalesce(octet_length({_quote(name)}), 0)" for name in chosen)
+        key = next((name for name in _KEYS if name in there), None)
+        place = f"substr({_quote(key)}, 1, 100)" if key else "''"
+        fields = (
+            f"iif(octet_length({_quote(name)}) > {MAX_RECORD_BYTES}, null, {_quote(name)}) as {_quote(name)}"
+            for name in chosen
+        )
+        sql = f"select {size} as {_SIZE}, {place} as {_PLACE}, {', '.join(fields)} from {_quote(table)}"
         sql += f" where {conditions}" if conditions else ""
         sql += f" order by {ordering}" if ordering else ""
-        yield from self._fetch(sql, tuple((where or {}).values()), table)
+        for row in self._fetch(sql, tuple((where or {}).values()), table):
+            length, name = row.pop(_SIZE), row.pop(_PLACE)
+            if length > MAX_RECORD_BYTES:
+                self._log.damage(
+                    f"{self._path}, table {table}, {name}",
+                    f"this row has more than {MAX_RECORD_BYTES >> 20} MB: it is left out",
+                )
+            else:
+                yield row
 
     def count(self, table: str, *, where: Mapping[str, object], largest: str) -> tuple[int, object]:
         """Return the number of rows and the largest value of a column, to see whether anything was added."""
@@ -320,7 +358,7 @@ def _copy_database(path: Path, copy: Path) -> None:
         before = fingerprint_file(path), fingerprint_file(log_file)
         for source, target in ((path, copy), (log_file, copy.with_name(f"{copy.name}-wal"))):
             target.unlink(missing_ok=True)
-            if source == path or source.exists():
+            if source == path or os.path.lexists(source):
                 with open_file(source) as file, target.open("wb") as out:
                     shutil.copyfileobj(file, out, _CHUNK_SIZE)
         if before == (fingerprint_file(path), fingerprint_file(log_file)):
@@ -330,6 +368,11 @@ def _copy_database(path: Path, copy: Path) -> None:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _begins_as_archive(path: Path) -> bool:
+    with open_file(path) as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
 class SourceArchive:
@@ -344,11 +387,13 @@ class SourceArchive:
         if path.is_dir():
             base = path.resolve()
             self._files = {file.relative_to(base).as_posix(): file for file in find_files(path, "*", log)}
-        elif zipfile.is_zipfile(path):
+        elif _begins_as_archive(path):
             try:
                 self._archive = zipfile.ZipFile(path)
             except (zipfile.BadZipFile, OSError, ValueError) as exc:
-                raise Invalid(f"{path} is a damaged ZIP archive: {exc}") from exc
+                raise Invalid(
+                    f"{path} is a damaged ZIP archive ({exc}): fetch it again, or give a folder with what can be unpacked"
+                ) from exc
             self._members = {m.filename: m for m in self._archive.infolist() if not m.is_dir()}
             size = sum(m.file_size for m in self._members.values())
             if size > max(_SMALL_ARCHIVE_BYTES, _MAX_EXPANSION * path.stat().st_size):
@@ -370,7 +415,15 @@ class SourceArchive:
         try:
             with self._open(name) as file:
                 yield from iterate_objects(file, name, self._log)
-        except (Invalid, zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as exc:
+        except (
+            Invalid,
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            OSError,
+            NotImplementedError,
+            RuntimeError,
+        ) as exc:
             self._log.damage(name, f"the rest of it cannot be read: {exc}")
 
     def read(self, name: str) -> bytes:
@@ -378,7 +431,7 @@ class SourceArchive:
         try:
             with self._open(name) as file:
                 body = file.read(MAX_FILE_BYTES + 1)
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as exc:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as exc:
             raise Invalid(f"it cannot be read: {exc}") from exc
         if len(body) > MAX_FILE_BYTES:
             raise Invalid("it is too large")

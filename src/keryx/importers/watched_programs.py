@@ -43,8 +43,10 @@ class WatchedProgram(msgspec.Struct, frozen=True, kw_only=True):
     stop_texts: tuple[str, ...] = ()
 
     def list_files(self, place: Path, report: Callable[[str, str], None]) -> list[SourceFile]:
-        """Return the files below a place. Links are not followed; a folder that cannot be read is reported."""
+        """Return the files below a place, which may be a link itself. Links in it are not followed; a folder that cannot be
+        read is reported."""
         found: dict[Path, SourceFile] = {}
+        place = Path(os.path.realpath(place))
         for pattern in self.patterns:
             for path in _match(place, pattern, report):
                 if file := stat_file(path, database=self.database):
@@ -70,7 +72,8 @@ def stat_file(path: Path, *, database: bool) -> SourceFile | None:
 def _match(folder: Path, pattern: Sequence[str], report: Callable[[str, str], None]) -> Iterator[Path]:
     first, rest = pattern[0], pattern[1:]
     if rest and not {"*", "?", "["} & set(first):
-        yield from _match(folder / first, rest, report)
+        if not (folder / first).is_symlink():
+            yield from _match(folder / first, rest, report)
         return
     try:
         with os.scandir(folder) as entries:

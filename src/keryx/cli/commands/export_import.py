@@ -195,7 +195,7 @@ async def import_program(
 ) -> int:
     """Bring in the conversations of another program.
 
-    The source is read from a copy and never changed. What was imported before stays as it is: importing again adds
+    The source is never changed. What was imported before stays as it is: importing again adds
     what is new, and goes on after an interruption. The exit code is 1 if a part of the source could not be read.
 
         keryx import
@@ -277,7 +277,7 @@ def _write_summary(summary: ImportSummary) -> None:
             ("model calls with usage", str(report.usage)),
         ]
     )
-    rows = [(what, "part of other messages", str(count), "") for what, count in summary.folded.items()]
+    rows = [(what, "part of others, or empty", str(count), "") for what, count in summary.folded.items()]
     rows += [(loss.what, "not kept", str(loss.count), loss.place) for loss in summary.losses]
     if rows:
         output.write("")
