@@ -14,15 +14,15 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from tests.agents.conversation import VARIABLE, an_agent
+from tests.agents.conversation import VARIABLE, a_model, an_agent
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, OPERATORS, Pause, Scenes, World
-from tests.fakes.endpoint import KEY, Endpoint, answer, calls
+from tests.fakes.endpoint import EARS, KEY, Endpoint, answer, calls
 from tests.web.site import ORIGIN, Site, open_site, post_until
 
+from keryx.agents.llm.transcription import open_transcriber
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId
-from keryx.core.media import Attachment
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import (
     NoticeEvent,
@@ -786,19 +786,37 @@ async def test_the_cases_of_open_responses_hold(
 
 
 @ONE_ENGINE
-async def test_a_sound_is_transcribed_where_a_model_for_it_is_configured(world: World) -> None:
-    async def transcribe(sound: Attachment) -> str:
-        assert (sound.name, sound.mime) == ("hello.wav", "audio/x-wav")
-        return f"{len(sound.body)} bytes"
-
+async def test_a_sound_is_transcribed_where_a_model_for_it_is_configured(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, KEY)
     sound = ("hello.wav", b"RIFF\r\n--\x00\xff", "audio/x-wav")
-    async with open_site(world.hub, world.clock, transcribe=transcribe) as site, connect(site) as client:
-        made = await client.audio.transcriptions.create(model="any", file=sound)
-        assert made.text == "10 bytes"
-        plain = await client.audio.transcriptions.create(model="any", file=sound, response_format="text")
-        assert plain == "10 bytes"
-        wrong = await site.request("POST", "/v1/audio/transcriptions", content=b"x")
-        assert wrong.status_code == 400
+    with Endpoint() as endpoint:
+        async with (
+            open_transcriber(a_model(endpoint, id=EARS)) as transcribe,
+            open_site(world.hub, world.clock, transcribe=transcribe) as site,
+            connect(site) as client,
+        ):
+            create: Any = client.audio.transcriptions.create
+            assert (await create(model="any", file=sound)).text == "hello there"
+            hints = {"language": "de", "prompt": "Keryx, Töne", "temperature": 0.5}
+            plain = await create(model="any", file=sound, response_format="text", **hints)
+            assert plain == "hello there"
+            assert endpoint.hints == [{}, {**hints, "temperature": "0.5"}]
+            for wrong, told in (
+                ({"response_format": "srt"}, "json or text"),
+                ({"stream": True}, "not streamed"),
+                ({"include": ["logprobs"]}, "is not known for transcriptions"),
+                ({"timestamp_granularities": ["word"]}, "is not known for transcriptions"),
+                ({"temperature": 3}, "from 0 to 1"),
+                ({"language": "de; rm"}, "a code such as de"),
+            ):
+                with pytest.raises(openai.BadRequestError, match=told):
+                    await create(model="any", file=sound, **wrong)
+            assert len(endpoint.sounds) == 2
+            assert endpoint.sounds[0] == ("sound.wav", sound[1])
+            empty = await site.request("POST", "/v1/audio/transcriptions", content=b"x")
+            assert empty.status_code == 400
     async with open_site(world.hub, world.clock) as site, connect(site) as client:
         with pytest.raises(openai.NotFoundError, match="no model is configured"):
             await client.audio.transcriptions.create(model="any", file=sound)
