@@ -431,9 +431,20 @@ async def test_requests_for_titles_are_answered_and_not_kept(client: AsyncOpenAI
             f"### Task:\n{task}\n### Guidelines:\n- Be short.\n<chat_history>\nUSER: hello\n</chat_history>"
         )
         assert (await say(client, user(prompt))).startswith("### Task")
+    tools = {
+        "role": "system",
+        "content": "Available Tools: []\n\nYour task is to choose and return the correct tool(s) …",
+    }
+    assert await say(client, tools, user("Query: what time is it?"))
+    assert await say(client, user("You have been provided with a set of responses from various models …"))
+    assert await say(
+        client, user("Ein Titel, bitte"), extra_headers={"X-OpenWebUI-Task": "TASKS.TITLE_GENERATION"}
+    )
+    compaction = "### Task:\nSummarize the conversation history that will be compacted out of …"
+    assert await say(client, user(compaction))
     assert await list_sessions(world, archived=None) == []
     context = "### Task:\nRespond to the user query using the provided context.\n### Guidelines:\n- Cite."
-    assert await say(client, user(context))
+    assert await say(client, user(context), extra_headers={"X-OpenWebUI-Task": ""})
     assert len(await list_sessions(world)) == 1
 
 
