@@ -91,6 +91,7 @@ def serving(data: Path, api: str) -> Generator["OpenWebUi"]:
             env={**os.environ, **variables},
             stdout=log,
             stderr=subprocess.STDOUT,
+            text=True,
         )
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT) as client:
@@ -103,11 +104,11 @@ def serving(data: Path, api: str) -> Generator["OpenWebUi"]:
             end(process)
 
 
-def _wait_until_ready(client: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_ready(client: httpx.Client, process: "subprocess.Popen[str]", log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            if client.get("/health").status_code == httpx.codes.OK:
+            if client.get("/health").is_success:
                 return
         except httpx.TransportError:
             time.sleep(0.5)
@@ -183,7 +184,7 @@ class Chat:
 
     def _add(self, role: str, parent: str, **fields: Any) -> str:
         id_ = str(uuid4())
-        links = {"id": id_, "parentId": parent or None, "childrenIds": []}
+        links: dict[str, Any] = {"id": id_, "parentId": parent or None, "childrenIds": []}
         self.messages[id_] = {**links, "role": role, "timestamp": int(time.time()), **fields}
         if parent:
             self.messages[parent]["childrenIds"].append(id_)

@@ -11,6 +11,7 @@ import httpx
 from openai import APIConnectionError, OpenAI
 from openai.types.responses import ResponseStreamEvent
 from tests.cli.driver import WAIT, Cli, Node
+from tests.web.test_openai_api import PIXEL
 
 RETRY = {"x-stainless-retry-count": "1"}
 WORDS = " ".join(f"word{n}" for n in range(40))
@@ -148,7 +149,18 @@ def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(kery
         seen += list(rest)
         # A client that knows nothing of the stream sends its request again, and gets the same answer.
         repeated = client.responses.create(model="keryx", input=f"slow 4 {WORDS}", extra_headers=RETRY)
+        title: Any = {"role": "user", "content": "### Task:\nGenerate a concise title.\n### Output:\nJSON"}
+        titled = client.chat.completions.create(model="keryx", messages=[title])
         sessions = ask(node, "GET", "/api/sessions")["sessions"]
+        look: Any = [
+            {"type": "input_text", "text": "look"},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"},
+            {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="},
+        ]
+        files = client.responses.create(
+            model="keryx", previous_response_id=repeated.id, input=[{"role": "user", "content": look}]
+        )
+        page = client.responses.input_items.list(files.id)
     numbers = [event.sequence_number for event in seen]
     assert numbers == sorted(set(numbers))
     items = {event.output_index: event.item for event in seen if event.type == "response.output_item.done"}
@@ -164,7 +176,11 @@ def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(kery
     assert last.type == "response.completed"
     assert last.response.output_text.strip() == WORDS
     assert repeated.id == created.response.id
+    assert titled.choices[0].message.content
     assert len(sessions) == 1
+    [asked] = page.data
+    assert asked.type == "message"
+    assert [part.type for part in asked.content] == ["input_text", "input_image", "input_file"]
 
 
 def test_streams_of_agent_protocols_go_on_after_a_kill(keryx: Cli) -> None:
