@@ -18,7 +18,7 @@ from tests.agents.conversation import VARIABLE, a_model, an_agent
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, OPERATORS, Pause, Scenes, World
 from tests.fakes.endpoint import EARS, KEY, Endpoint, answer, calls
-from tests.web.site import ORIGIN, Site, open_site, post_until
+from tests.web.site import ORIGIN, Listener, Site, open_site, post_until
 
 from keryx.agents.llm.transcription import open_transcriber
 from keryx.core.errors import AgentFailed
@@ -727,6 +727,32 @@ async def test_a_client_that_goes_away_loses_nothing_and_runs_nothing_twice(begi
     assert len(agent.contexts) == 2
 
 
+@ONE_ENGINE
+async def test_an_answer_is_seen_live_on_other_surfaces_while_a_client_streams_it(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(agent=ScriptedAgent([TextDelta("Hello "), pause, TextDelta("world")]))
+    async with open_site(world.hub, world.clock) as site:
+        page = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with page.connect():
+            body = {"input": "hi", "stream": True}
+            reading = asyncio.create_task(read_until(site, body, "response.completed"))
+            said = await page.wait_for("message")
+            assert (said["message"]["role"], said["message"]["parts"][0]["text"]) == ("user", "hi")
+            draft = await page.wait_for("draft")
+            assert draft["text"] == "Hello "
+            pause.go_on()
+            *_, last = await reading
+            await page.wait_until(
+                lambda: any(
+                    e.data["type"] == "message" and e.data["message"]["role"] == "assistant"
+                    for e in page.events
+                )
+            )
+    final = Response.model_validate(last["response"])
+    shown = [e.data["message"] for e in page.events if e.data["type"] == "message"]
+    assert [m["parts"][0]["text"] for m in shown] == ["hi", final.output_text]
+
+
 FUNCTION: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
 # What the specification of Open Responses requires of every response.
 REQUIRED = """id object created_at completed_at status incomplete_details model previous_response_id instructions output error tools
@@ -756,8 +782,18 @@ REQUIRED = """id object created_at completed_at status incomplete_details model 
             "message",
         ),
         ([user("I am Alice."), assistant("Hello Alice!"), user("Who am I?")], [], "message"),
+        (
+            [
+                user("Look it up."),
+                {"type": "message", "phase": "commentary", **assistant("I will look.")},
+                {"type": "message", "phase": "final_answer", **assistant("It is 4.")},
+                user("And now?"),
+            ],
+            [],
+            "message",
+        ),
     ],
-    ids=["text", "system", "tools", "image", "several"],
+    ids=["text", "system", "tools", "image", "several", "phase"],
 )
 async def test_the_cases_of_open_responses_hold(
     begin: Begin,
@@ -788,12 +824,24 @@ async def test_the_cases_of_open_responses_hold(
             # As strict as the types of the client are.
             TypeAdapter[ResponseStreamEvent](ResponseStreamEvent).validate_python(event)
         document = events[-1]["response"]
+        if tools:
+            assert {"response.function_call_arguments.delta", "response.function_call_arguments.done"} <= set(
+                named
+            )
     else:
         document = found.json()
     assert set(REQUIRED.split()) <= set(document)
     Response.model_validate(document)
     assert document["status"] == "completed"
     assert kind in [item["type"] for item in document["output"]]
+
+
+@ONE_ENGINE
+async def test_what_is_not_there_of_open_responses_says_so(site: Site) -> None:
+    for body in ({"model": "keryx", "input": "hello"}, {"input": "hello"}):
+        found = await site.request("POST", "/v1/responses/compact", json=body)
+        assert found.status_code in (404, 405)
+        assert found.json()["error"]["type"] == "invalid_request_error"
 
 
 @ONE_ENGINE
