@@ -94,6 +94,40 @@ def test_a_browser_comes_back_after_a_kill_in_mid_answer(keryx: Cli) -> None:
     assert browser.states.count("done") == 1
 
 
+def find_clear(keryx: Cli, word: str) -> list[str]:
+    """Return the files below the home in which a word can be read."""
+    files = [path for path in keryx.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path.name for path in files if word.encode() in path.read_bytes()]
+
+
+def test_a_temporary_conversation_survives_a_kill_and_leaves_nothing(keryx: Cli) -> None:
+    secret = "Xylophonquartz"
+    with keryx.serving() as node:
+        browser = Browser(ask(node, "GET", "/api/start")["cursor"])
+        with browser.listening(node) as events:
+            body = {"text": f"slow 4 {secret} {WORDS}", "temporary": True}
+            session = ask(node, "POST", "/api/sessions", body)["session"]
+            next(e for e in events if e["type"] == "draft" and len(browser.draft) > 60)
+            node.process.send_signal(signal.SIGKILL)
+            node.process.wait(WAIT)
+    assert find_clear(keryx, secret) == []
+    [key] = keryx.home.glob("*-keys/*")
+    with keryx.serving() as node:
+        with browser.listening(node) as events:
+            next(e for e in events if e["type"] == "turn" and e["turn"]["state"] == "done")
+        found = ask(node, "GET", f"/api/sessions/{session}")["messages"]
+        assert found[-1]["parts"][0]["text"].strip() == f"{secret} {WORDS}"
+        with httpx.Client(base_url=node.address, timeout=WAIT) as client:
+            assert client.delete(f"/api/sessions/{session}").is_success
+        # The key is gone with the answer to that, whatever happens to the process.
+        node.process.send_signal(signal.SIGKILL)
+        node.process.wait(WAIT)
+    assert not key.exists()
+    assert find_clear(keryx, secret) == []
+    with keryx.serving() as node:
+        assert ask(node, "GET", "/api/sessions")["sessions"] == []
+
+
 def test_a_stop_closes_streams_at_once(keryx: Cli) -> None:
     with keryx.serving() as node:
         browser = Browser(ask(node, "GET", "/api/start")["cursor"])
