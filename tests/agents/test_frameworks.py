@@ -3,6 +3,7 @@
 """Agents of the OpenAI Agents SDK and of LangGraph, each as `package.module:object`, with the history in their own form."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -224,7 +225,7 @@ async def test_an_agent_of_a_framework_answers_a_chat_from_a_process_of_its_own(
 ) -> None:
     for name, value in (("PLACE", endpoint.base_url), ("PLACE_KEY", KEY), ("PLACE_MODEL", MODEL)):
         monkeypatch.setenv(name, value)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / f"guide_{kind}.py").write_text(PROGRAMS[kind])
     endpoint.scripts[:] = [
         answer("You said hello."),
