@@ -22,7 +22,7 @@ from openai import AsyncOpenAI
 from tests.web.site import ORIGIN, open_site
 
 from agents import OpenAIConversationsSession, SQLiteSession
-from bench.stage import OPEN, Stage
+from bench.stage import OPEN, Place, Stage
 from bench.table import Line, line
 from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
@@ -37,6 +37,11 @@ _TEXT = 250
 _MEBIBYTE = 1 << 20
 # Two million bytes for half a million bytes of text.
 _LARGEST = 2_000_000 / _MEBIBYTE
+_TABLE_SIZES = """
+  select pg_total_relation_size(c.oid)
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = current_schema() and c.relkind = 'r'
+"""
 
 
 class _Measured(NamedTuple):
@@ -66,17 +71,20 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     theirs = await asyncio.to_thread(_measure_graph_there, stage.folder / "langgraph.db", few)
     yield line("LangGraph: a turn", size, ours.milliseconds, "ms", floor=theirs.milliseconds, most=1.5, what="its own")  # fmt: skip
     yield line("LangGraph: load the state", size, ours.loading, "ms", floor=theirs.loading, most=3, what="its own")  # fmt: skip
-    if not stage.dsn:
-        yield line("LangGraph: size", size, ours.mebibytes, "MiB", floor=theirs.mebibytes)
-        ours = await asyncio.to_thread(_measure_graph_here, stage, many)
-        yield line("LangGraph: size", _describe(many), ours.mebibytes, "MiB", under=_LARGEST)
+    yield line("LangGraph: size", size, ours.mebibytes, "MiB", floor=theirs.mebibytes)
+    ours = await asyncio.to_thread(_measure_graph_here, stage, many)
+    yield line("LangGraph: size", _describe(many), ours.mebibytes, "MiB", under=_LARGEST)
     sdk = await _measure_sdk(stage, few)
     yield line("Agents SDK: a turn, by HTTP", size, sdk[0].milliseconds, "ms", floor=sdk[1].milliseconds)
     yield line("Agents SDK: 20 last items, by HTTP", size, sdk[0].loading, "ms", floor=sdk[1].loading)
+    yield line("Agents SDK: size", size, sdk[0].mebibytes, "MiB", floor=sdk[1].mebibytes)
     if find_spec("google") is not None and find_spec("google.adk") is not None:
         adk = await _measure_adk(stage, few)
         yield line("ADK: an event", size, adk[0].milliseconds, "ms", floor=adk[1].milliseconds, most=1, what="its own")  # fmt: skip
         yield line("ADK: load a session", size, adk[0].loading, "ms", floor=adk[1].loading, most=1.5, what="its own")  # fmt: skip
+        yield line("ADK: size", size, adk[0].mebibytes, "MiB", floor=adk[1].mebibytes)
+    else:
+        yield line("ADK: left out", "google-adk is missing", 0, "events")
 
 
 def _describe(turns: int) -> str:
@@ -87,10 +95,10 @@ def _measure_graph_here(stage: Stage, turns: int) -> _Measured:
     place = stage.place()
     with StoreThread(database=place.database()) as store:
         store.read("bench", lambda tx: None)
-    empty = _measure_size(place.path)
+    empty = _measure_place(place)
     with KeryxSaver(StoreThread(database=place.database())) as saver:
         milliseconds, loading = _use_graph(saver, turns)
-    return _Measured(milliseconds, loading, _measure_size(place.path) - empty)
+    return _Measured(milliseconds, loading, _measure_place(place) - empty)
 
 
 def _measure_graph_there(path: Path, turns: int) -> _Measured:
@@ -124,8 +132,11 @@ def _use_graph(saver: Any, turns: int) -> tuple[float, float]:
 
 
 async def _measure_sdk(stage: Stage, turns: int) -> tuple[_Measured, _Measured]:
-    clock = SystemClock()
-    async with stage.place().database() as database:
+    clock, place = SystemClock(), stage.place()
+    async with place.database() as database:
+        await database.read("bench", lambda tx: None)
+    empty = await asyncio.to_thread(_measure_place, place)
+    async with place.database() as database:
         with closing(Hub(database, policy=OPEN, feed=Feed(database, clock))) as hub:
             async with open_site(hub, clock) as site:
                 http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=site.app), base_url=ORIGIN)
@@ -133,8 +144,10 @@ async def _measure_sdk(stage: Stage, turns: int) -> tuple[_Measured, _Measured]:
                     api_key="none", base_url=f"{ORIGIN}/v1", http_client=http, max_retries=0
                 ) as client:
                     ours = await _use_sdk(OpenAIConversationsSession(openai_client=client), turns)
-    theirs = await _use_sdk(SQLiteSession("long", stage.folder / "sdk.db"), turns)
-    return ours, theirs
+    ours = ours._replace(mebibytes=await asyncio.to_thread(_measure_place, place) - empty)
+    file = stage.folder / "sdk.db"
+    theirs = await _use_sdk(SQLiteSession("long", file), turns)
+    return ours, theirs._replace(mebibytes=_measure_size(file))
 
 
 async def _use_sdk(session: Any, turns: int) -> _Measured:
@@ -155,9 +168,15 @@ async def _use_sdk(session: Any, turns: int) -> _Measured:
 async def _measure_adk(stage: Stage, turns: int) -> tuple[_Measured, _Measured]:
     ours: Any = import_module("keryx.integrations.adk")
     theirs: Any = import_module("google.adk.sessions.sqlite_session_service")
-    with StoreThread(database=stage.place().database()) as store:
+    place, file = stage.place(), stage.folder / "adk.db"
+    with StoreThread(database=place.database()) as store:
+        store.read("bench", lambda tx: None)
+    empty = await asyncio.to_thread(_measure_place, place)
+    with StoreThread(database=place.database()) as store:
         here = await _use_adk(ours.KeryxSessionService(store), turns)
-    return here, await _use_adk(theirs.SqliteSessionService(str(stage.folder / "adk.db")), turns)
+    here = here._replace(mebibytes=await asyncio.to_thread(_measure_place, place) - empty)
+    there = await _use_adk(theirs.SqliteSessionService(str(file)), turns)
+    return here, there._replace(mebibytes=_measure_size(file))
 
 
 async def _use_adk(service: Any, turns: int) -> _Measured:
@@ -187,7 +206,16 @@ async def _take_median(work: Callable[[], Awaitable[None]], times: int) -> float
     return statistics.median(taken) * 1000
 
 
+def _measure_place(place: Place) -> float:
+    """Return the size of a store: of its files, or on a server of its tables with their indexes."""
+    if not place.dsn:
+        return _measure_size(place.path)
+    with StoreThread(database=place.database()) as store:
+        sizes = store.read("bench", lambda tx: tx.rows(_TABLE_SIZES))
+    return sum(size for (size,) in sizes) / _MEBIBYTE
+
+
 def _measure_size(path: Path) -> float:
-    """Return the size of a database with its log, 0 for one on a server."""
+    """Return the size of a database with its log."""
     files = [path, path.with_name(f"{path.name}-wal")]
     return sum(file.stat().st_size for file in files if file.exists()) / _MEBIBYTE

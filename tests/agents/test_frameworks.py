@@ -3,8 +3,10 @@
 """Agents of the OpenAI Agents SDK and of LangGraph, each as `package.module:object`, with the history in their own form."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,14 +17,19 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from openai import AsyncOpenAI
 from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
+from tests.engine.conftest import Begin, begin
 from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer, calls
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, function_tool
 from keryx.agents import python
+from keryx.agents.python_process import ProcessAgent
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, UsageEvent
 from keryx.core.questions import Question
+from keryx.store.db import Engine
 from keryx.testing import START_TIME
+
+__all__ = ["begin"]
 
 HERE = __name__
 seen: list[list[AnyMessage]] = []
@@ -197,3 +204,61 @@ async def test_a_graph_is_told_when_who_said_what_and_what_was_overheard_before(
         f"{stamp}[Cem] hello",
         f"{stamp}{exact}",
     ]
+
+
+# What people write: a module with an agent, and nothing of Keryx.
+PROGRAMS = {
+    "sdk": """
+import os
+from openai import AsyncOpenAI
+from agents import Agent, OpenAIChatCompletionsModel, function_tool
+
+@function_tool
+def weather(city: str) -> str:
+    return f"sunny in {city}"
+
+client = AsyncOpenAI(base_url=os.environ["PLACE"], api_key=os.environ["PLACE_KEY"])
+agent = Agent(name="guide", tools=[weather], model=OpenAIChatCompletionsModel(os.environ["PLACE_MODEL"], client))
+""",
+    "graph": """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+def speak(state):
+    said = [m.content for m in state["messages"] if m.type == "human"]
+    return {"messages": [AIMessage(f"You said {' and '.join(said)}.")]}
+
+agent = StateGraph(MessagesState).add_node("agent", speak).add_edge(START, "agent").compile()
+""",
+}
+
+
+@pytest.mark.engines(Engine.SQLITE)
+@pytest.mark.parametrize("kind", PROGRAMS)
+async def test_an_agent_of_a_framework_answers_a_chat_from_a_process_of_its_own(
+    begin: Begin, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    for name, value in (("PLACE", endpoint.base_url), ("PLACE_KEY", KEY), ("PLACE_MODEL", MODEL)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / f"guide_{kind}.py").write_text(PROGRAMS[kind])
+    endpoint.scripts[:] = [
+        answer("You said hello."),
+        calls(("c1", "weather", '{"city": "Oslo"}')),
+        answer("You said", " look."),
+        answer("You said look and more."),
+    ]
+    agent = ProcessAgent(f"guide_{kind}:agent")
+    await agent.load()
+    try:
+        # A busy machine takes long to import a framework.
+        assert spoken(await collect(agent, a_context(asked("hello")))) == "You said hello."
+        world = await begin(agent=agent)
+        asked_first = await world.ask("look")
+        assert (await world.ask("more")).session == asked_first.session
+        assert await world.sent(2) == ["You said look.", "You said look and more."]
+        found = await world.open(asked_first.session)
+        outputs = [p.output for m in found.messages for p in m.parts if isinstance(p, ToolResult)]
+        assert outputs == (["sunny in Oslo"] if kind == "sdk" else [])
+    finally:
+        await agent.close()

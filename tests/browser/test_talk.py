@@ -5,7 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import House, Tab, tab
-from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer
+from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer, throttled
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0f01f0005"
@@ -260,6 +260,23 @@ def test_a_compaction_is_one_marker_with_its_summary_live_and_after_a_reload(
             marker.locator("summary").click()
             expect(marker.locator("strong")).to_be_visible()
             expect(page.page.get_by_text("short")).to_have_count(1)
+
+
+def test_another_model_answers_a_message_that_waits_for_a_limit(browser: Browser, house: House) -> None:
+    with Endpoint(throttled("7200"), answer("from the other one")) as endpoint:
+        settings = f'base_url = "{endpoint.base_url}"\nid = "{MODEL}"\nkey = "env:TEST_KEY"\ntitles = false\n'
+        (house.cli.home / "keryx.toml").write_text(
+            "".join(f'[[models]]\nname = "{name}"\n{settings}' for name in ("first", "other"))
+        )
+        with house.serving(KERYX_AGENT="llm", TEST_KEY=KEY), tab(browser, house) as page:
+            page.open("/new")
+            page.say("hello")
+            held = page.page.locator(".queue.held")
+            expect(held).to_contain_text("for the limit of first")
+            held.get_by_label("Use another model").select_option("other")
+            expect(page.answers).to_have_text(["from the other one"])
+            expect(held).to_have_count(0)
+        assert len(endpoint.requests) == 2
 
 
 def test_everything_from_a_message_on_is_taken_back_and_restored(page: Tab) -> None:

@@ -227,6 +227,24 @@ async def test_a_page_begins_one_with_files_of_its_own(begin: Begin, database: D
     assert list_keys(keys) == []
 
 
+async def test_a_copy_of_the_store_has_it_sealed_and_removes_it(
+    begin: Begin, database: Database, keys: Path, tmp_path: Path
+) -> None:
+    world = await begin()
+    ordinary = (await world.ask("an ordinary question")).session
+    session = await begin_temporary(world)
+    await world.ask(WORD)
+    async with SqliteDatabase(tmp_path / "copied" / "copy.db") as copied:
+        await copy.copy_store(database, copied)
+        assert await find_clear(copied) == []
+        assert WORD not in await copied.read("test", lambda tx: str(tx.rows("select parts from messages")))
+        # Its key was not copied, so nobody can read it there, and it goes.
+        await RetentionSweep(copied, world.clock, policy=world.policy).sweep()
+        assert not await copied.read("test", lambda tx: sessions.exists(tx, session))
+        assert await copied.read("test", lambda tx: sessions.exists(tx, ordinary))
+    assert WORD in str((await world.open(session)).messages)
+
+
 async def upload(site: Site, name: str, body: str, *, session: str = "") -> str:
     query = {"name": name, **({"session": session} if session else {})}
     response: httpx.Response = await site.request(

@@ -20,7 +20,7 @@ from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, PrincipalId, SessionId, Tu
 from keryx.core.media import Attachment
 from keryx.core.messages import Message, Role, ToolResult, text_parts
 from keryx.core.ports.adapter import Adapter, InboundMessage, Receipt
-from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
+from keryx.core.ports.agent import Agent, AgentEvent, SpeechHints, TurnContext
 from keryx.core.sessions import Viewer
 from keryx.core.source import Source
 from keryx.core.turns import Turn, TurnLimits
@@ -67,7 +67,7 @@ def inbound(text: str, *, chat: str = "1", user: str = "ann", **fields: Any) -> 
     return msgspec.structs.replace(plain, **fields)
 
 
-async def hear(sound: Attachment) -> str:
+async def hear(sound: Attachment, hints: SpeechHints = SpeechHints()) -> str:
     """What every sound says."""
     return f"a sound of {len(sound.body)} bytes"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 from tests.fakes import strict
 from tests.fakes.strict import Json, Wrong
@@ -135,6 +135,8 @@ class Endpoint:
         # What is heard in sounds, and the sounds that were sent, with their names.
         self.transcripts: list[str | Refusal | Stall | Raw] = ["hello there"]
         self.sounds: list[tuple[str, Any]] = []
+        # What was said about each of them beside the model and the format.
+        self.hints: list[dict[str, str]] = []
         self.fields = fields
         self._played = 0
         self._lock = threading.Lock()
@@ -201,7 +203,13 @@ class Endpoint:
         form = message_from_bytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + sent)
         fields = {part.get_param("name", header="content-disposition"): part for part in form.walk()}
         file, model = fields["file"], fields["model"]
+        hints: dict[str, str] = {
+            str(name): cast(bytes, fields[name].get_payload(decode=True)).decode()
+            for name in ("language", "prompt", "temperature")
+            if name in fields
+        }
         with self._lock:
+            self.hints.append(hints)
             self.sounds.append((str(file.get_filename()), file.get_payload(decode=True)))
             if model.get_payload(decode=True) != EARS.encode():
                 return Refusal(status=404, message="The model does not exist", code="model_not_found")

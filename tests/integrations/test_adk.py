@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import left_out
-from tests.agents.conversation import Conversation, a_context, collect, spoken
+from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
+from tests.engine.conftest import Begin, begin
 from tests.engine.support.fault_recorder import changed, rows
 
 from keryx.agents import frameworks
+from keryx.agents.python_process import ProcessAgent
 from keryx.core.errors import Retryable
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import TextDelta, ToolCallEvent, ToolResultEvent, UsageEvent
+from keryx.core.turns import TurnState
 from keryx.integrations import StoreThread
 from keryx.store.admin.verify import verify
-from keryx.store.db import Database
+from keryx.store.db import Database, Engine
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
 # Its packages are larger than all others of the tests together.
@@ -38,6 +41,8 @@ from google.adk.events import Event, EventActions
 from google.adk.sessions.base_session_service import GetSessionConfig
 
 from keryx.integrations.adk import KeryxSessionService
+
+__all__ = ["begin"]
 
 types: Any = import_module("google.genai.types")
 ANN: Any = {"app_name": "app", "user_id": "ann"}
@@ -117,34 +122,59 @@ async def test_an_event_is_appended_once_and_only_to_what_was_read_last(service:
         await service.append_event(session, say("gone", session.last_update_time + 1))
 
 
+models: Any = import_module("google.adk.models")
+agents: Any = import_module("google.adk.agents")
+requests: list[Any] = []
+
+
+async def generate(model: Any, request: Any, stream: bool = False) -> AsyncGenerator[Any, None]:
+    requests.append(request)
+    used = types.GenerateContentResponseUsageMetadata(prompt_token_count=7, candidates_token_count=3)
+
+    def respond(*parts: Any, **more: Any) -> Any:
+        return models.LlmResponse(content=types.Content(role="model", parts=list(parts)), **more)
+
+    if "Oslo" in (request.contents[-1].parts[-1].text or ""):
+        called = types.FunctionCall(id="c1", name="weather", args={"city": "Oslo"})
+        yield respond(types.Part(function_call=called), usage_metadata=used)
+        return
+    yield respond(types.Part(text="It is"), partial=True)
+    yield respond(types.Part(text=" sunny."), partial=True)
+    yield respond(types.Part(text="It is sunny."), usage_metadata=used)
+
+
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"sunny in {city}"
+
+
+scripted = type("ScriptedModel", (models.BaseLlm,), {"generate_content_async": generate})(model="scripted")
+guide = agents.LlmAgent(name="guide", model=scripted, tools=[weather])
+
+
+@pytest.mark.engines(Engine.SQLITE)
+async def test_an_agent_of_the_kit_answers_a_chat_from_a_process_of_its_own(begin: Begin) -> None:
+    agent = ProcessAgent(f"{__name__}:guide")
+    await agent.load()
+    try:
+        # A busy machine takes long to import the kit.
+        assert spoken(await collect(agent, a_context(asked("Hello?")))) == "It is sunny."
+        world = await begin(agent=agent)
+        first = await world.say("And Oslo?")
+        assert (await world.settle(first)).state is TurnState.DONE
+        assert (await world.ask("Still?")).state is TurnState.DONE
+        assert first.session
+        assert await world.sent(2) == ["It is sunny."] * 2
+        parts = [part for m in (await world.open(first.session)).messages for part in m.parts]
+        assert [part.output for part in parts if isinstance(part, ToolResult)] == ["sunny in Oslo"]
+    finally:
+        await agent.close()
+
+
+@pytest.mark.engines(Engine.SQLITE)
 async def test_an_agent_of_the_kit_streams_uses_tools_and_knows_the_history() -> None:
-    models: Any = import_module("google.adk.models")
-    agents: Any = import_module("google.adk.agents")
-    requests: list[Any] = []
-
-    async def generate(model: Any, request: Any, stream: bool = False) -> AsyncGenerator[Any, None]:
-        requests.append(request)
-        used = types.GenerateContentResponseUsageMetadata(prompt_token_count=7, candidates_token_count=3)
-
-        def respond(*parts: Any, **more: Any) -> Any:
-            return models.LlmResponse(content=types.Content(role="model", parts=list(parts)), **more)
-
-        if len(requests) == 1:
-            called = types.FunctionCall(id="c1", name="weather", args={"city": "Oslo"})
-            yield respond(types.Part(function_call=called), usage_metadata=used)
-            return
-        yield respond(types.Part(text="It is"), partial=True)
-        yield respond(types.Part(text=" sunny."), partial=True)
-        yield respond(types.Part(text="It is sunny."), usage_metadata=used)
-
-    def weather(city: str) -> str:
-        """The weather of a city."""
-        return f"sunny in {city}"
-
-    scripted = type("ScriptedModel", (models.BaseLlm,), {"generate_content_async": generate})(
-        model="scripted"
-    )
-    run = frameworks.find_run(agents.LlmAgent(name="guide", model=scripted, tools=[weather]))
+    requests.clear()
+    run = frameworks.find_run(guide)
     assert run is not None
     history = (
         Conversation()

@@ -11,6 +11,7 @@ import httpx
 from openai import APIConnectionError, OpenAI
 from openai.types.responses import ResponseStreamEvent
 from tests.cli.driver import WAIT, Cli, Node
+from tests.web.test_openai_api import PIXEL
 
 RETRY = {"x-stainless-retry-count": "1"}
 WORDS = " ".join(f"word{n}" for n in range(40))
@@ -93,6 +94,40 @@ def test_a_browser_comes_back_after_a_kill_in_mid_answer(keryx: Cli) -> None:
     assert browser.states.count("done") == 1
 
 
+def find_clear(keryx: Cli, word: str) -> list[str]:
+    """Return the files below the home in which a word can be read."""
+    files = [path for path in keryx.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path.name for path in files if word.encode() in path.read_bytes()]
+
+
+def test_a_temporary_conversation_survives_a_kill_and_leaves_nothing(keryx: Cli) -> None:
+    secret = "Xylophonquartz"
+    with keryx.serving() as node:
+        browser = Browser(ask(node, "GET", "/api/start")["cursor"])
+        with browser.listening(node) as events:
+            body = {"text": f"slow 4 {secret} {WORDS}", "temporary": True}
+            session = ask(node, "POST", "/api/sessions", body)["session"]
+            next(e for e in events if e["type"] == "draft" and len(browser.draft) > 60)
+            node.process.send_signal(signal.SIGKILL)
+            node.process.wait(WAIT)
+    assert find_clear(keryx, secret) == []
+    [key] = keryx.home.glob("*-keys/*")
+    with keryx.serving() as node:
+        with browser.listening(node) as events:
+            next(e for e in events if e["type"] == "turn" and e["turn"]["state"] == "done")
+        found = ask(node, "GET", f"/api/sessions/{session}")["messages"]
+        assert found[-1]["parts"][0]["text"].strip() == f"{secret} {WORDS}"
+        with httpx.Client(base_url=node.address, timeout=WAIT) as client:
+            assert client.delete(f"/api/sessions/{session}").is_success
+        # The key is gone with the answer to that, whatever happens to the process.
+        node.process.send_signal(signal.SIGKILL)
+        node.process.wait(WAIT)
+    assert not key.exists()
+    assert find_clear(keryx, secret) == []
+    with keryx.serving() as node:
+        assert ask(node, "GET", "/api/sessions")["sessions"] == []
+
+
 def test_a_stop_closes_streams_at_once(keryx: Cli) -> None:
     with keryx.serving() as node:
         browser = Browser(ask(node, "GET", "/api/start")["cursor"])
@@ -148,7 +183,18 @@ def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(kery
         seen += list(rest)
         # A client that knows nothing of the stream sends its request again, and gets the same answer.
         repeated = client.responses.create(model="keryx", input=f"slow 4 {WORDS}", extra_headers=RETRY)
+        title: Any = {"role": "user", "content": "### Task:\nGenerate a concise title.\n### Output:\nJSON"}
+        titled = client.chat.completions.create(model="keryx", messages=[title])
         sessions = ask(node, "GET", "/api/sessions")["sessions"]
+        look: Any = [
+            {"type": "input_text", "text": "look"},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"},
+            {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="},
+        ]
+        files = client.responses.create(
+            model="keryx", previous_response_id=repeated.id, input=[{"role": "user", "content": look}]
+        )
+        page = client.responses.input_items.list(files.id)
     numbers = [event.sequence_number for event in seen]
     assert numbers == sorted(set(numbers))
     items = {event.output_index: event.item for event in seen if event.type == "response.output_item.done"}
@@ -164,7 +210,11 @@ def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(kery
     assert last.type == "response.completed"
     assert last.response.output_text.strip() == WORDS
     assert repeated.id == created.response.id
+    assert titled.choices[0].message.content
     assert len(sessions) == 1
+    [asked] = page.data
+    assert asked.type == "message"
+    assert [part.type for part in asked.content] == ["input_text", "input_image", "input_file"]
 
 
 def test_streams_of_agent_protocols_go_on_after_a_kill(keryx: Cli) -> None:

@@ -14,15 +14,15 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from tests.agents.conversation import VARIABLE, an_agent
+from tests.agents.conversation import VARIABLE, a_model, an_agent
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, OPERATORS, Pause, Scenes, World
-from tests.fakes.endpoint import KEY, Endpoint, answer, calls
-from tests.web.site import ORIGIN, Site, open_site, post_until
+from tests.fakes.endpoint import EARS, KEY, Endpoint, answer, calls
+from tests.web.site import ORIGIN, Listener, Site, open_site, post_until
 
+from keryx.agents.llm.transcription import open_transcriber
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId
-from keryx.core.media import Attachment
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import (
     NoticeEvent,
@@ -431,9 +431,20 @@ async def test_requests_for_titles_are_answered_and_not_kept(client: AsyncOpenAI
             f"### Task:\n{task}\n### Guidelines:\n- Be short.\n<chat_history>\nUSER: hello\n</chat_history>"
         )
         assert (await say(client, user(prompt))).startswith("### Task")
+    tools = {
+        "role": "system",
+        "content": "Available Tools: []\n\nYour task is to choose and return the correct tool(s) …",
+    }
+    assert await say(client, tools, user("Query: what time is it?"))
+    assert await say(client, user("You have been provided with a set of responses from various models …"))
+    assert await say(
+        client, user("Ein Titel, bitte"), extra_headers={"X-OpenWebUI-Task": "TASKS.TITLE_GENERATION"}
+    )
+    compaction = "### Task:\nSummarize the conversation history that will be compacted out of …"
+    assert await say(client, user(compaction))
     assert await list_sessions(world, archived=None) == []
     context = "### Task:\nRespond to the user query using the provided context.\n### Guidelines:\n- Cite."
-    assert await say(client, user(context))
+    assert await say(client, user(context), extra_headers={"X-OpenWebUI-Task": ""})
     assert len(await list_sessions(world)) == 1
 
 
@@ -719,6 +730,32 @@ async def test_a_client_that_goes_away_loses_nothing_and_runs_nothing_twice(begi
     assert len(agent.contexts) == 2
 
 
+@ONE_ENGINE
+async def test_an_answer_is_seen_live_on_other_surfaces_while_a_client_streams_it(begin: Begin) -> None:
+    pause = Pause()
+    world = await begin(agent=ScriptedAgent([TextDelta("Hello "), pause, TextDelta("world")]))
+    async with open_site(world.hub, world.clock) as site:
+        page = Listener(site.app, (await site.get("/api/start"))["cursor"])
+        async with page.connect():
+            body = {"input": "hi", "stream": True}
+            reading = asyncio.create_task(read_until(site, body, "response.completed"))
+            said = await page.wait_for("message")
+            assert (said["message"]["role"], said["message"]["parts"][0]["text"]) == ("user", "hi")
+            draft = await page.wait_for("draft")
+            assert draft["text"] == "Hello "
+            pause.go_on()
+            *_, last = await reading
+            await page.wait_until(
+                lambda: any(
+                    e.data["type"] == "message" and e.data["message"]["role"] == "assistant"
+                    for e in page.events
+                )
+            )
+    final = Response.model_validate(last["response"])
+    shown = [e.data["message"] for e in page.events if e.data["type"] == "message"]
+    assert [m["parts"][0]["text"] for m in shown] == ["hi", final.output_text]
+
+
 FUNCTION: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
 # What the specification of Open Responses requires of every response.
 REQUIRED = """id object created_at completed_at status incomplete_details model previous_response_id instructions output error tools
@@ -748,8 +785,18 @@ REQUIRED = """id object created_at completed_at status incomplete_details model 
             "message",
         ),
         ([user("I am Alice."), assistant("Hello Alice!"), user("Who am I?")], [], "message"),
+        (
+            [
+                user("Look it up."),
+                {"type": "message", "phase": "commentary", **assistant("I will look.")},
+                {"type": "message", "phase": "final_answer", **assistant("It is 4.")},
+                user("And now?"),
+            ],
+            [],
+            "message",
+        ),
     ],
-    ids=["text", "system", "tools", "image", "several"],
+    ids=["text", "system", "tools", "image", "several", "phase"],
 )
 async def test_the_cases_of_open_responses_hold(
     begin: Begin,
@@ -780,6 +827,10 @@ async def test_the_cases_of_open_responses_hold(
             # As strict as the types of the client are.
             TypeAdapter[ResponseStreamEvent](ResponseStreamEvent).validate_python(event)
         document = events[-1]["response"]
+        if tools:
+            assert {"response.function_call_arguments.delta", "response.function_call_arguments.done"} <= set(
+                named
+            )
     else:
         document = found.json()
     assert set(REQUIRED.split()) <= set(document)
@@ -789,19 +840,45 @@ async def test_the_cases_of_open_responses_hold(
 
 
 @ONE_ENGINE
-async def test_a_sound_is_transcribed_where_a_model_for_it_is_configured(world: World) -> None:
-    async def transcribe(sound: Attachment) -> str:
-        assert (sound.name, sound.mime) == ("hello.wav", "audio/x-wav")
-        return f"{len(sound.body)} bytes"
+async def test_what_is_not_there_of_open_responses_says_so(site: Site) -> None:
+    for body in ({"model": "keryx", "input": "hello"}, {"input": "hello"}):
+        found = await site.request("POST", "/v1/responses/compact", json=body)
+        assert found.status_code in (404, 405)
+        assert found.json()["error"]["type"] == "invalid_request_error"
 
+
+@ONE_ENGINE
+async def test_a_sound_is_transcribed_where_a_model_for_it_is_configured(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, KEY)
     sound = ("hello.wav", b"RIFF\r\n--\x00\xff", "audio/x-wav")
-    async with open_site(world.hub, world.clock, transcribe=transcribe) as site, connect(site) as client:
-        made = await client.audio.transcriptions.create(model="any", file=sound)
-        assert made.text == "10 bytes"
-        plain = await client.audio.transcriptions.create(model="any", file=sound, response_format="text")
-        assert plain == "10 bytes"
-        wrong = await site.request("POST", "/v1/audio/transcriptions", content=b"x")
-        assert wrong.status_code == 400
+    with Endpoint() as endpoint:
+        async with (
+            open_transcriber(a_model(endpoint, id=EARS)) as transcribe,
+            open_site(world.hub, world.clock, transcribe=transcribe) as site,
+            connect(site) as client,
+        ):
+            create: Any = client.audio.transcriptions.create
+            assert (await create(model="any", file=sound)).text == "hello there"
+            hints = {"language": "de", "prompt": "Keryx, Töne", "temperature": 0.5}
+            plain = await create(model="any", file=sound, response_format="text", **hints)
+            assert plain == "hello there"
+            assert endpoint.hints == [{}, {**hints, "temperature": "0.5"}]
+            for wrong, told in (
+                ({"response_format": "srt"}, "json or text"),
+                ({"stream": True}, "not streamed"),
+                ({"include": ["logprobs"]}, "is not known for transcriptions"),
+                ({"timestamp_granularities": ["word"]}, "is not known for transcriptions"),
+                ({"temperature": 3}, "from 0 to 1"),
+                ({"language": "de; rm"}, "a code such as de"),
+            ):
+                with pytest.raises(openai.BadRequestError, match=told):
+                    await create(model="any", file=sound, **wrong)
+            assert len(endpoint.sounds) == 2
+            assert endpoint.sounds[0] == ("sound.wav", sound[1])
+            empty = await site.request("POST", "/v1/audio/transcriptions", content=b"x")
+            assert empty.status_code == 400
     async with open_site(world.hub, world.clock) as site, connect(site) as client:
         with pytest.raises(openai.NotFoundError, match="no model is configured"):
             await client.audio.transcriptions.create(model="any", file=sound)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,7 @@ AG_UI = "1.0.0"
 CONFORMANCE = "0.1.16"
 INSPECTOR = "2.12.0"
 NODE = "22.23.3"
-# Those that need no tools, prompts or resources made for the suite.
+# Those that need no tools, prompts or resources made for the suite; the how-to says why the others fail.
 SCENARIOS = ("server-initialize", "ping", "tools-list", "dns-rebinding-protection")
 
 
@@ -62,6 +63,14 @@ def test_the_conformance_suite_of_mcp_passes(keryx: Cli, scenario: str) -> None:
     with keryx.serving() as node:
         told = run(find_node(), str(suite), "server", "--url", f"{node.address}/mcp", "--scenario", scenario)
     assert "0 failed, 0 warnings" in told
+
+
+def test_every_scenario_of_the_conformance_suite_is_run_or_explained() -> None:
+    suite = find_library("@modelcontextprotocol/conformance", CONFORMANCE) / "dist" / "index.js"
+    listed = re.findall(r"^ +- ([a-z0-9-]+) ", run(find_node(), str(suite), "list", "--server"), re.MULTILINE)
+    told = (Path(__file__).parents[2] / "docs" / "how-to" / "agent-protocols.md").read_text()
+    assert set(SCENARIOS) < set(listed)
+    assert [name for name in listed if f"`{name}`" not in told] == []
 
 
 def test_the_inspector_of_mcp_lists_and_calls_tools(keryx: Cli) -> None:

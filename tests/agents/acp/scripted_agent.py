@@ -238,6 +238,12 @@ class Player:
                 self.say(session, "Planned.")
             case "fail":
                 return {"code": -32603, "message": rest or "No credit\nleft."}
+            case "limited":
+                reached = STORE / "reached"
+                if not reached.exists():
+                    reached.touch()
+                    return {"code": -32603, "message": f"You've hit your usage limit. Try again in {rest}."}
+                self.say(session, "Back again.")
             case "say":
                 self.say(session, rest)
             case "silence":

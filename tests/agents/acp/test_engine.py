@@ -90,6 +90,22 @@ async def test_a_cancel_reaches_the_agent_and_the_next_message_is_answered(
         assert (await world.transcript(turn.session))[-1].endswith("UTC)\nhistory")
 
 
+async def test_a_turn_waits_until_the_limit_of_an_agent_resets_and_goes_on_once(
+    database: Database, tmp_path: Path
+) -> None:
+    async with world_of(database, player(tmp_path)) as world:
+        turn = await world.ask("limited 2 seconds")
+        told, answered = await world.sent(2)
+        assert "limit" in told and "waits" in told
+        assert answered == "Back again."
+        assert turn.state is TurnState.DONE and turn.hold is None
+        transcript = await world.transcript(turn.session)
+        assert [line for line in transcript if line.startswith(("user", "assistant"))] == [
+            "user: limited 2 seconds",
+            "assistant: Back again.",
+        ]
+
+
 async def test_a_killed_node_in_mid_turn_resumes_the_bound_session_and_doubles_nothing(
     database: Database, tmp_path: Path
 ) -> None:

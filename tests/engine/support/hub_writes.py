@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 import msgspec
-from tests.builders import ANN, ANNS, OPERATORS, a_delivery, a_job, a_session, a_turn, at_time
+from tests.builders import ANN, ANNS, OPERATORS, a_delivery, a_job, a_session, a_turn, at_time, claim
 from tests.engine.support.hub_setup import CLOSED, HubSetup, fresh
 from tests.engine.world import AT_ONCE, ECHO, FAKE, Wire, inbound
 
@@ -34,9 +34,11 @@ from keryx.core.sessions import (
 from keryx.core.turns import Turn
 from keryx.engine.export import ExportFormat, export
 from keryx.engine.hub import Hub
+from keryx.engine.hub.api_turns import DEFAULT_MODEL, ApiTurnRequest, PastMessage
 from keryx.engine.importer import import_sessions
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service
+from keryx.engine.units import api_turns
 from keryx.engine.units.jobs import JobRequest
 from keryx.store import deliveries, inbox, messages, platforms, questions, sessions, workers
 from keryx.store.db import Database, Transaction
@@ -103,6 +105,51 @@ def on_person(work: Callable[[Hub, str], Awaitable[object]], platform: str = FAK
         return lambda: work(setup.hub, person)
 
     return prepare
+
+
+def ask_by_program(text: str) -> ApiTurnRequest:
+    said = (PastMessage(Role.USER, text_parts(text)),)
+    return ApiTurnRequest(viewer=OPERATORS, model=DEFAULT_MODEL, inputs=said)
+
+
+def on_api_turn(work: Callable[[Hub, TurnId], Awaitable[object]]) -> Preparation:
+    """A program has asked for a turn, which another worker runs and which waits for an answer of a person."""
+
+    async def prepare(setup: HubSetup) -> Act:
+        def ask(tx: Transaction) -> TurnId:
+            now = setup.clock.now()
+            submitted = api_turns.submit(at_time(tx, now), ask_by_program(fresh()), policy=AT_ONCE)
+            turn = claim(tx, at=now, session=submitted.session)
+            assert turn
+            question = Question(key="q", title="May it?", tool="rm")
+            questions.add(at_time(tx, now), turn, question, shared=False, expires_at=now + timedelta(hours=1))
+            return turn.id
+
+        turn = await setup.write(ask)
+        return lambda: work(setup.hub, turn)
+
+    return prepare
+
+
+def on_conversation(work: Callable[[Hub, SessionId], Awaitable[object]]) -> Preparation:
+    """A program has created a conversation with one message."""
+
+    async def prepare(setup: HubSetup) -> Act:
+        said = ask_by_program("hello").inputs
+        created = await setup.hub.api_turns.create_conversation(OPERATORS, said, {})
+        return lambda: work(setup.hub, created.session)
+
+    return prepare
+
+
+async def see_key(setup: HubSetup) -> Act:
+    _, secret = await setup.hub.api_keys.add(OPERATORS, fresh())
+    return lambda: setup.hub.api_keys.check(secret)
+
+
+async def revoke_key(setup: HubSetup) -> Act:
+    key, _ = await setup.hub.api_keys.add(OPERATORS, fresh())
+    return lambda: setup.hub.api_keys.revoke(OPERATORS, key.id)
 
 
 def anywhere(work: Callable[[Hub, str], Awaitable[object]]) -> Preparation:
@@ -509,9 +556,44 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "salt": salt,
     "search.put": search,
     "search.analyse": search,
+    "api.submit": anywhere(lambda hub, name: hub.api_turns.submit(ask_by_program(name))),
+    "api.answer": on_api_turn(
+        lambda hub, turn: hub.api_turns.answer_question(OPERATORS, turn, "allow", key=turn)
+    ),
+    "api.take": on_api_turn(lambda hub, turn: hub.api_turns.take(OPERATORS, turn)),
+    "api.remove": on_api_turn(lambda hub, turn: hub.api_turns.remove(OPERATORS, turn)),
+    "api.conversation.create": anywhere(
+        lambda hub, name: hub.api_turns.create_conversation(OPERATORS, ask_by_program(name).inputs, {})
+    ),
+    "api.conversation.change": on_conversation(
+        lambda hub, s: hub.api_turns.set_metadata(OPERATORS, s, {"place": "desk"})
+    ),
+    "api.conversation.add": on_conversation(
+        lambda hub, s: hub.api_turns.add_messages(OPERATORS, s, ask_by_program("and this").inputs)
+    ),
+    "api.conversation.cut": on_conversation(
+        lambda hub, s: hub.api_turns.remove_parts(OPERATORS, f"{s}.1", text_parts("hello"))
+    ),
+    "api.conversation.remove": on_conversation(
+        lambda hub, s: hub.api_turns.remove_conversation(OPERATORS, s)
+    ),
+    "api.key.add": anywhere(lambda hub, name: hub.api_keys.add(OPERATORS, name)),
+    "api.key.revoke": revoke_key,
+    "api.key.see": see_key,
 }
 
 # Each call of these is another one: a second fork, a second sign-in. All others leave the store as the first left it.
-EACH = frozenset({"fork", "share.add", "job.add", "post", "sign_in.begin"})
+EACH = frozenset(
+    {
+        "fork",
+        "share.add",
+        "job.add",
+        "post",
+        "sign_in.begin",
+        "api.conversation.create",
+        "api.conversation.add",
+        "api.key.add",
+    }
+)
 # These writes are followed by others of the same verb.
 FIRST = frozenset({"media.begin", "media.chunk", "search.put"})

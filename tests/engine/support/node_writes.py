@@ -436,6 +436,14 @@ async def temporary(world: World) -> None:
     assert receipt.session and is_temporary(receipt.session)
 
 
+async def abandoned_request(world: World) -> None:
+    """A program asks for an answer that is not to be kept, and never takes it."""
+    said = (PastMessage(Role.USER, (Text(fresh()),)),)
+    asked = ApiTurnRequest(viewer=OPERATORS, model=DEFAULT_MODEL, inputs=said, temporary=True)
+    submitted = await world.hub.api_turns.submit(asked)
+    await world.settle(submitted.turn)
+
+
 async def file(world: World) -> None:
     await world.hub.media.save(ANNS, Attachment(name="a.txt", mime="text/plain", body=fresh().encode()))
 
@@ -578,6 +586,7 @@ SWEEP_WRITES: Mapping[str, NodeWrite] = {
     "lanes.drop": old("lanes", exchange),
     "session.erase": old("sessions", deleted),
     "temporary.clear": old("sessions", temporary),
+    "api.erase": old("api_turns", abandoned_request),
     "session.prune": old("sessions", exchange, policy=OLD_GO),
     "media.let_go": old("media_holders", file),
     "media.remove": old("media", file),

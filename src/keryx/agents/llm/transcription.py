@@ -9,7 +9,7 @@ import openai
 from keryx.agents.llm import Model, provider_errors, resolve_endpoint
 from keryx.core.errors import AgentFailed, KeryxError
 from keryx.core.media import Attachment
-from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.agent import SpeechHints, TranscribeSound
 from keryx.core.text import truncate
 from keryx.core.texts import Phrase
 
@@ -44,7 +44,7 @@ async def open_transcriber(model: Model) -> AsyncGenerator[TranscribeSound]:
     """Open a function that returns what is said in a sound, and raises `AgentFailed` with a sentence for the user."""
     clients: list[openai.AsyncOpenAI] = []
 
-    async def transcribe(sound: Attachment) -> str:
+    async def transcribe(sound: Attachment, hints: SpeechHints = SpeechHints()) -> str:
         try:
             endpoint = await asyncio.to_thread(resolve_endpoint, model)
         except KeryxError as exc:
@@ -64,7 +64,12 @@ async def open_transcriber(model: Model) -> AsyncGenerator[TranscribeSound]:
         name = f"sound.{_ENDINGS.get(sound.mime, 'ogg')}"
         try:
             result = await client.audio.transcriptions.create(
-                file=(name, sound.body, sound.mime), model=model.id, response_format="json"
+                file=(name, sound.body, sound.mime),
+                model=model.id,
+                response_format="json",
+                language=openai.omit if hints.language is None else hints.language,
+                prompt=openai.omit if hints.prompt is None else hints.prompt,
+                temperature=openai.omit if hints.temperature is None else hints.temperature,
             )
         except openai.OpenAIError as exc:
             raise provider_errors.classify(exc, model, secret=endpoint.key).error from exc

@@ -166,8 +166,23 @@ AgentEvent: TypeAlias = (
 
 
 FetchMedia: TypeAlias = Callable[[str], Awaitable[Attachment]]
-TranscribeSound: TypeAlias = Callable[[Attachment], Awaitable[str]]
 LoadHistory: TypeAlias = Callable[[], Awaitable[Sequence[Message]]]
+
+
+class SpeechHints(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program says about a sound that it wants to have transcribed. Empty fields are left to the model."""
+
+    # A code such as `de`.
+    language: str | None = None
+    # Words that the model may expect, or the text before.
+    prompt: str | None = None
+    temperature: float | None = None
+
+
+class TranscribeSound(Protocol):
+    def __call__(self, sound: Attachment, hints: SpeechHints = SpeechHints()) -> Awaitable[str]:
+        """Return what is said in a sound. Raise `AgentFailed` with a sentence for the user."""
+        ...
 
 
 async def fetch_nothing(media: str) -> Attachment:

@@ -62,6 +62,14 @@ _TASK_PROMPTS = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
+# A connection of Open WebUI can send what it asks for, which is empty for a message of a person.
+_TASK_HEADER = "x-openwebui-task"
+_TASK_BEGINNINGS = (
+    "### Task:\nSummarize the conversation history that will be compacted",
+    "You have been provided with a set of responses from various models",
+)
+# The instructions with which a front end lets a model choose tools that it calls itself.
+_TOOL_CHOICE = "Your task is to choose and return the correct tool(s)"
 
 
 @router.post(
@@ -80,7 +88,7 @@ async def create_chat_completion(
     history, inputs = request_bodies.split_question(said)
     tools, others = request_bodies.read_tools(body.tools)
     thread, keeps_history = _find_thread(request, body.model, body.user, history)
-    task = _is_task(history, inputs)
+    task = _is_marked_task(request, reader.instructions, inputs) or _is_task(history, inputs)
     asked = ApiTurnRequest(
         viewer=request.viewer,
         model=body.model,
@@ -297,6 +305,15 @@ def _is_task(history: Sequence[PastMessage], inputs: Sequence[PastMessage]) -> b
     if history or len(inputs) != 1 or not all(isinstance(part, Text) for part in inputs[0].parts):
         return False
     return _TASK_PROMPTS.match(join_text(inputs[0].parts), 0, _MAX_TASK_CHARS) is not None
+
+
+def _is_marked_task(request: ApiRequest, instructions: Sequence[str], inputs: Sequence[PastMessage]) -> bool:
+    """Whether a front end says that it asks for something beside the conversation, or its words tell that it does."""
+    if request.http.headers.get(_TASK_HEADER, "").strip():
+        return True
+    if any(_TOOL_CHOICE in text for text in instructions):
+        return True
+    return any(join_text(past.parts).startswith(_TASK_BEGINNINGS) for past in inputs)
 
 
 def _build_echo(body: ResponseForm) -> dict[str, Any]:

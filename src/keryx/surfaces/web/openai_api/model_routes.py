@@ -1,12 +1,15 @@
 """Routes of models under /v1: which there are, and the transcription of sounds."""
 
+import math
 import re
+from collections.abc import Mapping
 
 import anyio.to_thread
 from starlette.responses import Response
 
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.media import Attachment
+from keryx.core.ports.agent import SpeechHints
 from keryx.surfaces.web.openai_api import Json
 from keryx.surfaces.web.openai_api.generation_routes import JSON, respond
 from keryx.surfaces.web.openai_api.request_bodies import LooseQuery
@@ -19,9 +22,14 @@ _BOUNDARY = re.compile(
     r"""multipart/form-data;.*\bboundary=(?:"([^"]{1,200})"|([^\s;,"]{1,200}))""", re.IGNORECASE
 )
 _FIELD = re.compile(r"""\b(name|filename)="((?:[^"\\]|\\.)*)\"""")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,3}")
 _FORM_BYTES = 65_536
 _MAX_FIELDS = 50
 _MAX_FIELD_HEAD_BYTES = 8_192
+_MOST_PROMPT_CHARACTERS = 10_000
+_TRANSCRIPTION_FIELDS = frozenset(
+    {"file", "model", "language", "prompt", "temperature", "response_format", "stream"}
+)
 
 
 @router.get("/v1/models", summary="The models and agents that a request may name.", media_types=JSON)
@@ -56,11 +64,44 @@ async def create_transcription(request: ApiRequest, query: LooseQuery) -> Respon
     file = fields.get("file")
     if file is None or not file.body:
         raise Invalid("`file` is missing: send the sound as a part of the form")
-    text = await transcribe(file)
-    wanted = fields.get("response_format")
-    if wanted is not None and wanted.body == b"text":
+    wanted, hints = read_speech_request(fields)
+    text = await transcribe(file, hints)
+    if wanted == "text":
         return Response(text, media_type="text/plain")
     return respond({"text": text})
+
+
+def read_speech_request(fields: Mapping[str, Attachment]) -> tuple[str, SpeechHints]:
+    """Return the format that a request for a transcription wants, and what it says about the sound. Raise `Invalid` for what
+    is not there: times of words, speakers, streams."""
+    values = {
+        name: field.body.decode("utf-8", "replace").strip()
+        for name, field in fields.items()
+        if name != "file"
+    }
+    unknown = sorted(name for name in values if name not in _TRANSCRIPTION_FIELDS)
+    if unknown:
+        known = ", ".join(sorted(_TRANSCRIPTION_FIELDS))
+        raise Invalid(f"`{unknown[0][:40]}` is not known for transcriptions: leave it out, there are {known}")
+    wanted = values.get("response_format") or "json"
+    if wanted not in ("json", "text"):
+        raise Invalid(f"`response_format` is json or text: {wanted[:40]!r} needs times, which are not there")
+    if values.get("stream", "").lower() not in ("", "false", "0"):
+        raise Invalid("transcriptions are not streamed: leave `stream` out")
+    language, prompt, temperature = (values.get(name) for name in ("language", "prompt", "temperature"))
+    if prompt and len(prompt) > _MOST_PROMPT_CHARACTERS:
+        raise Invalid(
+            f"`prompt` has {len(prompt):,} characters: at most {_MOST_PROMPT_CHARACTERS:,} are taken"
+        )
+    if language and not _LANGUAGE.fullmatch(language):
+        raise Invalid(f"`language` is a code such as de or pt-BR: {language[:40]!r} is none")
+    try:
+        warmth = float(temperature) if temperature else None
+    except ValueError:
+        warmth = math.nan
+    if warmth is not None and not 0 <= warmth <= 1:
+        raise Invalid("`temperature` is a number from 0 to 1")
+    return wanted, SpeechHints(language=language or None, prompt=prompt or None, temperature=warmth)
 
 
 def parse_form(content_type: str, body: bytes) -> dict[str, Attachment]:
