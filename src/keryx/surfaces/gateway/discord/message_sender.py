@@ -11,6 +11,7 @@ import msgspec
 from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import (
+    CredentialsRefused,
     KeryxError,
     MessageGone,
     NotSent,
@@ -87,7 +88,7 @@ def translate_error(error: KeryxError) -> SendError:
         case DiscordUnreachable():
             return NotSent(str(error))
         case DiscordError(status=401):
-            return NotSent(BAD_TOKEN)
+            return CredentialsRefused(BAD_TOKEN)
         case DiscordError(status=status) if status >= 500:
             return Uncertain(f"Discord broke down ({status}) and may have taken the message")
         case DiscordError(code=code) if code == _UNKNOWN_MESSAGE:

@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
-from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    MessageGone,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart, StepState, ToolStep
 from keryx.core.questions import Button
@@ -114,7 +123,7 @@ def translate_error(error: SlackApiError) -> SendError:
         seconds = error.retry_after.total_seconds()
         return Throttled(f"Slack asks to wait {seconds:g} s for {error.method}", after=error.retry_after)
     if error.unauthorized:
-        return NotSent(AUTH_ERRORS[error.code])
+        return CredentialsRefused(AUTH_ERRORS[error.code])
     if error.code == "missing_scope":
         return NotSent(f"Slack refuses {error.method}{describe_scope(error.needed)}")
     if error.uncertain:
