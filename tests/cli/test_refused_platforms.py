@@ -61,8 +61,9 @@ def has_hello(stage: PlatformChats[Any]) -> bool:
 
 
 def find_link(keryx: Cli, platform: str) -> dict[str, Any]:
-    found = keryx.json("gateway", "status")["connections"]
-    return next((each for each in found if each["platform"] == platform), {})
+    found: list[dict[str, Any]] = keryx.json("gateway", "status")["connections"]
+    [link] = [each for each in found if each["platform"] == platform]
+    return link
 
 
 def test_a_platform_that_refuses_the_credentials_says_so_and_the_others_go_on(tmp_path: Path) -> None:
