@@ -407,7 +407,12 @@ class Relay(Telegram):
         )
         serve = [KERYX, "serve", "--port", "0", "--json"]
         bot = {name: value for name, value in self.environ.items() if not name.endswith("_ALLOW")}
-        listen = {"KERYX_RELAY_LISTEN": f"127.0.0.1:{port}"}
+        # On a machine that is too slow for the storm, messages would be refused and people told that they wait.
+        listen = {
+            "KERYX_RELAY_LISTEN": f"127.0.0.1:{port}",
+            "KERYX_RELAY_EVENTS": "1000000",
+            "KERYX_RELAY_NOTICE_AFTER": "1h",
+        }
         answers = {
             "KERYX_RELAY_URL": f"ws://127.0.0.1:{port}",
             "KERYX_RELAY_KEY": json.loads(added.stdout)["key"],
