@@ -11,7 +11,6 @@ from tests.gateway.conversation import Conversation, Conversations, ask_permissi
 from keryx.core.ports.agent import TextDelta
 from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.slack import SlackAdapter, SlackSettings
-from keryx.surfaces.gateway.slack.message_sender import STATUS
 from keryx.surfaces.gateway.slack.web_api import FixedToken
 from keryx.testing import FakeClock
 
@@ -105,7 +104,7 @@ async def test_a_long_answer_is_streamed_to_its_thread(open_talk: Open) -> None:
     await talk.world.flow(talk.reads(CHANNEL, "One two three."), step=0.5)
     await talk.world.flow(talk.until(lambda: not talk.fake.count_open(CHANNEL)), step=0.5)
     assert talk.fake.posts[0].methods == ["chat.startStream", "chat.appendStream", "chat.stopStream"]
-    assert [status["status"] for status in talk.fake.statuses] == [STATUS]
+    assert [status["status"] for status in talk.fake.statuses] == ["is thinking…"]
 
 
 async def test_a_stream_whose_start_was_lost_becomes_the_answer(open_talk: Open) -> None:

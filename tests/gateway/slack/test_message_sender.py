@@ -30,7 +30,6 @@ from keryx.core.questions import Button
 from keryx.surfaces.gateway.slack import (
     SlackStreaming,
 )
-from keryx.surfaces.gateway.slack.message_sender import STATUS
 from keryx.surfaces.gateway.slack.web_api import METHOD_BUDGETS, MethodBudget
 from keryx.testing.fault_injection import PlatformFaults
 
@@ -413,7 +412,7 @@ async def test_a_slow_file_holds_up_no_event(workspace: Workspace) -> None:
 async def test_a_status_is_shown_in_a_thread_and_a_reaction_elsewhere(workspace: Workspace) -> None:
     said = workspace.slack.say("hello")
     await workspace.adapter.react(Target("slack", "", DIRECT, THREAD, reply_to=said))
-    assert [s["status"] for s in workspace.slack.statuses] == [STATUS]
+    assert [s["status"] for s in workspace.slack.statuses] == ["is thinking…"]
     workspace.slack.refusals["assistant.threads.setStatus"] = "channel_type_not_supported"
     for _ in range(2):
         await workspace.adapter.react(Target("slack", "", DIRECT, THREAD, reply_to=said))

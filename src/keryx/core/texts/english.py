@@ -330,6 +330,7 @@ TEXTS = {
     "person.cut": "Separated: this chat stands alone now. What was begun here stays here.",
     "person.zone": "Your time zone is {zone}: it is {now} there.",
     "person.zone_default": "Your time zone is {zone} (default): it is {now} there. /zone Europe/Berlin sets another.",
+    "platform.thinking": "is thinking…",
     "relay.waits": "The assistant is away at the moment. Your message waits and is answered when it is back.",
     "relay.not_taken": "The assistant is away, and your message was not taken. Please write again later.",
     "person.pairing": "I don't know you yet. Ask the owner of this bot to run:\n\nkeryx pairing approve {platform} {code}\n\nThe code is valid for {minutes:1 minute|# minutes}.",

@@ -330,6 +330,7 @@ TEXTS = {
     "person.cut": "Abgetrennt: dieser Chat steht jetzt allein. Was hier begonnen wurde, bleibt hier.",
     "person.zone": "Deine Zeitzone ist {zone}: dort ist es {now}.",
     "person.zone_default": "Deine Zeitzone ist {zone} (Vorgabe): dort ist es {now}. /zone Europe/Berlin setzt eine andere.",
+    "platform.thinking": "denkt nach …",
     "relay.waits": "Der Assistent ist gerade nicht da. Deine Nachricht wartet und wird beantwortet, wenn er wieder da ist.",
     "relay.not_taken": "Der Assistent ist nicht da, und deine Nachricht wurde nicht angenommen. Bitte schreibe später noch einmal.",
     "person.pairing": "Ich kenne dich noch nicht. Bitte den Besitzer dieses Bots, diesen Befehl auszuführen:\n\nkeryx pairing approve {platform} {code}\n\nDer Code gilt {minutes:1 Minute|# Minuten}.",

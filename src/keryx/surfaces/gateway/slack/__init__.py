@@ -241,6 +241,7 @@ class SlackAdapter:
 
     async def listen(self, context: AdapterContext) -> None:
         try:
+            self._sender.texts = context.texts
             me = await self._identify(context)
             receiver = SlackReceiver(
                 self._api,

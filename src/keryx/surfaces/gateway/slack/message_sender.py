@@ -22,7 +22,7 @@ from keryx.core.errors import (
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart, StepState, ToolStep
 from keryx.core.questions import Button
-from keryx.core.texts import Phrase
+from keryx.core.texts import NO_CHANGES, Phrase
 from keryx.markdown import parse as parse_markdown
 from keryx.markdown import plain, slack_markdown
 from keryx.markdown.split import LengthLimit
@@ -49,7 +49,6 @@ LIMIT = LengthLimit(4000 - LONGEST_REPEAT_MARK, LengthUnit.UTF16)
 MAX_LABEL_LENGTH = 75
 # The metadata of each message of Keryx, which people do not see.
 METADATA_TYPE = "keryx_part"
-STATUS = "is thinking…"
 _MAX_FALLBACK_LENGTH = 3000
 _MAX_VALUE_LENGTH = 2000
 _MAX_BUTTONS = 25
@@ -150,6 +149,8 @@ class SlackSender:
         self._may_stream = streams
         self._reaction = reaction
         self._budget = budget
+        # What the sender itself says to people.
+        self.texts = NO_CHANGES
         self._me: SlackIdentity | None = None
         # The open streams of this process, by channel and ts.
         self._streams: OrderedDict[tuple[str, str], OpenStream] = OrderedDict()
@@ -231,8 +232,9 @@ class SlackSender:
 
     async def _show_status(self, target: Target) -> bool:
         try:
+            status = self.texts.speak().say("platform.thinking")
             await self._api.call(
-                "assistant.threads.setStatus", channel_id=target.chat, thread_ts=target.thread, status=STATUS
+                "assistant.threads.setStatus", channel_id=target.chat, thread_ts=target.thread, status=status
             )
         except SlackApiError as exc:
             if exc.throttled or exc.unauthorized:
