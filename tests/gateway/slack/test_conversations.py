@@ -141,6 +141,17 @@ async def test_a_question_has_buttons_that_its_answer_replaces(open_talk: Open) 
     assert {post.thread for post in talk.fake.posts} == {root} and len(talk.fake.posts) == 3
 
 
+async def test_a_thumb_on_a_question_answers_it(open_talk: Open) -> None:
+    talk = await open_talk({"find it": [ask_permission, TextDelta("In the attic.")]})
+    talk.fake.say("find it")
+    await talk.until(lambda: talk.fake.posts and talk.fake.posts[-1].buttons)
+    # A reaction finds the question by the id that is recorded for it.
+    await talk.world.delivered(1)
+    talk.fake.react("+1", ts=talk.fake.posts[-1].ts, item_user=BOT_USER)
+    await talk.until(lambda: talk.fake.texts()[-1] == "In the attic.")
+    await talk.until(lambda: not any(post.buttons for post in talk.fake.posts))
+
+
 async def test_a_slash_command_and_a_text_command_are_commands(open_talk: Open) -> None:
     talk = await open_talk()
     talk.fake.command("whoami")
