@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
+from email.utils import format_datetime
 from typing import Any, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -104,6 +105,8 @@ class FakeDiscord(WireFake):
         self.command_writes = 0
         self.typing: list[str] = []
         self.requests: list[tuple[str, str]] = []
+        # How far its clock is ahead.
+        self.later = timedelta(0)
         # What in the answers is not as Discord has it.
         self.problems: list[str] = []
         self.refused: dict[str, tuple[int, int]] = {}
@@ -557,6 +560,13 @@ class FakeDiscord(WireFake):
     # The REST API.
 
     def handle(self, request: WireRequest) -> WireResponse | None:
+        response = self._answer(request)
+        if response is not None:
+            date = format_datetime(datetime.now(UTC) + self.later, usegmt=True)
+            response.headers.setdefault("date", date)
+        return response
+
+    def _answer(self, request: WireRequest) -> WireResponse | None:
         if request.path.startswith("/attachments/"):
             name = request.path.removeprefix("/attachments/")
             self.wait_until_released(name.partition("/")[2])

@@ -110,8 +110,11 @@ def _complete(value: dict[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]
     for name in (n for n in whole if n.endswith("_timestamp") and whole[n] == ""):
         whole[name] = "2026-01-01T00:00:00+00:00"
     for name, described in shape["fields"].items():
-        if isinstance(described, dict) and isinstance(whole.get(name), dict):
-            whole[name] = _complete(whole[name], cast(dict[str, Any], described)["inner"])
+        inner = cast(dict[str, Any], described)["inner"] if isinstance(described, dict) else None
+        if inner and isinstance(whole.get(name), dict):
+            whole[name] = _complete(cast(dict[str, Any], whole[name]), inner)
+        elif inner and isinstance(whole.get(name), list):
+            whole[name] = [_complete(each, inner) for each in cast(list[dict[str, Any]], whole[name])]
     return whole
 
 

@@ -390,11 +390,14 @@ class SlackAdapter:
         """Whether a signed post is from now. One from another time is a replay, or the clock of this machine is wrong."""
         difference = int(request.headers["x-slack-request-timestamp"]) - self._now()
         timely = abs(difference) <= MAX_CLOCK_SKEW_SECONDS
-        if self._context is not None:
-            minutes = round(abs(difference) / 60)
+        if self._context is not None and timely:
+            self._context.report(LinkState.CONNECTED)
+        elif self._context is not None:
             side = "ahead of" if difference > 0 else "behind"
-            detail = f"a post of Slack was {minutes} minutes {side} the clock of this machine and was refused: check the clock"
-            self._context.report(*((LinkState.CONNECTED,) if timely else (LinkState.BROKEN, detail)))
+            self._context.report(
+                LinkState.BROKEN,
+                f"a post of Slack was {round(abs(difference) / 60)} minutes {side} the clock of this machine and was refused: check the clock",
+            )
         return timely
 
 
