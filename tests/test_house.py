@@ -133,6 +133,7 @@ PUBLIC_NAMES = {
         "NotFound",
         "Forbidden",
         "Conflict",
+        "CredentialsRefused",
         "LeaseLost",
         "Ambiguous",
         "CursorExpired",
