@@ -14,6 +14,7 @@ from tests.gateway.slack.workspace import CHANNEL, DIRECT, THREAD, Workspace, bu
 
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import (
+    CredentialsRefused,
     Invalid,
     MessageGone,
     NotSent,
@@ -277,9 +278,9 @@ async def test_more_buttons_than_slack_shows_are_left_out(workspace: Workspace) 
         ("not_in_channel", TargetGone, "/invite"),
         ("is_archived", TargetGone, "archived"),
         ("msg_too_long", Refused, "too long"),
-        ("invalid_auth", NotSent, "does not accept the token"),
-        ("token_revoked", NotSent, "revoked"),
-        ("account_inactive", NotSent, "deactivated"),
+        ("invalid_auth", CredentialsRefused, "does not accept the token"),
+        ("token_revoked", CredentialsRefused, "revoked"),
+        ("account_inactive", CredentialsRefused, "deactivated"),
         ("ratelimited", Throttled, "wait 30 s"),
         ("fatal_error", Uncertain, "may have taken"),
         ("some_new_error", Refused, "some_new_error"),
