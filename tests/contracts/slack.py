@@ -1,6 +1,7 @@
 """The contract of adapters over Slack: by Socket Mode with streams in a thread, and by the Events API with edits in a direct chat."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from tests.contracts.adapters import AdapterCase
 from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack
 
 from keryx.core.media import Attachment
+from keryx.core.ports.adapter import StepState
 from keryx.surfaces.gateway.slack import SlackAdapter, SlackMode, SlackSettings, SlackStreaming
 from keryx.surfaces.gateway.slack.web_api import FixedToken
 from keryx.testing.contracts import AdapterHarness, Trait
@@ -31,6 +33,15 @@ _TRAITS = frozenset(
     }
 )
 _CHATS = ("D0000001", "D0000002")
+_STEP_STATES = {
+    "in_progress": StepState.RUNNING,
+    "complete": StepState.DONE,
+    "error": StepState.FAILED,
+    "⏳": StepState.RUNNING,
+    "✅": StepState.DONE,
+    "⚠️": StepState.FAILED,
+}
+_STEP_LINE = re.compile(r"(⏳|✅|⚠️) `(.*)`")
 _EMOJI_NAMES = {"👍": "+1"}
 
 
@@ -83,6 +94,13 @@ async def _open_slack(
             stack.push_async_callback(adapter.close)
             return adapter
 
+        def list_steps(chat: str) -> list[tuple[str, StepState]]:
+            posts = [post for post in slack.posts if post.channel == chat]
+            tasks = [(title, state) for post in posts for title, state in post.tasks.items()]
+            # Where there are no streams, they are lines of the text.
+            lines = [(title, mark) for post in posts for mark, title in _STEP_LINE.findall(post.text)]
+            return [(title, _STEP_STATES[state]) for title, state in tasks + lines]
+
         adapter, person = build(slack.api_url), _SlackWriter(slack)
         hook = adapter.hook
         yield AdapterHarness(
@@ -93,6 +111,7 @@ async def _open_slack(
             texts=slack.texts,
             files=lambda chat: [body for p in slack.posts if p.channel == chat for body in p.files],
             count_reactions=lambda: len(slack.reactions),
+            steps=list_steps,
             count_open=slack.count_open if streaming is SlackStreaming.APPEND else None,
             write=person.write,
             edit=person.edit,
@@ -114,16 +133,17 @@ async def _sleep_briefly(seconds: float) -> None:
     await asyncio.sleep(0.001)
 
 
-CASES = (
-    AdapterCase(
-        name="slack",
-        open=partial(
-            _open_slack,
-            mode=SlackMode.SOCKET,
-            streaming=SlackStreaming.APPEND,
-            thread="1690000000.000001",
-        ),
+STREAMING_CASE = AdapterCase(
+    name="slack",
+    open=partial(
+        _open_slack,
+        mode=SlackMode.SOCKET,
+        streaming=SlackStreaming.APPEND,
+        thread="1690000000.000001",
     ),
+)
+CASES = (
+    STREAMING_CASE,
     AdapterCase(
         name="slack events",
         open=partial(_open_slack, mode=SlackMode.EVENTS, streaming=SlackStreaming.EDIT),

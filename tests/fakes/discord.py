@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
+from email.utils import format_datetime
 from typing import Any, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -104,6 +105,10 @@ class FakeDiscord(WireFake):
         self.command_writes = 0
         self.typing: list[str] = []
         self.requests: list[tuple[str, str]] = []
+        # How far its clock is ahead.
+        self.later = timedelta(0)
+        # What in the answers is not as Discord has it.
+        self.problems: list[str] = []
         self.refused: dict[str, tuple[int, int]] = {}
         self.files: dict[str, bytes] = {}
         self.sessions: dict[str, GatewaySession] = {}
@@ -129,6 +134,7 @@ class FakeDiscord(WireFake):
         self._numbers = itertools.count(1)
         self._gateway: Server | None = None
         self._closing = False
+        self._closing = False
         self.add_channel("600000000000000001", name="general")
 
     def __enter__(self) -> Self:
@@ -144,6 +150,8 @@ class FakeDiscord(WireFake):
         if self._gateway is not None:
             self._gateway.shutdown()
         super().__exit__(*args)
+        if args[:1] == (None,):
+            assert not self.problems, sorted(set(self.problems))
 
     @property
     def gateway_url(self) -> str:
@@ -565,6 +573,13 @@ class FakeDiscord(WireFake):
     # The REST API.
 
     def handle(self, request: WireRequest) -> WireResponse | None:
+        response = self._answer(request)
+        if response is not None:
+            date = format_datetime(datetime.now(UTC) + self.later, usegmt=True)
+            response.headers.setdefault("date", date)
+        return response
+
+    def _answer(self, request: WireRequest) -> WireResponse | None:
         if request.path.startswith("/attachments/"):
             name = request.path.removeprefix("/attachments/")
             self.wait_until_released(name.partition("/")[2])
@@ -575,7 +590,7 @@ class FakeDiscord(WireFake):
             body = self.files.get(name)
             return WireResponse(404) if body is None else WireResponse(200, body)
         path = request.path.removeprefix("/api/v10")
-        for method, pattern, kind, name in _ROUTES:
+        for method, pattern, kind, name, operation in ROUTES:
             found = pattern.fullmatch(path)
             if found is None or method != request.method:
                 continue
@@ -585,10 +600,29 @@ class FakeDiscord(WireFake):
                     return refusal
                 handle: Callable[..., WireResponse | None] = getattr(self, name)
                 try:
-                    return handle(request, *found.groups())
+                    schema.check_query(operation, request.query)
+                    if request.body:
+                        schema.check_described_body(operation, _read_body(request)[0])
+                    response = handle(request, *found.groups())
                 except schema.Wrong as exc:
                     return _error(400, 50035, "Invalid Form Body", errors=_explain(exc.field, str(exc)))
+                return self._complete_answer(operation, response)
         return _error(404, 0, f"404: Not Found ({request.method} {path})")
+
+    def _complete_answer(self, operation: str, response: WireResponse | None) -> WireResponse | None:
+        """Add the fields that this fake does not know, and record what else is not as Discord answers."""
+        described = schema.OPERATIONS[operation]
+        if response is None or response.status >= 400:
+            return response
+        if response.status not in described["statuses"]:
+            self.problems.append(f"{operation} answers with the status {response.status}")
+        if not response.body:
+            return response
+        answer = described.get("answer")
+        found = schema.complete_answer(json.loads(response.body), answer)
+        problems = schema.find_problems(found, answer, answer=True)
+        self.problems += [f"{operation}: {problem}" for problem in problems]
+        return replace(response, body=json.dumps(found).encode())
 
     def _refuse(self, request: WireRequest, kind: str) -> WireResponse | None:
         authorized = request.headers.get("authorization") == f"Bot {self.token}"
@@ -974,11 +1008,11 @@ _GUILD_FIELDS: dict[str, Any] = {
 }
 
 
-def _route(method: str, template: str, kind: str, name: str) -> tuple[str, re.Pattern[str], str, str]:
-    return method, re.compile(template.replace("{}", r"([^/]+)")), kind, name
+def _route(method: str, template: str, kind: str, name: str) -> tuple[str, re.Pattern[str], str, str, str]:
+    return method, re.compile(template.replace("{}", r"([^/]+)")), kind, name, f"{method} {template}"
 
 
-_ROUTES = (
+ROUTES = (
     _route("GET", "/users/@me", "bot", "get_me"),
     _route("GET", "/applications/@me", "bot", "get_application"),
     _route("GET", "/oauth2/applications/@me", "bot", "get_application"),

@@ -1,7 +1,9 @@
-"""What Discord accepts in a request, by the official OpenAPI description of version 10: the fields that a bot may send, their types and limits."""
+"""What Discord accepts in a request and what it answers, by the official OpenAPI description of version 10: the fields that a bot may send, their types and limits, and an extract of the description in `discord_operations.json`."""
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 Check: TypeAlias = Callable[[Any], bool]
@@ -12,6 +14,34 @@ LONGEST_TEXT = 2000
 LARGEST_FILE = 10_485_760
 _NAME = re.compile(r"[-_a-z0-9]{1,32}")
 _SNOWFLAKE = re.compile(r"0|[1-9]\d{0,19}")
+
+
+OPERATIONS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("discord_operations.json").read_text(encoding="utf-8")
+)["operations"]
+"""By method and path: the types of the query, the shapes of the body and of the answer, and the statuses."""
+
+# The description lacks them; discord.py sends them: `tts` for edits, the others for commands.
+_UNDESCRIBED = {"tts", "nsfw", "dm_permission"}
+_QUERY_FORMS = {"string": r".+", "integer": r"-?\d+", "boolean": r"true|false|1|0"}
+_EMPTY: dict[str, Any] = {
+    "string": "",
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
+    "array": [],
+    "object": {},
+    "null": None,
+}
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
 
 
 class Wrong(Exception):
@@ -35,6 +65,98 @@ def check(body: object, fields: Fields, *, needed: Collection[str] = (), at: str
             raise Wrong(f"{at}{name}", "unknown field")
         if value is not None and not fields[name](value):
             raise Wrong(f"{at}{name}", f"invalid value {str(value)[:80]!r}")
+
+
+def check_query(operation: str, query: Mapping[str, str]) -> None:
+    """Raise `Wrong` for a parameter that the operation does not have, or of another type."""
+    known = OPERATIONS[operation]["query"]
+    for name, value in query.items():
+        if name not in known:
+            raise Wrong(name, "unknown parameter")
+        if not any(re.fullmatch(_QUERY_FORMS[kind], value) for kind in known[name]):
+            raise Wrong(name, f"not of the type {known[name]}")
+
+
+def check_described_body(operation: str, body: object) -> None:
+    """Raise `Wrong` for a body that is not as the description has it."""
+    if problems := find_problems(body, OPERATIONS[operation].get("body")):
+        raise Wrong("body", problems[0])
+
+
+def find_problems(value: object, described: Mapping[str, Any] | None, *, answer: bool = False) -> list[str]:
+    """Return what in a body or an answer is not as one of the shapes that are described. An answer may have more fields."""
+    if described is None:
+        return []
+    if "list" in described:
+        if not isinstance(value, list):
+            return ["must be a list"]
+        items = cast(list[object], value)
+        return [each for item in items for each in _match_any(item, described["list"], answer=answer)]
+    return _match_any(value, described["any"], answer=answer)
+
+
+def complete_answer(value: Any, described: Mapping[str, Any] | None) -> Any:
+    """Return an answer with every field that the description requires: those that the fake does not know are empty."""
+    if described is None:
+        return value
+    if "list" in described:
+        return [complete_answer(item, {"any": described["list"]}) for item in value]
+    shapes: list[dict[str, Any]] = described["any"]
+    return _complete(value, min(shapes, key=lambda shape: len(_match(value, shape, answer=True))))
+
+
+def _complete(value: dict[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
+    whole = {name: _EMPTY[_choose_type(shape["fields"][name])] for name in shape["required"]} | value
+    for name in (n for n in whole if n.endswith("_timestamp") and whole[n] == ""):
+        whole[name] = "2026-01-01T00:00:00+00:00"
+    for name, described in shape["fields"].items():
+        inner = cast(dict[str, Any], described)["inner"] if isinstance(described, dict) else None
+        if inner and isinstance(whole.get(name), dict):
+            whole[name] = _complete(cast(dict[str, Any], whole[name]), inner)
+        elif inner and isinstance(whole.get(name), list):
+            whole[name] = [_complete(each, inner) for each in cast(list[dict[str, Any]], whole[name])]
+    return whole
+
+
+def _choose_type(described: Any) -> str:
+    types = cast(list[str], described if isinstance(described, list) else described["types"])
+    return "null" if "null" in types or not types else types[0]
+
+
+def _match_any(value: object, shapes: list[dict[str, Any]], *, answer: bool) -> list[str]:
+    """Return the problems with the shape that fits best."""
+    found = [_match(value, shape, answer=answer) for shape in shapes]
+    return min(found, key=len)
+
+
+def _match(value: object, shape: Mapping[str, Any], *, answer: bool, at: str = "") -> list[str]:
+    if not isinstance(value, dict):
+        return [f"{at or 'it'} must be an object"]
+    values = cast(dict[str, Any], value)
+    problems = [f"{at}{name} is missing" for name in shape["required"] if name not in values]
+    for name, each in values.items():
+        described = shape["fields"].get(name)
+        if described is None:
+            if not answer and name not in _UNDESCRIBED:
+                problems.append(f"{at}{name} is unknown")
+            continue
+        types = cast(list[str], described if isinstance(described, list) else described["types"])
+        # An id may be a number, as in the examples of the documentation.
+        numbered = name.endswith("id") and type(each) is int and not answer
+        if types and not numbered and not _is_of(each, types):
+            problems.append(f"{at}{name} must be {types}, not {type(each).__name__}")
+        if isinstance(described, dict) and each is not None:
+            inner = cast(dict[str, dict[str, Any]], described)["inner"]
+            items = cast(list[object], each if isinstance(each, list) else [each])
+            for item in items:
+                problems += _match(item, inner, answer=answer, at=f"{at}{name}.")
+    return problems
+
+
+def _is_of(value: object, types: Collection[str]) -> bool:
+    if isinstance(value, bool):
+        return "boolean" in types
+    return isinstance(value, tuple(kind for name in types for kind in _JSON_TYPES[name]))
 
 
 def check_commands(body: object) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from tests import left_out
-from tests.fakes.discord import APPLICATION_ID, TOKEN, FakeDiscord
+from tests.fakes import discord_schema
+from tests.fakes.discord import APPLICATION_ID, ROUTES, TOKEN, FakeDiscord
 
 from keryx.testing.fault_injection import PlatformFaults
 
@@ -32,6 +33,28 @@ def call(discord: FakeDiscord, method: str, path: str, body: Any = None, **heade
 
 def send(discord: FakeDiscord, **body: Any) -> httpx.Response:
     return call(discord, "POST", "/channels/7001/messages", body)
+
+
+def test_every_route_of_the_fake_is_an_operation_of_discord() -> None:
+    assert {operation for *_, operation in ROUTES} == set(discord_schema.OPERATIONS)
+
+
+def test_what_the_description_does_not_have_is_refused(discord: FakeDiscord) -> None:
+    assert call(discord, "GET", "/channels/7001/messages?limit=10&after=0").status_code == 200
+    for query in ("hologram=1", "limit=many"):
+        refused = call(discord, "GET", f"/channels/7001/messages?{query}")
+        assert refused.json()["code"] == 50035, query
+
+
+def test_answers_have_every_field_that_the_description_requires(discord: FakeDiscord) -> None:
+    application = call(discord, "GET", "/applications/@me").json()
+    assert application["owner"]["global_name"] is None and application["redirect_uris"] == []
+    described = discord_schema.OPERATIONS["GET /applications/@me"]["answer"]
+    assert discord_schema.find_problems(application, described, answer=True) == []
+    wrong = {**application, "id": 5, "name": None}
+    del wrong["flags"]
+    problems = discord_schema.find_problems(wrong, described, answer=True)
+    assert [problem.partition(" ")[0] for problem in problems] == ["flags", "id", "name"]
 
 
 def test_a_wrong_token_and_a_wrong_client_are_refused(discord: FakeDiscord) -> None:

@@ -50,6 +50,8 @@ class Report:
     lost: list[str] = field(default_factory=list[str])
     silent_duplicates: list[str] = field(default_factory=list[str])
     marked: int = 0
+    # Marked repeats are no repeats that a platform with a key of its own needs.
+    may_mark: bool = True
     inversions: list[str] = field(default_factory=list[str])
     strangers: list[str] = field(default_factory=list[str])
     # What no real platform would have taken.
@@ -57,7 +59,8 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.silent_duplicates or self.inversions or self.strangers or self.problems)
+        found = self.lost or self.silent_duplicates or self.inversions or self.strangers or self.problems
+        return not found and (self.may_mark or not self.marked)
 
     def table(self) -> str:
         """The figures, one to a line, and the first few of whatever should not be there."""

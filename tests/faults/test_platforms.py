@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from tests.faults import platform_storm
 
-# Their sends have a key, or are found again.
-NEVER_MARKED = {"discord", "feishu", "slack"}
 # Seconds between two kills, where a connection takes long.
 BETWEEN = {"email": (0.3, 2.0), "email-saves-sent": (0.3, 2.0), "signal": (0.3, 1.5)}
 
@@ -24,4 +22,3 @@ def test_ten_kills_lose_nothing_and_double_nothing(platform: str, tmp_path: Path
     report = platform_storm.run(platform, tmp_path, 10, seed=11, between=between)
     assert report.clean, report.table()
     assert report.said > (20 if platform.startswith("email") else 50)
-    assert not (report.marked and platform in NEVER_MARKED), report.table()

@@ -2,12 +2,14 @@
 
 import logging
 import tomllib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from tests.engine.world import World
+from tests.fakes import discord, email, feishu, signal, slack, whatsapp
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.wechat import ANN, LINK, FakeWeChat
 from tests.web.site import INSTALLATION, Site, open_site
@@ -101,6 +103,65 @@ async def test_a_login_by_qr_code_goes_on_with_a_second_request(site: Site, tmp_
         assert done["allow"] == [ANN] and done["shown"] == ["Scanned. Confirm the login on the phone."]
         written = tomllib.loads((tmp_path / "keryx.toml").read_text())
         assert written["access"]["wechat"] == {"allow": [ANN]} and wechat.problems == []
+
+
+SECRETS = (discord.TOKEN, slack.BOT_TOKEN, slack.APP_TOKEN, whatsapp.TOKEN, email.PASSWORD, feishu.APP_SECRET)
+# By name: the fake, the answers, and what the page says when they are right.
+PLATFORMS: dict[str, tuple[Callable[[], Any], Callable[[Any], dict[str, str]], str]] = {
+    "discord": (
+        discord.FakeDiscord,
+        lambda fake: {"token": discord.TOKEN, "base_url": fake.api_url},
+        "Keryx is keryx on Discord",
+    ),
+    "slack": (
+        slack.FakeSlack,
+        lambda fake: {"token": slack.BOT_TOKEN, "app_token": slack.APP_TOKEN, "base_url": fake.api_url},
+        "The bot is @keryx in the workspace Fake.",
+    ),
+    "whatsapp": (
+        whatsapp.FakeWhatsAppCloud,
+        lambda fake: {
+            "mode": "cloud",
+            "token": whatsapp.TOKEN,
+            "phone_number_id": whatsapp.NUMBER,
+            "app_secret": "s3cret-of-the-app",
+            "base_url": fake.url,
+        },
+        f"The number is {whatsapp.DISPLAY} (Keryx).",
+    ),
+    "email": (
+        email.FakeMail,
+        lambda fake: {
+            "address": email.ADDRESS,
+            "password": email.PASSWORD,
+            "imap": fake.imap,
+            "smtp": fake.smtp,
+            "authserv": email.AUTHSERV,
+        },
+        email.ADDRESS,
+    ),
+    "feishu": (
+        feishu.FakeFeishu,
+        lambda fake: {"app_id": feishu.APP_ID, "app_secret": feishu.APP_SECRET, "base_url": fake.url},
+        f"The bot is Keryx ({feishu.APP_ID}).",
+    ),
+    "signal": (
+        signal.FakeSignalCli,
+        lambda fake: {"url": fake.url},
+        f"The account is {signal.NUMBER}",
+    ),
+}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+async def test_each_platform_is_set_up_by_the_page(site: Site, tmp_path: Path, platform: str) -> None:
+    open_fake, build_answers, words = PLATFORMS[platform]
+    with open_fake() as fake:
+        done = await site.post(f"{SETUPS}/{platform}", {"answers": build_answers(fake)})
+    assert words in done["summary"]
+    written = (tmp_path / "keryx.toml").read_text()
+    assert platform in tomllib.loads(written)
+    assert not [secret for secret in SECRETS if secret in written + str(done)]
 
 
 async def test_only_the_operator_of_a_process_with_settings_may_do_it(world: World, site: Site) -> None:

@@ -79,6 +79,10 @@ class NotSent(SendError):
     pass
 
 
+class CredentialsRefused(NotSent):
+    """The platform does not accept the credentials any more. The status of the account shows it until something is sent."""
+
+
 class Throttled(SendError):
     def __init__(self, message: str, *, after: timedelta, account: bool = False) -> None:
         super().__init__(message)

@@ -415,9 +415,9 @@ def list_expired(tx: Transaction, *, before: datetime, limit: int = 100) -> list
     return _EVENT_ROWS.decode_all(rows)
 
 
-def list_untold_chats(tx: Transaction, *, away_since: datetime, limit: int = 100) -> list[RelayChat]:
-    """Return the chats in which a message waits, of instances that have been away since a time, and whose people were not
-    told since."""
+def list_untold_chats(tx: Transaction, *, since: datetime, limit: int = 100) -> list[RelayChat]:
+    """Return the chats in which a message waits, of instances that have been away since a time or have not taken it since
+    then, and whose people were told nothing since the first message that waits."""
     rows = tx.rows(
         """
         select e.instance, e.platform, e.account, e.chat, min(e.position)
@@ -425,11 +425,12 @@ def list_untold_chats(tx: Transaction, *, away_since: datetime, limit: int = 100
         join relay_events e on e.instance = i.name and e.state = 'waiting' and e.reply is not null
         join relay_chats c
           on c.instance = e.instance and c.platform = e.platform and c.account = e.account and c.chat = e.chat
-        where i.connected_at is null and i.left_at <= :since and (c.told = '' or c.told_at < i.left_at)
-        group by e.instance, e.platform, e.account, e.chat
+        group by e.instance, e.platform, e.account, e.chat, i.connected_at, i.left_at, c.told_at
+        having c.told_at < min(e.created_at)
+          and (min(e.created_at) <= :since or (i.connected_at is null and i.left_at <= :since))
         order by min(e.position) limit :limit
         """,
-        {"since": to_micros(away_since), "limit": limit},
+        {"since": to_micros(since), "limit": limit},
     )
     return [
         RelayChat(instance, codec.loads(platform, str), codec.loads(account, str), chat, int(position))

@@ -38,6 +38,7 @@ from keryx.core.ports.adapter import (
     PlatformReach,
     Receipt,
     RenderedPart,
+    StepState,
     Streaming,
     SupportsDownloads,
     SupportsReactions,
@@ -46,6 +47,7 @@ from keryx.core.ports.adapter import (
     SupportsRoles,
     SupportsSendKeys,
     SupportsThreads,
+    ToolStep,
     WebhookRequest,
     check_id,
     check_target,
@@ -114,6 +116,7 @@ HOOKS: Mapping[str, str] = {
     "set_role": "set_role(role): give a person a role, or none for an empty text, and return a source of theirs",
     "buttons": "buttons(chat): the labels of the buttons that a person sees in a chat",
     "press": "press(chat, label): a person presses a button",
+    "steps": "steps(chat): the tool calls that a person sees in a chat, as pairs of title and StepState, in order",
     "count_open": "count_open(chat): how many streams or cards in a chat are not closed",
     "challenge": "challenge: a GET request by which the platform verifies the hook, and the body that it expects",
 }
@@ -157,6 +160,7 @@ class AdapterHarness:
     set_role: Callable[[str], Source] | None = None
     buttons: Callable[[str], list[str]] | None = None
     press: Callable[[str, str], object] | None = None
+    steps: Callable[[str], list[tuple[str, StepState]]] | None = None
     count_open: Callable[[str], int] | None = None
     challenge: tuple[WebhookRequest, bytes] | None = None
 
@@ -207,6 +211,7 @@ class AdapterHarness:
             ("Capabilities.reactions", able.reactions, {"count_reactions": self.count_reactions}),
             ("SupportsRoles", isinstance(adapter, SupportsRoles), {"set_role": self.set_role}),
             ("Capabilities.buttons", able.buttons, {"buttons": self.buttons, "press": self.press}),
+            ("Capabilities.steps", able.steps, {"steps": self.steps}),
             ("streaming by Streaming.APPEND or CARD", closes, {"count_open": self.count_open}),
             (
                 "GET in Webhook.methods",
@@ -453,6 +458,22 @@ class AdapterContract:
         self._check_open(harness, 0)
         assert await harness.adapter.send(final) == id_, "a final part may be repeated"
         assert read_texts(harness) == [answer]
+
+    async def test_a_preview_shows_the_tool_calls_of_the_turn(self, harness: AdapterHarness) -> None:
+        skip_unless(harness.capabilities.steps, "tool calls are not shown")
+        steps, chat = need(harness.steps, "steps"), harness.chats[0]
+        reading = ToolStep("s1", "read a file", StepState.RUNNING)
+        first = msgspec.structs.replace(build_part(harness, ""), steps=(reading,), final=False)
+        id_ = await harness.adapter.send(first)
+        assert steps(chat) == [("read a file", StepState.RUNNING)]
+        done = msgspec.structs.replace(reading, state=StepState.DONE)
+        grown = msgspec.structs.replace(build_part(harness, "Hello"), edits=id_, steps=(done,), final=False)
+        assert await harness.adapter.send(grown) == id_
+        assert steps(chat) == [("read a file", StepState.DONE)]
+        assert [text.endswith("Hello") for text in read_texts(harness)] == [True]
+        final = msgspec.structs.replace(build_part(harness, "Hello there."), edits=id_, shown="Hello")
+        assert await harness.adapter.send(final) == id_
+        assert read_texts(harness) == ["Hello there."]
 
     async def test_a_final_part_of_its_own_is_closed(self, harness: AdapterHarness) -> None:
         streaming = harness.capabilities.streaming
@@ -765,14 +786,14 @@ class AdapterContract:
 
     async def test_a_file_of_a_person_is_stored_with_its_bytes(self, harness: AdapterHarness) -> None:
         skip_without(harness, Trait.ATTACHES)
-        attachment = Attachment(name="report.pdf", mime="application/pdf", body=b"%PDF \x00\xff")
+        attachment = Attachment(name="report.pdf", mime="application/pdf", body=b"%PDF-1.7 \x00\xff")
         need(harness.attach, "attach")(harness.chats[0], "look", attachment)
         context = StoppingContext(1, harness.cursor)
         [event] = await self.receive_messages(harness, 1, context=context)
         assert get_texts([event]) == ["look"] and len(event.parts) + len(event.files) == 2
         fetched = [await get_downloads(harness).download(file, limit=1000) for file in event.files]
         assert [(a.mime, a.body) for a in (*context.attachments, *fetched)] == [
-            ("application/pdf", b"%PDF \x00\xff")
+            ("application/pdf", b"%PDF-1.7 \x00\xff")
         ]
 
     async def test_a_file_that_cannot_be_stored_becomes_a_sentence(self, harness: AdapterHarness) -> None:

@@ -193,7 +193,10 @@ def _build_handler(handle: HandleRequest) -> type[BaseHTTPRequestHandler]:
             if response is None:
                 self.close_connection = True
                 return
-            self.send_response(response.status)
+            if "date" in response.headers:
+                self.send_response_only(response.status)
+            else:
+                self.send_response(response.status)
             for name, value in response.headers.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(response.body)))

@@ -10,7 +10,7 @@ from tests.engine.loops.test_dispatcher import became, post
 from tests.engine.world import FAKE, World, inbound
 
 from keryx.core.deliveries import DeliveryState, Target
-from keryx.core.errors import Forbidden, NotSent, Throttled, Unavailable
+from keryx.core.errors import CredentialsRefused, Forbidden, NotSent, Throttled, Unavailable
 from keryx.core.ids import WorkerId
 from keryx.core.ports.adapter import AdapterContext, LinkState, PlatformStatus, RenderedPart
 from keryx.engine.loops.platform_status import PlatformStatusReporter
@@ -98,6 +98,35 @@ async def test_refused_credentials_are_told_and_tried_again(begin: Begin, clock:
     await world.flow(world.eventually(lambda: adapter.tried == 13), step=20)
     assert clock.monotonic() - began > 1800
     assert (await stands(world, FAKE, LinkState.CONNECTED)).detail == ""
+
+
+async def test_credentials_that_are_refused_for_a_send_are_told_until_something_is_sent(
+    begin: Begin,
+) -> None:
+    adapter = RecordingAdapter(FAKE)
+    adapter.errors_before += [CredentialsRefused("the token was revoked")] * 2
+    world = await begin(adapters=[adapter])
+    await stands(world, FAKE, LinkState.CONNECTED)
+    await world.ask("hello")
+    found = await stands(world, FAKE, LinkState.REFUSED)
+    assert found.detail == "the token was revoked"
+    found = await stands(world, FAKE, LinkState.CONNECTED)
+    assert (found.detail, adapter.texts) == ("", ["hello"])
+
+
+async def test_what_a_connection_reports_does_not_hide_that_sends_are_refused(
+    database: Database, clock: FakeClock
+) -> None:
+    reporter = PlatformStatusReporter(database, clock, worker=WorkerId("w"))
+    adapter = RecordingAdapter(FAKE)
+    reporter.report(adapter, LinkState.CONNECTED)
+    reporter.report_refusal(adapter, "the token was revoked")
+    reporter.report(adapter, LinkState.CONNECTED, "as @bot")
+    [shown] = reporter.statuses
+    assert (shown.link, shown.detail) == (LinkState.REFUSED, "the token was revoked")
+    reporter.count(adapter, "sent")
+    [shown] = reporter.statuses
+    assert (shown.link, shown.detail) == (LinkState.CONNECTED, "as @bot")
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,8 @@ async def test_people_are_told_once_that_their_messages_wait(store: Store) -> No
     later = store.at(after(120))
     assert await later.write(relay.sweep, LIMITS) == 1
     assert await later.write(relay.sweep, LIMITS) == 0
+    await take(later, message())
+    assert await store.at(after(500)).write(relay.sweep, LIMITS) == 0
     [notice] = await list_notices(store)
     assert "waits" in notice
 
@@ -208,11 +210,48 @@ async def test_people_are_told_again_the_next_time(store: Store) -> None:
     login = await add_ann(store)
     await take(store, message())
     await store.at(after(120)).write(relay.sweep, LIMITS)
-    await store.at(after(130)).write(relay.connect, login, address="::1", evicted=False)
-    assert await store.at(after(200)).write(relay.sweep, LIMITS) == 0
+    back = store.at(after(130))
+    await back.write(relay.connect, login, address="::1", evicted=False)
+    [event] = await back.write(relay.list_waiting, login, ACCOUNTS, limit=10)
+    await back.write(relay.settle_event, login, event.position, "")
     await store.at(after(300)).write(table.record_end, "ann")
+    await take(store.at(after(390)), message())
+    # It has been away for long enough, so nobody waits for the notice.
     assert await store.at(after(400)).write(relay.sweep, LIMITS) == 1
     assert len(await list_notices(store)) == 2
+
+
+async def test_people_are_told_if_an_instance_is_connected_and_does_not_take_their_messages(
+    store: Store,
+) -> None:
+    login = await add_ann(store)
+    await store.write(relay.connect, login, address="::1", evicted=False)
+    await take(store, message())
+    assert await store.at(after(50)).write(relay.sweep, LIMITS) == 0
+    assert await store.at(after(70)).write(relay.sweep, LIMITS) == 1
+    assert await store.at(after(900)).write(relay.sweep, LIMITS) == 0
+    [notice] = await list_notices(store)
+    assert "waits" in notice
+
+
+async def test_people_are_told_once_if_an_instance_connects_again_and_again(store: Store) -> None:
+    login = await add_ann(store)
+    await take(store, message())
+    told = 0
+    for seconds in range(10, 200, 20):
+        await store.at(after(seconds)).write(relay.connect, login, address="::1", evicted=False)
+        told += await store.at(after(seconds + 5)).write(relay.sweep, LIMITS)
+        await store.at(after(seconds + 10)).write(table.record_end, "ann")
+    assert told == 1
+    assert len(await list_notices(store)) == 1
+
+
+async def test_people_are_told_again_after_an_hour_that_their_messages_are_not_taken(store: Store) -> None:
+    login = await add_ann(store)
+    await store.write(relay.connect, login, address="::1", evicted=False)
+    for seconds in (0, 10, 4_000, 4_010):
+        await take(store.at(after(seconds)), message("x" * 20_000))
+    assert ["not taken" in text for text in await list_notices(store)] == [True, True]
 
 
 async def test_nobody_is_told_for_what_is_not_said_to_the_agent(store: Store) -> None:

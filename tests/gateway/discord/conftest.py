@@ -28,14 +28,14 @@ MENU = (
 
 
 class Bot:
-    """An adapter, its platform and a context. `later` moves the clock of the adapter."""
+    """An adapter, its platform and a context. `later` moves the clocks of both, `skew` that of the adapter alone."""
 
     def __init__(
         self, discord: FakeDiscord, *, token: str = TOKEN, stranger: bool = False, **settings: Any
     ) -> None:
         self.discord = discord
         self.pauses: list[float] = []
-        self.later = timedelta(0)
+        self.skew = timedelta(0)
         # Ends the pause before the next heartbeat.
         self.beat = asyncio.Event()
         self.settings = DiscordSettings(base_url=discord.api_url, **settings)
@@ -43,9 +43,17 @@ class Bot:
         self.adapter = self.build(token)
         self.context = RecordingAdapterContext(menu=MENU, stranger=lambda source: stranger)
 
+    @property
+    def later(self) -> timedelta:
+        return self.discord.later
+
+    @later.setter
+    def later(self, later: timedelta) -> None:
+        self.discord.later = later
+
     def build(self, token: str = TOKEN) -> DiscordAdapter:
         adapter = DiscordAdapter(
-            token, self.settings, sleep=self.pause, now=lambda: datetime.now(UTC) + self.later
+            token, self.settings, sleep=self.pause, now=lambda: datetime.now(UTC) + self.later + self.skew
         )
         self._adapters.append(adapter)
         return adapter

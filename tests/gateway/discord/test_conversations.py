@@ -125,6 +125,16 @@ async def test_a_question_has_buttons_and_a_press_answers_it(server: Server) -> 
     assert press.acknowledged == 6
 
 
+@pytest.mark.parametrize(("thumb", "answer"), [("👍", "answer to y"), ("👎", "answer to n")])
+async def test_a_thumb_on_a_question_answers_it(server: Server, thumb: str, answer: str) -> None:
+    server.discord.say("May you?")
+    await server.shows(lambda: any(post.buttons for post in server.discord.bot_posts()))
+    # A reaction finds the question by the id that is recorded for it.
+    await server.world.delivered(1)
+    server.discord.react(server.discord.bot_posts()[-1].id, thumb)
+    await server.shows(lambda: server.discord.texts()[-1] == answer)
+
+
 async def test_a_slash_command_is_answered_in_its_response(server: Server) -> None:
     assert "new" in {command["name"] for command in server.discord.commands}
     given = server.discord.command("help")

@@ -137,6 +137,21 @@ async def test_after_the_time_of_the_nonce_the_message_is_searched_for(bot: Bot)
     assert bot.discord.texts() == ["hello", "news"]
 
 
+@pytest.mark.parametrize("minutes", [10, -10])
+async def test_a_clock_that_is_wrong_hides_no_message_of_the_search(bot: Bot, minutes: int) -> None:
+    bot.skew = timedelta(minutes=minutes)
+    await bot.adapter.send(keyed(bot, "first"))
+    part = keyed(bot)
+    bot.discord.set_faults(PlatformFaults(lost_reply=1))
+    with pytest.raises(Uncertain):
+        await bot.adapter.send(part)
+    bot.discord.set_faults(PlatformFaults())
+    bot.discord.forget_nonces()
+    bot.later = NONCE_LIFETIME + timedelta(seconds=1)
+    await bot.adapter.send(part)
+    assert bot.discord.texts() == ["first", "hello"]
+
+
 async def test_an_older_message_with_the_same_text_is_another_message(bot: Bot) -> None:
     bot.later = -NONCE_LIFETIME
     old = await bot.adapter.send(keyed(bot))

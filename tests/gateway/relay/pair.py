@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from tests.builders import until
@@ -13,15 +14,17 @@ from tests.builders import until
 from keryx.agents.echo import EchoAgent
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
 from keryx.core.ports import relay
-from keryx.core.ports.adapter import Adapter, RenderedPart
+from keryx.core.ports.adapter import Adapter, RenderedPart, name_cursor
 from keryx.core.ports.relay import RelayLimits, RelayRule
 from keryx.core.sessions import Viewer
 from keryx.engine.policy import Policy
 from keryx.engine.service import Service
+from keryx.store import inbox
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.surfaces.gateway.relay.connector import RelayServer
 from keryx.surfaces.gateway.relay.instance import RelayedAdapter, RelayedMarkup, RelayLink
 from keryx.testing import RecordingAdapterContext
+from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault
 from keryx.timing import SystemClock
 
 OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
@@ -54,16 +57,25 @@ class Pair:
 
 @asynccontextmanager
 async def open_pair(
-    folder: Path, adapters: Sequence[Adapter], *, store: Path, policy: Policy = Policy(relay=LIMITS)
+    folder: Path,
+    adapters: Sequence[Adapter],
+    *,
+    store: Path,
+    policy: Policy = Policy(relay=LIMITS),
+    cursor: str | None = None,
+    faults: Sequence[DatabaseFault] = (),
 ) -> AsyncGenerator[Pair]:
     """Run a connector whose accounts all belong to one instance, and the link of that instance. `store` is an empty one,
-    which is copied."""
+    which is copied; `cursor` is where the accounts go on, and `faults` strike the store of the connector."""
     async with AsyncExitStack() as stack:
         clock = SystemClock()
         shutil.copy(store, folder / "connector.db")
         database = await stack.enter_async_context(SqliteDatabase(str(folder / "connector.db"), clock=clock))
+        if cursor is not None:
+            for name in (name_cursor(a.platform, a.account) for a in adapters):
+                await database.write("test", partial(inbox.set_cursor, name=name, value=cursor))
         service = Service(
-            database,
+            CrashingDatabase(database, *faults),
             clock,
             policy=policy,
             choose=lambda reading: EchoAgent(),

@@ -42,6 +42,9 @@ from keryx.core.ports.adapter import (
     LinkState,
     OutgoingPart,
     Receipt,
+    StepState,
+    SupportsThreads,
+    ToolStep,
 )
 from keryx.core.ports.relay import RelayKey
 from keryx.core.source import Source
@@ -52,6 +55,7 @@ from keryx.surfaces.gateway.relay import MAX_FRAME_BYTES, PROTOCOL_CODE, REFUSED
 from keryx.surfaces.gateway.relay.connector import RelayServer
 from keryx.surfaces.gateway.relay.instance import RelayLink
 from keryx.testing import RecordingAdapter, RecordingAdapterContext
+from keryx.testing.fault_injection import DatabaseFault, FaultTiming
 from keryx.testing.wire import serve_websocket
 from keryx.timing import SystemClock
 
@@ -377,6 +381,47 @@ async def test_a_text_is_rendered_by_the_connector(pair: Pair, platform: FileAda
     assert platform.texts == [part.text for part in parts]
 
 
+async def test_the_tool_calls_of_a_turn_go_through(pair: Pair, platform: FileAdapter) -> None:
+    steps = (ToolStep("s1", "read a file", StepState.RUNNING), ToolStep("s2", "write it", StepState.FAILED))
+    await pair.adapter.send(build_part("", key="p1", steps=steps, final=False))
+    assert platform.sent_parts[0].steps == steps
+
+
+class ThreadingAdapter(RecordingAdapter):
+    """A platform with threads that are named and archived."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=Capabilities(threads=True, thread_titles=True))
+        self.titles: dict[str, str] = {}
+        self.archived: list[str] = []
+
+    async def rename_thread(self, target: Target, title: str) -> None:
+        if title == "forbidden":
+            raise Refused("the bot may not rename threads")
+        self.titles[target.thread] = title
+
+    async def archive_thread(self, target: Target) -> None:
+        self.archived.append(target.thread)
+
+
+async def test_threads_are_named_and_archived_through_the_relay(tmp_path: Path, migrated: Path) -> None:
+    platform = ThreadingAdapter()
+    async with open_pair(tmp_path, [platform], store=migrated) as pair:
+        adapter, thread = pair.adapter, msgspec.structs.replace(CHAT, thread="t1")
+        assert isinstance(adapter, SupportsThreads)
+        with pytest.raises(Refused, match="another account"):
+            await adapter.rename_thread(msgspec.structs.replace(thread, account="8"), "theirs")
+        await adapter.rename_thread(thread, "A walk")
+        await adapter.archive_thread(thread)
+        with pytest.raises(Refused, match="may not rename"):
+            await adapter.rename_thread(thread, "forbidden")
+    assert (platform.titles, platform.archived) == ({"t1": "A walk"}, ["t1"])
+
+
+async def test_an_account_without_threads_that_have_names_has_no_such_method(pair: Pair) -> None:
+    assert not isinstance(pair.adapter, SupportsThreads)
+
+
 async def test_a_repeated_send_is_sent_once(pair: Pair, platform: FileAdapter) -> None:
     first = await pair.adapter.send(build_part())
     assert await pair.adapter.send(build_part()) == first
@@ -541,6 +586,55 @@ async def test_a_message_is_answered_through_the_relay(
         await until(lambda: platform.texts == ["hello"])
         assert platform.sent_parts[0].target.chat == "7"
         await wait_empty(pair)
+
+
+@pytest.mark.parametrize("when", FaultTiming)
+async def test_an_event_whose_confirmation_is_lost_is_answered_once(
+    tmp_path: Path, platform: FileAdapter, migrated: Path, when: FaultTiming
+) -> None:
+    """The instance has committed the event, and the connector does not know it."""
+    fault = DatabaseFault("relay.settle", when)
+    async with (
+        open_pair(tmp_path, [platform], store=migrated, faults=[fault]) as pair,
+        run_instance(pair, tmp_path, AccessRule(allow=(EVERYBODY,))),
+    ):
+        for text in ("one", "two"):
+            await pair.service.hub.receive(say(text))
+        await until(lambda: len(platform.texts) == 2)
+        await wait_empty(pair)
+    assert (fault.hits, platform.texts) == (1, ["one", "two"])
+
+
+@pytest.mark.parametrize(
+    ("label", "when", "texts"),
+    [
+        # Nothing was sent.
+        ("relay.send", FaultTiming.BEFORE, ["hello"]),
+        # It is recorded as being sent, so it may have arrived.
+        ("relay.send", FaultTiming.AFTER, ["(possible repeat) hello"]),
+        ("relay.sent", FaultTiming.BEFORE, ["hello", "(possible repeat) hello"]),
+        ("relay.sent", FaultTiming.AFTER, ["hello"]),
+    ],
+)
+async def test_a_connector_that_fails_while_it_sends_doubles_nothing_without_a_mark(
+    tmp_path: Path,
+    platform: FileAdapter,
+    migrated: Path,
+    label: str,
+    when: FaultTiming,
+    texts: list[str],
+) -> None:
+    fault = DatabaseFault(label, when)
+    async with (
+        open_pair(tmp_path, [platform], store=migrated, faults=[fault]) as pair,
+        run_instance(pair, tmp_path, AccessRule(allow=(EVERYBODY,))),
+    ):
+        await pair.service.hub.receive(say("hello"))
+        await until(lambda: len(platform.texts) == len(texts))
+        # A second message is sent after everything that the first one needed.
+        await pair.service.hub.receive(say("bye"))
+        await until(lambda: platform.texts[-1] == "bye")
+    assert (fault.hits, platform.texts) == (1, [*texts, "bye"])
 
 
 async def test_a_rule_asks_for_the_relay_and_only_the_transport_gives_it(

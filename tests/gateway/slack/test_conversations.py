@@ -10,7 +10,6 @@ from tests.gateway.conversation import Conversation, Conversations, ask_permissi
 
 from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.ports.agent import TextDelta
-from keryx.core.texts import ENGLISH
 from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.slack import ReplyPlace, SlackAdapter, SlackSettings
 from keryx.surfaces.gateway.slack.web_api import FixedToken
@@ -161,7 +160,7 @@ async def test_a_long_answer_is_streamed_to_its_thread(open_talk: Open) -> None:
     await talk.world.flow(talk.reads(CHANNEL, "One two three."), step=0.5)
     await talk.world.flow(talk.until(lambda: not talk.fake.count_open(CHANNEL)), step=0.5)
     assert talk.fake.posts[0].methods == ["chat.startStream", "chat.appendStream", "chat.stopStream"]
-    assert [status["status"] for status in talk.fake.statuses] == [ENGLISH.say("slack.status")]
+    assert [status["status"] for status in talk.fake.statuses] == ["is thinking…"]
 
 
 async def test_a_stream_whose_start_was_lost_becomes_the_answer(open_talk: Open) -> None:
@@ -196,6 +195,17 @@ async def test_a_question_has_buttons_that_its_answer_replaces(open_talk: Open) 
     await talk.until(lambda: talk.fake.texts(CHANNEL)[-1] == "In the attic.")
     await talk.until(lambda: not any(post.buttons for post in talk.fake.posts))
     assert {post.thread for post in talk.fake.posts} == {root} and len(talk.fake.posts) == 3
+
+
+async def test_a_thumb_on_a_question_answers_it(open_talk: Open) -> None:
+    talk = await open_talk({"find it": [ask_permission, TextDelta("In the attic.")]})
+    talk.fake.say("find it")
+    await talk.until(lambda: talk.fake.posts and talk.fake.posts[-1].buttons)
+    # A reaction finds the question by the id that is recorded for it.
+    await talk.world.delivered(1)
+    talk.fake.react("+1", ts=talk.fake.posts[-1].ts, item_user=BOT_USER)
+    await talk.until(lambda: talk.fake.texts()[-1] == "In the attic.")
+    await talk.until(lambda: not any(post.buttons for post in talk.fake.posts))
 
 
 async def test_a_slash_command_and_a_text_command_are_commands(open_talk: Open) -> None:

@@ -5,6 +5,7 @@ import json
 import time
 
 import msgspec
+import pytest
 from tests.fakes.slack import (
     build_post,
 )
@@ -20,6 +21,7 @@ from keryx.core.errors import (
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import (
     InboundEvent,
+    LinkState,
     Receipt,
     WebhookRequest,
 )
@@ -59,6 +61,28 @@ async def test_a_post_that_slack_did_not_sign_is_refused(events: Workspace) -> N
     assert (await hook.handle(good)).status == 200
     await cancel(task)
     assert len({e.event for e in events.context.events}) == 1
+
+
+@pytest.mark.parametrize(("minutes", "words"), [(42, "42 minutes ahead of"), (-42, "42 minutes behind")])
+async def test_a_clock_that_is_wrong_is_told_until_a_post_is_timely(
+    events: Workspace, minutes: int, words: str
+) -> None:
+    hook = events.adapter.hook
+    assert hook is not None
+    task = asyncio.create_task(events.adapter.listen(events.context))
+    await until(lambda: events.context.link_states)
+    events.slack.say("hello")
+    [envelope] = events.slack.waiting
+    untimely = build_post(envelope, at=int(time.time()) + 60 * minutes)
+    forged = sign_again(untimely, **{"x-slack-signature": "v0=" + "0" * 64})
+    assert (await hook.handle(forged)).status == 401
+    assert events.context.link_states[-1][0] is LinkState.CONNECTED
+    assert (await hook.handle(untimely)).status == 401
+    link, detail = events.context.link_states[-1]
+    assert link is LinkState.BROKEN and words in detail
+    assert (await hook.handle(build_post(envelope))).status == 200
+    assert events.context.link_states[-1][0] is LinkState.CONNECTED
+    await cancel(task)
 
 
 async def test_the_address_is_verified_by_a_signed_challenge(events: Workspace) -> None:

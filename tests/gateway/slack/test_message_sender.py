@@ -14,6 +14,7 @@ from tests.gateway.slack.workspace import CHANNEL, DIRECT, THREAD, Workspace, bu
 
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import (
+    CredentialsRefused,
     Invalid,
     MessageGone,
     NotSent,
@@ -27,7 +28,6 @@ from keryx.core.errors import (
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import StepState, Streaming, ToolStep
 from keryx.core.questions import Button
-from keryx.core.texts import ENGLISH
 from keryx.surfaces.gateway.slack import (
     SlackStreaming,
 )
@@ -278,9 +278,9 @@ async def test_more_buttons_than_slack_shows_are_left_out(workspace: Workspace) 
         ("not_in_channel", TargetGone, "/invite"),
         ("is_archived", TargetGone, "archived"),
         ("msg_too_long", Refused, "too long"),
-        ("invalid_auth", NotSent, "does not accept the token"),
-        ("token_revoked", NotSent, "revoked"),
-        ("account_inactive", NotSent, "deactivated"),
+        ("invalid_auth", CredentialsRefused, "does not accept the token"),
+        ("token_revoked", CredentialsRefused, "revoked"),
+        ("account_inactive", CredentialsRefused, "deactivated"),
         ("ratelimited", Throttled, "wait 30 s"),
         ("fatal_error", Uncertain, "may have taken"),
         ("some_new_error", Refused, "some_new_error"),
@@ -413,7 +413,7 @@ async def test_a_slow_file_holds_up_no_event(workspace: Workspace) -> None:
 async def test_a_status_is_shown_in_a_thread_and_a_reaction_elsewhere(workspace: Workspace) -> None:
     said = workspace.slack.say("hello")
     await workspace.adapter.react(Target("slack", "", DIRECT, THREAD, reply_to=said))
-    assert [s["status"] for s in workspace.slack.statuses] == [ENGLISH.say("slack.status")]
+    assert [s["status"] for s in workspace.slack.statuses] == ["is thinking…"]
     workspace.slack.refusals["assistant.threads.setStatus"] = "channel_type_not_supported"
     for _ in range(2):
         await workspace.adapter.react(Target("slack", "", DIRECT, THREAD, reply_to=said))

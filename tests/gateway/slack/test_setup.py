@@ -60,9 +60,23 @@ async def test_the_events_api_needs_an_address_and_the_signing_secret() -> None:
             await SETUP.check(answer(slack, mode="events"), Dialog())
 
 
+async def test_tokens_that_rotate_are_set_up_with_what_refreshes_them(tmp_path: Path) -> None:
+    rotation = {"refresh_token": "xoxe-1-first", "client_id": "1.2", "client_secret": "client-secret"}
+    with FakeSlack() as slack:
+        outcome = await SETUP.check(answer(slack, **rotation), Dialog())
+    assert outcome.settings["client_id"] == "1.2"
+    assert outcome.secrets["refresh_token"] == "xoxe-1-first"
+    table: dict[str, Any] = {**outcome.settings, **{name: f"env:{name}" for name in outcome.secrets}}
+    setup = AdapterSetup(platform="slack", home=tmp_path, table=table, environ=outcome.secrets)
+    assert make(setup) is not None
+    page = PAGE.read_text(encoding="utf-8")
+    assert "--refresh-token-file" in page and "--client-secret-file" in page
+
+
 @pytest.mark.parametrize(
     ("answers", "kind", "words"),
     [
+        ({"refresh_token": "xoxe-1-first"}, Invalid, "client secret"),
         ({"token": "abc"}, Invalid, "xoxb-"),
         ({"token": "xoxb-wrong"}, Forbidden, "does not accept the token"),
         ({"app_token": ""}, Invalid, "xapp-"),

@@ -22,6 +22,7 @@ from tests.fakes.whatsapp import (
 
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import (
+    CredentialsRefused,
     Forbidden,
     Held,
     Invalid,
@@ -263,8 +264,8 @@ async def test_typing_without_a_message_is_shown_at_the_last_one(number: Number)
         (400, 131056, Throttled),
         (403, 368, Throttled),
         (503, 131016, NotSent),
-        (401, 190, NotSent),
-        (400, 190, NotSent),
+        (401, 190, CredentialsRefused),
+        (400, 190, CredentialsRefused),
         (500, 131000, Uncertain),
         (500, 2, Uncertain),
         (502, 0, Uncertain),

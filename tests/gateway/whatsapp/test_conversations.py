@@ -259,6 +259,16 @@ async def test_a_question_has_buttons_and_a_press_answers_it(open_chat: Open) ->
     assert chat.fake.problems == []
 
 
+async def test_a_thumb_on_a_question_answers_it(open_chat: Open) -> None:
+    chat = await open_chat({"find it": [ask_permission, TextDelta("In the attic.")]})
+    chat.fake.write(ANN, "find it")
+    await chat.until(lambda: chat.fake.bubbles and chat.fake.bubbles[-1].buttons)
+    await chat.world.delivered(1)
+    chat.fake.react(ANN, "👍", chat.fake.bubbles[-1].id)
+    await chat.until(lambda: "In the attic." in chat.fake.texts(ANN))
+    assert chat.fake.problems == []
+
+
 async def test_a_reply_brings_the_text_of_the_message_it_quotes(open_chat: Open) -> None:
     chat = await open_chat({"first": [TextDelta("the first answer")]})
     first = chat.fake.write(ANN, "first")

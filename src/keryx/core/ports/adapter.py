@@ -531,8 +531,8 @@ class Adapter(Protocol):
         ...
 
     async def send(self, part: OutgoingPart, /) -> str:
-        """Send one message and return the platform's id of it. Raise `NotSent`, `Throttled`, `Held`, `Refused`,
-        `MessageGone` or `Uncertain`."""
+        """Send one message and return the platform's id of it. Raise `NotSent`, `CredentialsRefused`, `Throttled`,
+        `Held`, `Refused`, `MessageGone` or `Uncertain`."""
         ...
 
     async def typing(self, target: Target) -> None:

@@ -20,7 +20,15 @@ from keryx.core.deliveries import (
     Target,
     parse_note,
 )
-from keryx.core.errors import KeryxError, LeaseLost, MessageGone, Refused, SendError, Throttled
+from keryx.core.errors import (
+    CredentialsRefused,
+    KeryxError,
+    LeaseLost,
+    MessageGone,
+    Refused,
+    SendError,
+    Throttled,
+)
 from keryx.core.ids import DeliveryId, LeaseToken, WorkerId
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import (
@@ -221,6 +229,8 @@ class Dispatcher:
                 claimed = msgspec.structs.replace(claimed, delivery=current)
         except SendError as exc:
             self._connections.count(self._adapter, "throttled" if isinstance(exc, Throttled) else "failed")
+            if isinstance(exc, CredentialsRefused):
+                self._connections.report_refusal(self._adapter, str(exc))
             await self._settle(
                 current, lease, self._judge_failure(current, exc, preview, edits=bool(claimed.edits))
             )

@@ -35,6 +35,8 @@ class PlatformStatusReporter:
         self._statuses: dict[tuple[str, str], PlatformStatus] = {}
         self._written: dict[tuple[str, str], PlatformStatus] = {}
         self._changed = WakeSignal()
+        # What the connections of accounts that refuse to send would show.
+        self._unrefused: dict[tuple[str, str], tuple[LinkState, str]] = {}
         # A change of state, which is written at once.
         self._urgent = WakeSignal()
 
@@ -44,7 +46,20 @@ class PlatformStatusReporter:
         return list(self._statuses.values())
 
     def report(self, adapter: Adapter, link: LinkState, detail: str = "") -> None:
-        """Record the state of an adapter's connection, and log it if it has changed. `detail` is a sentence for a person."""
+        """Record the state of an adapter's connection, and log it if it has changed. `detail` is a sentence for a person.
+        An account that refuses to send stays `REFUSED` until it sends again."""
+        if get_account_key(adapter) in self._unrefused:
+            self._unrefused[get_account_key(adapter)] = link, detail
+        else:
+            self._show(adapter, link, detail)
+
+    def report_refusal(self, adapter: Adapter, detail: str) -> None:
+        """Record that a platform has refused the credentials when something was to be sent."""
+        before = self._get(adapter)
+        self._unrefused.setdefault(get_account_key(adapter), (before.link, before.detail))
+        self._show(adapter, LinkState.REFUSED, detail)
+
+    def _show(self, adapter: Adapter, link: LinkState, detail: str) -> None:
         before = self._get(adapter)
         detail = detail[:_MAX_DETAIL]
         if (before.link, before.detail) == (link, detail) and get_account_key(adapter) in self._statuses:
@@ -58,6 +73,8 @@ class PlatformStatusReporter:
 
     def count(self, adapter: Adapter, counter: PlatformCounter) -> None:
         """Add one to a counter of an adapter."""
+        if counter == "sent" and (shown := self._unrefused.pop(get_account_key(adapter), None)):
+            self._show(adapter, *shown)
         before = self._get(adapter)
         value = msgspec.structs.asdict(before)[counter] + 1
         self._set(adapter, msgspec.structs.replace(before, **{counter: value}))

@@ -45,6 +45,8 @@ from keryx.store.relay import RelayChat
 # A longer message does not fit into a frame of the relay.
 MAX_EVENT_BYTES = 2_000_000
 _KEEP_FILES = timedelta(days=1)
+# Nobody is told more often that messages are not taken.
+_TELL_AGAIN = timedelta(hours=1)
 _WAITS = "relay.waits"
 _NOT_TAKEN = "relay.not_taken"
 HELD_NOTE = "the connector was ended while it sent this, so it may have arrived: `keryx deliveries retry` sends it again, with a mark"
@@ -388,25 +390,25 @@ def is_marked(tx: Transaction, login: RelayLogin, target: Target, message: str) 
 
 
 def sweep(tx: Transaction, limits: RelayLimits) -> int:
-    """Tell people whose messages wait for an instance that is away, and drop what has waited for too long. Return how many
-    were found, so that the caller repeats this until there are none."""
+    """Tell people whose messages wait for an instance that is away or does not take them, and drop what has waited for too
+    long. Return how many were found, so that the caller repeats this until there are none."""
     old = relay.list_expired(tx, before=tx.now - limits.age)
     for event in old:
         relay.settle_event(tx, event.instance, event.position, RelayEventState.EXPIRED)
         _tell(tx, event, _NOT_TAKEN)
-    chats = relay.list_untold_chats(tx, away_since=tx.now - limits.notice_after)
+    chats = relay.list_untold_chats(tx, since=tx.now - limits.notice_after)
     for chat in chats:
         _tell(tx, relay.get_event(tx, chat.instance, chat.position), _WAITS)
     return len(old) + len(chats)
 
 
 def _tell(tx: Transaction, event: QueuedEvent, what: str) -> None:
-    """Tell the people of a chat what happens to their messages, once for each time that their instance is away."""
+    """Tell the people of a chat what happens to their messages, unless they were told the same just before."""
     if event.reply is None:
         return
-    instance = relay.get_instance(tx, event.instance)
     chat = RelayChat(event.instance, event.platform, event.account, event.chat, event.position)
-    if relay.mark_told(tx, chat, what, since=instance.left_at):
+    since = tx.now if what == _WAITS else tx.now - _TELL_AGAIN
+    if relay.mark_told(tx, chat, what, since=since):
         text = tx.texts.speak(event.language).say(what)
         deliveries.enqueue(tx, event.reply, text, of=Viewer(ids.DEFAULT_PROFILE, OPERATOR))
 

@@ -115,12 +115,9 @@ class DiscordAdapter:
         self._token = token
         self._settings = settings
         self._sleep = sleep
-        self._now = now
         self._names = NameDirectory()
-        self._api = DiscordApi(token, check_url("base_url", settings.base_url), sleep=sleep)
-        self._sender = MessageSender(
-            self._api, self.account, names=self._names, now=now, notify=settings.notify
-        )
+        self._api = DiscordApi(token, check_url("base_url", settings.base_url), sleep=sleep, now=now)
+        self._sender = MessageSender(self._api, self.account, names=self._names, notify=settings.notify)
         self.capabilities = Capabilities(
             idempotency=Idempotency.NATIVE,
             edit=True,
@@ -217,7 +214,6 @@ class DiscordAdapter:
             position,
             archive=settings.archive if settings.threads else 0,
             names=self._names,
-            now=self._now,
         )
         session = GatewaySession(
             self._api,

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 
 import msgspec
 
@@ -60,7 +60,6 @@ class EventReceiver:
         *,
         archive: int = 0,
         names: NameDirectory,
-        now: Callable[[], datetime],
     ) -> None:
         self._api = api
         self._context = context
@@ -68,7 +67,6 @@ class EventReceiver:
         # After how many minutes of silence the thread of a conversation is archived; 0 for no threads.
         self._archive = archive
         self._names = names
-        self._now = now
         self._channels = ChannelCache(api, identity.id)
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(_MAX_QUEUED)
         self._tracker = PositionTracker(context, position)
@@ -263,7 +261,7 @@ class EventReceiver:
     async def _begin_session(self, dispatch: Dispatch) -> None:
         """A new session has begun: fetch what was written in direct chats since the last one. Servers follow one by one."""
         ready = msgspec.convert(dispatch.data, ReadyEvent)
-        await self._tracker.begin(dispatch.session, dispatch.url, dispatch.seq, now=self._now())
+        await self._tracker.begin(dispatch.session, dispatch.url, dispatch.seq, now=self._api.now())
         if not self._tracker.missed_after:
             return
         self._channels.forget_members()
@@ -304,7 +302,7 @@ class EventReceiver:
         known = not place.channel.is_direct or place.channel.id in await self._load_direct()
         if known or message.author.id == self._identity.id or not self._tracker.first:
             return
-        oldest = build_snowflake(self._now() - _MAX_AGE)
+        oldest = build_snowflake(self._api.now() - _MAX_AGE)
         await self._fetch_missed(place, max(self._tracker.first, oldest, key=int), before=message.id)
 
     async def _fetch_missed(self, place: ChannelPlace, after: str, *, before: str = "") -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import (
+    CredentialsRefused,
     KeryxError,
     MessageGone,
     NotSent,
@@ -87,7 +88,7 @@ def translate_error(error: KeryxError) -> SendError:
         case DiscordUnreachable():
             return NotSent(str(error))
         case DiscordError(status=401):
-            return NotSent(BAD_TOKEN)
+            return CredentialsRefused(BAD_TOKEN)
         case DiscordError(status=status) if status >= 500:
             return Uncertain(f"Discord broke down ({status}) and may have taken the message")
         case DiscordError(code=code) if code == _UNKNOWN_MESSAGE:
@@ -108,13 +109,11 @@ class MessageSender:
         bot: str,
         *,
         names: NameDirectory,
-        now: Callable[[], datetime],
         notify: bool = True,
     ) -> None:
         self._api = api
         self._bot = bot
         self._names = names
-        self._now = now
         self._notify = notify
         # The part that a response to an interaction shows, by the token of the interaction.
         self._responses = LruCache[str, str](_MAX_TRACKED)
@@ -124,7 +123,7 @@ class MessageSender:
     def create_send_key(self, part: OutgoingPart) -> str:
         """Return a nonce that tells when it was made."""
         digest = hashlib.sha256(part.key.encode()).hexdigest()[:12]
-        return f"k{int(self._now().timestamp() * 1000):011x}-{digest}"
+        return f"k{int(self._api.now().timestamp() * 1000):011x}-{digest}"
 
     async def send(self, part: OutgoingPart) -> str:
         """Send one part and return the id of the message. Raise the errors that an adapter may."""
@@ -224,7 +223,7 @@ class MessageSender:
         recognised. The message is the first of the bot with the same content since the key was made: nothing else was sent
         to the same target after it."""
         made = _read_key_time(part.key)
-        if made is None or self._now() - made < NONCE_LIFETIME:
+        if made is None or self._api.now() - made < NONCE_LIFETIME:
             return None
         found = await self._api.find_messages_after(channel, build_snowflake(made - _CLOCK_SKEW))
         same = [one for one in found if one.author.id == self._bot and self._shows(one, part)]
@@ -285,7 +284,7 @@ class MessageSender:
 
     def _is_old(self, key: str) -> bool:
         made = _read_key_time(key)
-        return made is None or self._now() - made > timedelta(seconds=10)
+        return made is None or self._api.now() - made > timedelta(seconds=10)
 
     async def _request_with_buttons(
         self, route: Route, body: Mapping[str, Any], part: OutgoingPart, *, authorize: bool = True

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ _FILE_TIMEOUT_SECONDS = 60.0
 _LONGEST_WAIT_SECONDS = 60.0
 _MAX_TRIES = 5
 MAX_PAGE = 100
+_SMALL_SKEW = timedelta(seconds=2)
 
 T = TypeVar("T")
 
@@ -90,15 +92,23 @@ class DiscordApi:
         *,
         limits: RouteLimits | None = None,
         sleep: Sleep = asyncio.sleep,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._token = token
         self._base = base_url.rstrip("/")
         self._limits = limits or RouteLimits()
         self._sleep = sleep
         self._refused = False
+        self._now = now
+        # How far the clock of Discord is ahead of ours.
+        self._ahead = timedelta()
         # Discord refuses requests without a name of this form.
         self._user_agent = f"DiscordBot (keryx, {version('keryx')})"
         self._clients = HttpClientPool(lambda trusted: httpx.AsyncClient(verify=trusted))
+
+    def now(self) -> datetime:
+        """Return the time on Discord, whose ids contain it, as far as it is known from the last response."""
+        return self._now() + self._ahead
 
     def retry_token(self) -> None:
         """Allow requests again after the token was refused."""
@@ -138,6 +148,7 @@ class DiscordApi:
             content["content"] = json.dumps(body).encode()
             headers["content-type"] = "application/json"
         response = await self._send(route, seconds, params=query, **content)
+        self._note_time(response.headers.get("date", ""))
         return self._read_response(route, response)
 
     async def call(self, route: Route, body: object = None, **options: Any) -> Any:
@@ -248,6 +259,14 @@ class DiscordApi:
                 return await client.request(
                     route.method, self._base + route.path, timeout=build_timeout(seconds), **content
                 )
+
+    def _note_time(self, date: str) -> None:
+        """Compare the clocks. A header has whole seconds, so small differences are none."""
+        try:
+            ahead = parsedate_to_datetime(date) - self._now()
+        except (TypeError, ValueError):
+            return
+        self._ahead = ahead if abs(ahead) > _SMALL_SKEW else timedelta()
 
     def _read_response(self, route: Route, response: httpx.Response) -> Any:
         status = response.status_code

@@ -5,7 +5,16 @@ import re
 import ssl
 from datetime import timedelta
 
-from keryx.core.errors import KeryxError, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    KeryxError,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
 from keryx.surfaces.gateway.email.mail_stream import MailServerUnavailable, MailStream
 from keryx.surfaces.gateway.email.server_login import MailCredentials, ServerAddress
 
@@ -204,7 +213,7 @@ def describe_refusal(reply: SmtpReply, *, gone: bool = False) -> SendError:
     status = _STATUS.match(detail)
     subject = (status[2], status[3]) if status else ("", "")
     if reply.code in (530, 534, 535):
-        return NotSent(f"the server does not let us send: {reply.code} {detail}")
+        return CredentialsRefused(f"the server does not let us send: {reply.code} {detail}")
     if 500 <= reply.code < 600:
         return TargetGone(message) if gone and (not status or subject in _GONE) else Refused(message)
     # Such as `try again in 300 seconds`.

@@ -12,7 +12,16 @@ import msgspec
 
 from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
-from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    MessageGone,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
@@ -110,7 +119,7 @@ def translate_error(error: FeishuApiError) -> SendError:
             f"Feishu asks to wait {seconds:g} s", after=error.retry_after, account=error.account_limited
         )
     if error.unauthorized:
-        return NotSent(BAD_SECRET)
+        return CredentialsRefused(BAD_SECRET)
     if error.lacks_scope:
         return NotSent(str(error))
     if error.uncertain:

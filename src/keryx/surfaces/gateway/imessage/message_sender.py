@@ -11,7 +11,15 @@ from urllib.parse import quote
 import msgspec
 
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
-from keryx.core.errors import NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
 from keryx.core.media import Attachment, clean_name
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.jsonrpc import Json, as_text
@@ -338,7 +346,7 @@ def translate_error(error: BlueBubblesError) -> SendError:
     """Return the send error of a refusal. After an unknown 5xx, the message may have been sent."""
     text = error.description
     if error.status in (401, 403):
-        return NotSent("BlueBubbles refuses the password: run `keryx gateway setup imessage`")
+        return CredentialsRefused("BlueBubbles refuses the password: run `keryx gateway setup imessage`")
     if error.status == _TOO_MANY_REQUESTS:
         return Throttled("BlueBubbles asks to wait", after=_THROTTLE_PAUSE, account=True)
     if error.code:

@@ -10,6 +10,7 @@ import msgspec
 
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import (
+    CredentialsRefused,
     Forbidden,
     Invalid,
     KeryxError,
@@ -109,7 +110,7 @@ def translate_send_error(answer: httpx.Response) -> SendError:
     if body.throttled:
         return Throttled("the homeserver asks for a pause", after=body.after, account=True)
     if body.token_refused:
-        return NotSent(TOKEN_REFUSED)
+        return CredentialsRefused(TOKEN_REFUSED)
     if body.status >= 500:
         return Uncertain(f"the homeserver has a problem ({body})")
     if body.status == 400 and _UNKNOWN_PARENT in body.error.lower():

@@ -10,6 +10,7 @@ import msgspec
 from keryx.core import codec
 from keryx.core.deliveries import REPEAT_MARK, Target
 from keryx.core.errors import (
+    CredentialsRefused,
     Held,
     Invalid,
     KeryxError,
@@ -23,7 +24,7 @@ from keryx.core.errors import (
 )
 from keryx.core.ids import DeliveryId
 from keryx.core.media import Attachment
-from keryx.core.ports.adapter import Capabilities, RenderedPart
+from keryx.core.ports.adapter import Capabilities, RenderedPart, ToolStep
 from keryx.core.ports.relay import RelayEventKind
 from keryx.core.questions import Button
 
@@ -161,6 +162,7 @@ class RelayedPart(msgspec.Struct, frozen=True, kw_only=True):
     repeat_mark: str = REPEAT_MARK
     edits: str = ""
     shown: str = ""
+    steps: tuple[ToolStep, ...] = ()
     final: bool = True
     buttons: tuple[Button, ...] = ()
 
@@ -175,6 +177,13 @@ class TargetRequest(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class ThreadRequest(msgspec.Struct, frozen=True):
+    target: Target
+    # Empty if the name stays.
+    title: str = ""
+    archive: bool = False
+
+
 class FileRequest(msgspec.Struct, frozen=True):
     position: int
     number: int
@@ -184,6 +193,7 @@ class FileRequest(msgspec.Struct, frozen=True):
 Rendered: TypeAlias = list[RenderedPart]
 
 _FAILURES: dict[str, type[KeryxError]] = {
+    "credentials_refused": CredentialsRefused,
     "not_sent": NotSent,
     "held": Held,
     "target_gone": TargetGone,

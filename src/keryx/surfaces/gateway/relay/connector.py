@@ -43,6 +43,7 @@ from keryx.core.ports.adapter import (
     SupportsRemoval,
     SupportsRoles,
     SupportsSendKeys,
+    SupportsThreads,
 )
 from keryx.core.source import Source
 from keryx.core.texts import Phrase
@@ -76,6 +77,7 @@ from keryx.surfaces.gateway.relay import (
     RelayWelcome,
     RenderRequest,
     TargetRequest,
+    ThreadRequest,
     decode_from_instance,
     describe_failure,
     describe_files,
@@ -99,6 +101,7 @@ _SUPPORTS = {
     "reactions": SupportsReactions,
     "removal": SupportsRemoval,
     "roles": SupportsRoles,
+    "threads": SupportsThreads,
 }
 
 Answer = TypeVar("Answer")
@@ -459,6 +462,19 @@ class RelayServer:
                 await self._check_target(login, adapter, request.target)
                 await self._hint(adapter, call.method, request)
                 return None, ()
+            case "thread":
+                thread = codec.loads(call.params, ThreadRequest)
+                await self._check_target(login, adapter, thread.target)
+                if not isinstance(adapter, SupportsThreads):
+                    raise Refused("threads have no names there")
+                await plugins.update_thread(
+                    adapter,
+                    thread.target,
+                    title=thread.title,
+                    archive=thread.archive,
+                    timeout=self._hub.relay.send_timeout,
+                )
+                return None, ()
             case _:
                 raise Invalid(f"there is no call {call.method[:80]!r}")
 
@@ -599,6 +615,7 @@ async def _build_part(adapter: Adapter, request: RelayedPart, files: Sequence[At
         repeat_mark=request.repeat_mark,
         edits=request.edits,
         shown=request.shown,
+        steps=request.steps,
         final=request.final,
         buttons=request.buttons,
     )

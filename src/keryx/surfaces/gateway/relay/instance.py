@@ -66,6 +66,7 @@ from keryx.surfaces.gateway.relay import (
     RelayWelcome,
     RenderRequest,
     TargetRequest,
+    ThreadRequest,
     build_error,
     decode_from_connector,
     describe_files,
@@ -513,6 +514,9 @@ class RelayedAdapter:
             self.remove = self._remove
         if "roles" in account.supports:
             self.roles = self._roles
+        if "threads" in account.supports:
+            self.rename_thread = self._rename_thread
+            self.archive_thread = self._archive_thread
 
     @property
     def relay(self) -> str:
@@ -569,6 +573,7 @@ class RelayedAdapter:
             repeat_mark=part.repeat_mark,
             edits=part.edits,
             shown=part.shown,
+            steps=part.steps,
             final=part.final,
             buttons=part.buttons,
         )
@@ -600,6 +605,12 @@ class RelayedAdapter:
 
     async def _remove(self, target: Target, message: str) -> None:
         await self._link.call(self._key, "remove", TargetRequest(target, message))
+
+    async def _rename_thread(self, target: Target, title: str) -> None:
+        await self._link.call(self._key, "thread", ThreadRequest(target, title))
+
+    async def _archive_thread(self, target: Target) -> None:
+        await self._link.call(self._key, "thread", ThreadRequest(target, archive=True))
 
     async def _roles(self, source: Source) -> Sequence[str]:
         try:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import (
+    CredentialsRefused,
     Invalid,
     MessageGone,
     NotSent,
@@ -123,7 +124,9 @@ def translate_error(error: SignalApiError) -> SendError:
             why = f"Signal asks to wait {wait.total_seconds():g} s"
         return Throttled(why, after=wait, account=True)
     if error.unknown_account:
-        return NotSent("signal-cli does not have this account any more: run `keryx gateway setup signal`")
+        return CredentialsRefused(
+            "signal-cli does not have this account any more: run `keryx gateway setup signal`"
+        )
     if error.code == UNTRUSTED_KEY:
         return Refused(
             "the safety number of this person has changed: compare it and accept it with `signal-cli trust`"

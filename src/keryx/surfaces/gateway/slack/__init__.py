@@ -209,6 +209,8 @@ class SlackAdapter:
             budget=MethodBudget(),
         )
         self._receiver: SlackReceiver | None = None
+        # That of the listener for posts.
+        self._context: AdapterContext | None = None
         self.capabilities = Capabilities(
             idempotency=Idempotency.RECONCILE,
             edit=True,
@@ -240,8 +242,8 @@ class SlackAdapter:
         )
 
     async def listen(self, context: AdapterContext) -> None:
-        self._sender.texts = context.texts.speak()
         try:
+            self._sender.texts = context.texts
             me = await self._identify(context)
             receiver = SlackReceiver(
                 self._api,
@@ -316,9 +318,10 @@ class SlackAdapter:
                 await SocketMode(self._api, self._app_token, context, receiver, self._sleep).run()
             else:
                 context.report(LinkState.CONNECTED)
+                self._context = context
                 await asyncio.Event().wait()
         finally:
-            self._receiver = None
+            self._receiver = self._context = None
             RECEIVERS.remove(self._base_url, me.team_id, receiver)
 
     async def _identify(self, context: AdapterContext) -> SlackIdentity:
@@ -345,6 +348,8 @@ class SlackAdapter:
     async def _handle_post(self, request: WebhookRequest) -> WebhookResponse:
         """Answer one post: 401 if it is not signed by Slack, 503 if it should come again, and 200 only once it is stored."""
         if not self._verify_signature(request):
+            return WebhookResponse(status=401)
+        if not self._verify_time(request):
             return WebhookResponse(status=401)
         receiver = self._receiver
         form = request.headers.get("content-type", "").startswith(_FORM)
@@ -380,10 +385,22 @@ class SlackAdapter:
         at = request.headers.get("x-slack-request-timestamp", "")
         if not (at.isascii() and at.isdigit() and len(at) < 12):
             return False
-        if abs(self._now() - int(at)) > MAX_CLOCK_SKEW_SECONDS:
-            return False
         given = request.headers.get("x-slack-signature", "").encode()
         return hmac.compare_digest(given, sign(self._signing_secret, at, request.body).encode())
+
+    def _verify_time(self, request: WebhookRequest) -> bool:
+        """Whether a signed post is from now. One from another time is a replay, or the clock of this machine is wrong."""
+        difference = int(request.headers["x-slack-request-timestamp"]) - self._now()
+        timely = abs(difference) <= MAX_CLOCK_SKEW_SECONDS
+        if self._context is not None and timely:
+            self._context.report(LinkState.CONNECTED)
+        elif self._context is not None:
+            side = "ahead of" if difference > 0 else "behind"
+            self._context.report(
+                LinkState.BROKEN,
+                f"a post of Slack was {round(abs(difference) / 60)} minutes {side} the clock of this machine and was refused: check the clock",
+            )
+        return timely
 
 
 def _read_challenge(body: bytes) -> str:

@@ -9,11 +9,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
-from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    MessageGone,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart, StepState, ToolStep
 from keryx.core.questions import Button
-from keryx.core.texts import ENGLISH, Phrase
+from keryx.core.texts import NO_CHANGES, Phrase
 from keryx.markdown import parse as parse_markdown
 from keryx.markdown import plain, slack_markdown
 from keryx.markdown.split import LengthLimit
@@ -117,7 +126,7 @@ def translate_error(error: SlackApiError) -> SendError:
         seconds = error.retry_after.total_seconds()
         return Throttled(f"Slack asks to wait {seconds:g} s for {error.method}", after=error.retry_after)
     if error.unauthorized:
-        return NotSent(AUTH_ERRORS[error.code])
+        return CredentialsRefused(AUTH_ERRORS[error.code])
     if error.code == "missing_scope":
         return NotSent(f"Slack refuses {error.method}{describe_scope(error.needed)}")
     if error.uncertain:
@@ -144,8 +153,8 @@ class SlackSender:
         self._may_stream = streams
         self._reaction = reaction
         self._budget = budget
-        # In the language of the settings.
-        self.texts = ENGLISH
+        # What the sender itself says to people.
+        self.texts = NO_CHANGES
         self._me: SlackIdentity | None = None
         # The open streams of this process, by channel and ts.
         self._streams: OrderedDict[tuple[str, str], OpenStream] = OrderedDict()
@@ -227,11 +236,9 @@ class SlackSender:
 
     async def _show_status(self, target: Target) -> bool:
         try:
+            status = self.texts.speak().say("platform.thinking")
             await self._api.call(
-                "assistant.threads.setStatus",
-                channel_id=target.chat,
-                thread_ts=target.thread,
-                status=self.texts.say("slack.status"),
+                "assistant.threads.setStatus", channel_id=target.chat, thread_ts=target.thread, status=status
             )
         except SlackApiError as exc:
             if exc.throttled or exc.unauthorized:

@@ -85,6 +85,8 @@ def build_manifest(*, url: str = "", rotation: bool = False) -> str:
     return json.dumps(manifest, indent=2)
 
 
+# They are given together.
+_ROTATION = ("refresh_token", "client_id", "client_secret")
 _INTRO = f"""Make an app on Slack first:
 
   1. open https://api.slack.com/apps, choose Create New App, then From a
@@ -110,6 +112,13 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         secrets["signing_secret"] = answers["signing_secret"]
     else:
         raise Invalid("the Events API needs the signing secret, from the page Basic Information of the app")
+    rotation = {name: answers[name] for name in _ROTATION if answers.get(name)}
+    if rotation and len(rotation) < len(_ROTATION):
+        raise Invalid(
+            "tokens that rotate need the refresh token from the page OAuth & Permissions of the app, and the client id and the client secret from the page Basic Information"
+        )
+    client_id = rotation.pop("client_id", "")
+    secrets |= rotation
     base_url = check_base_url(answers.get("base_url") or DEFAULT_URL)
     url = answers.get("url", "")
     if url:
@@ -123,6 +132,8 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     settings: dict[str, str | list[str]] = {} if base_url == DEFAULT_URL else {"base_url": base_url}
     if mode is not SlackMode.SOCKET:
         settings["mode"] = mode.value
+    if client_id:
+        settings["client_id"] = client_id
     return SetupOutcome(
         summary=f"The bot is @{me.user or me.user_id} in the workspace {me.team or me.team_id}.",
         settings=settings,
@@ -203,6 +214,29 @@ SETUP = PlatformSetup(
             help="For the Events API: it is on the page Basic Information of the app.",
             secret=True,
             when={"mode": SlackMode.EVENTS.value},
+        ),
+        SetupField(
+            name="refresh_token",
+            label="Refresh token",
+            help="For tokens that rotate: it is beside the bot token, and begins with xoxe-.",
+            secret=True,
+            optional=True,
+            ask=False,
+        ),
+        SetupField(
+            name="client_id",
+            label="Client id",
+            help="For tokens that rotate: it is on the page Basic Information of the app.",
+            optional=True,
+            ask=False,
+        ),
+        SetupField(
+            name="client_secret",
+            label="Client secret",
+            help="For tokens that rotate: it is on the page Basic Information of the app.",
+            secret=True,
+            optional=True,
+            ask=False,
         ),
         SetupField(
             name="url",

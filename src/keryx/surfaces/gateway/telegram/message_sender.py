@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
-from keryx.core.errors import MessageGone, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    MessageGone,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.texts import Phrase
@@ -99,7 +108,9 @@ def translate_error(error: TelegramApiError) -> SendError:
         wait = timedelta(seconds=error.retry_after or _DEFAULT_PAUSE_SECONDS)
         return Throttled(f"Telegram asks to wait {wait.total_seconds():g} s", after=wait)
     if error.code in (401, 404):
-        return NotSent("Telegram does not know the bot's token: run `keryx gateway setup telegram`")
+        return CredentialsRefused(
+            "Telegram does not know the bot's token: run `keryx gateway setup telegram`"
+        )
     if error.code >= 500:
         return Uncertain(f"Telegram broke down ({error.code}) and may have taken the message")
     if any(words in text for words in _GONE):

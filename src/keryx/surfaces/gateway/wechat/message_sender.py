@@ -12,7 +12,15 @@ from keryx import markdown
 from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK
 from keryx.core.durations import Backoff
-from keryx.core.errors import Held, NotSent, Refused, SendError, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    Held,
+    NotSent,
+    Refused,
+    SendError,
+    Throttled,
+    Uncertain,
+)
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.markdown import plain
 from keryx.markdown.split import LengthLimit, has_visible_text, split_document
@@ -116,7 +124,7 @@ async def send(api: ILinkApi, part: OutgoingPart, *, token: str, limits: WeChatR
 def translate_error(error: WeChatApiError, chat: str, limits: WeChatRateLimits) -> SendError:
     """Return the send error of a refusal. After a 5xx, the message may have been accepted."""
     if error.expired:
-        return NotSent(SESSION_ENDED)
+        return CredentialsRefused(SESSION_ENDED)
     asked = timedelta(seconds=error.retry_after)
     too_fast = error.code == NOT_NOW and any(word in error.description.lower() for word in _TOO_FAST)
     if error.status == 429 or too_fast:

@@ -9,7 +9,16 @@ import msgspec
 
 from keryx.core import source as sources
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
-from keryx.core.errors import Held, NotSent, Refused, SendError, TargetGone, Throttled, Uncertain
+from keryx.core.errors import (
+    CredentialsRefused,
+    Held,
+    NotSent,
+    Refused,
+    SendError,
+    TargetGone,
+    Throttled,
+    Uncertain,
+)
 from keryx.core.media import UNKNOWN_MIME, Attachment
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.core.questions import Button
@@ -175,7 +184,7 @@ def translate_error(error: WhatsAppApiError) -> SendError:
     if code == 368:
         return Throttled(f"WhatsApp has blocked this account: {text}", after=_BLOCK_PAUSE, account=True)
     if error.status == 401 or code == _BAD_TOKEN:
-        return NotSent("WhatsApp refuses the token: run `keryx gateway setup whatsapp`")
+        return CredentialsRefused("WhatsApp refuses the token: run `keryx gateway setup whatsapp`")
     if code in (131016, 131057):
         return NotSent(f"WhatsApp does not accept messages now: {text} ({code})")
     if error.status >= 500:
