@@ -127,7 +127,6 @@ def _connect_discord(context: RecordingAdapterContext, stack: AsyncExitStack) ->
         DiscordIdentity(id=discord.BOT_ID),
         GatewayPosition(),
         names=NameDirectory(),
-        now=lambda: datetime.now(UTC),
     )
 
     async def receive(wire: bytes) -> None:
