@@ -40,6 +40,8 @@ _WEB_TOKEN = "the-token-of-the-siege-which-strangers-lack"
 _STOP_SECONDS = 30
 _LONGEST_STOP = 120
 _LOG_BYTES = 20_000_000
+# Those who would act from other machines. Here they leave the processors to the node, except for what they make it do.
+_ELSEWHERE = ("person", "network", "model")
 Goal: TypeAlias = Callable[[float, float], bool]
 _GOALS: dict[tuple[str, float], Goal] = {
     ("answer in a chat", 0.95): lambda quiet, siege: siege <= 2 * quiet,
@@ -407,8 +409,9 @@ def _spawn(name: str, *arguments: Any, **environ: str) -> "subprocess.Popen[str]
     # The attackers may open more files than the node.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    command = [sys.executable, "-m", f"tests.faults.siege.{name}", *map(str, arguments)]
     return subprocess.Popen(
-        [sys.executable, "-m", f"tests.faults.siege.{name}", *map(str, arguments)],
+        ["nice", "-n", "10", *command] if name in _ELSEWHERE else command,
         cwd=_ROOT,
         env={**os.environ, **environ},
         stdin=subprocess.DEVNULL,
