@@ -37,6 +37,7 @@ def test_a_quick_run_prints_and_saves_every_figure_beside_its_floor(tmp_path: Pa
     assert {"exchange p50", "claim a turn p50", "claim a delivery p50"} <= {found.name for found in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["list", "search", "load"])
 def test_the_benchmarks_of_the_main_promises_come_to_an_end_with_figures(name: str) -> None:
     assert any(character.isdigit() for character in run(name).partition("----\n")[2])

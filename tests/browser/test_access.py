@@ -17,6 +17,15 @@ SCREENS = (
 )
 
 
+# The other two have the same colours and the same widths as these, in other pairs.
+LOOKS = (
+    pytest.param("light", WIDE, id="light-wide"),
+    pytest.param("dark", PHONE, id="dark-phone"),
+    pytest.param("dark", WIDE, id="dark-wide", marks=pytest.mark.slow),
+    pytest.param("light", PHONE, id="light-phone", marks=pytest.mark.slow),
+)
+
+
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, SessionId]]:
     home: Path = tmp_path_factory.mktemp("home")
@@ -33,8 +42,7 @@ def faults(page: Tab) -> list[str]:
     return [f"{v['id']}: {v['help']}: {[n['target'] for n in v['nodes']][:4]}" for v in serious]
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "size"), LOOKS)
 def test_no_screen_has_a_serious_fault(
     browser: Browser, furnished: tuple[House, SessionId], scheme: Scheme, size: tuple[int, int]
 ) -> None:
@@ -83,8 +91,7 @@ def test_details_dialogs_and_menus_have_no_serious_fault(
     assert not {name: bad for name, bad in found.items() if bad}
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "size"), LOOKS)
 def test_versions_search_outline_and_edits_have_no_serious_fault(
     browser: Browser, furnished: tuple[House, SessionId], scheme: Scheme, size: tuple[int, int]
 ) -> None:
