@@ -65,6 +65,7 @@ def test_messages_wait_while_an_answer_is_written(page: Tab) -> None:
     dialog.get_by_role("button", name="Save").click()
     queue.locator("li", has_text="third").get_by_role("button", name=re.compile("Remove")).click()
     expect(queue.locator("li")).to_have_text(["second", "fourth, edited"])
+    expect(page.page.locator(".sign.withdrawn")).to_have_text(["Withdrawn before it was answered"])
     expect(page.answers).to_have_text(["one two three four", "second", "fourth, edited"])
     expect(queue).to_have_count(0)
 

@@ -226,6 +226,7 @@ class FakeDiscord(WireFake):
             post.content, post.edits = text, post.edits + 1
             stamp = datetime.fromtimestamp(1_800_000_000 + post.edits, UTC).isoformat()
             post.more["edited_timestamp"] = stamp
+            post.more["mentions"] = [m for m in post.more.get("mentions", []) if f"<@{m['id']}>" in text]
             self.dispatch("MESSAGE_UPDATE", self._event(post))
 
     def delete(self, *messages: str) -> None:

@@ -528,6 +528,7 @@ class FakeBlueBubbles(MessagesFake):
                 files = [file for row in self.rows for file in row.files if file.guid == guid]
                 if not files:
                     return _fail(404, "Attachment does not exist!")
+                self.wait_until_released(guid)
                 return WireResponse(200, files[0].body, {"content-type": files[0].mime or "text/plain"})
             case _:
                 self.problems.append(f"there is no {request.method} {request.path}")

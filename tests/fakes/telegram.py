@@ -78,6 +78,8 @@ class FakeTelegram(WireFake):
         self._edits = itertools.count(1)
         self._update_ids = itertools.count(1000)
         self._polls = 0
+        # How often a poll was ended by another one.
+        self.conflicts = 0
 
     def say(
         self, text: str | None, *, chat: int = 7, user: int | None = None, name: str = "Ann", **more: Any
@@ -197,6 +199,7 @@ class FakeTelegram(WireFake):
             wait = min(float(params.get("timeout") or 0), LONGEST_POLL)
             self.lock.wait_for(lambda: self.updates or self._polls != mine, wait)
             if self._polls != mine:
+                self.conflicts += 1
                 return _error(409, "Conflict: terminated by other getUpdates request")
             batch = self.updates[: int(params.get("limit") or 100)]
             response = _ok(self.inject_event_faults(batch))

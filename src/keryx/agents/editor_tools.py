@@ -17,8 +17,8 @@ from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError, format_install_command
 from keryx.core.ids import SessionId
 from keryx.core.ports.agent import EditorToolServer, TurnContext, Workspace
+from keryx.core.texts import Phrase
 
-EXTRA_MISSING = f"The editor's tool servers need an extra: run `{format_install_command('tools')}` in the folder of Keryx."
 _INVALID_SERVER_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST_SERVER_NAME = 24
 READ_TOOL = "read_text_file"
@@ -140,7 +140,7 @@ class EditorTools:
         try:
             from keryx.agents.mcp import connect  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError:
-            session_tools.warning = EXTRA_MISSING
+            session_tools.warning = Phrase("editor.tools_extra", command=format_install_command("tools"))
             return
         used_names: set[str] = set()
         assert session_tools.tools is not None

@@ -168,7 +168,7 @@ class Player:
         try:
             result = await self.play(session, text)
         except asyncio.CancelledError:
-            result = {"stopReason": "cancelled"}
+            result = {"stopReason": "cancelled", "usage": {"inputTokens": 20, "outputTokens": 1}}
         self.keep(session)
         if "code" in result:
             self.send({"id": id_, "error": result})

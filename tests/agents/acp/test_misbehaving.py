@@ -16,7 +16,7 @@ from keryx.agents.acp import AcpAgent
 from keryx.agents.acp.agent_process import AgentTimeouts
 from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.errors import AgentFailed
-from keryx.core.ports.agent import AgentEvent, BindingEvent, ToolCallEvent, ToolResultEvent
+from keryx.core.ports.agent import AgentEvent, BindingEvent, ToolCallEvent, ToolResultEvent, UsageEvent
 from keryx.core.questions import Question
 from keryx.testing import FakeClock
 from keryx.timing import SystemClock
@@ -62,6 +62,22 @@ async def test_a_cancel_is_obeyed_and_the_same_process_goes_on(tmp_path: Path) -
         before = await talk.say(agent, "session")
         await leave(agent, talk, "silence")
         assert await talk.say(agent, "session") == before
+
+
+async def test_tokens_of_a_cancelled_prompt_are_counted_with_the_next_one(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path) as agent:
+        assert await talk.say(agent, "hello") == "Hello."
+        await leave(agent, talk, "silence")
+        used = [
+            [
+                (e.usage.input, e.usage.output)
+                for e in await talk.events(agent, "hello")
+                if isinstance(e, UsageEvent)
+            ]
+            for _ in range(2)
+        ]
+    assert used == [[(22, 4)], [(2, 3)]]
 
 
 async def test_an_ignored_cancel_ends_the_process_and_the_next_turn_resumes(tmp_path: Path) -> None:

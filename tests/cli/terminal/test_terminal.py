@@ -127,6 +127,48 @@ def test_values_and_titles_are_completed(connected: Cli) -> None:
         terminal.show("Back in “trip to oslo”")
 
 
+def test_an_unknown_model_is_refused_with_the_list(connected: Cli) -> None:
+    connected.ok("send", "--wait", "hello")
+    refused = connected("sessions", "model", "hello", "medium")
+    assert refused.code != 0 and "fast, large" in refused.err, refused.err
+    assert connected.json("sessions", "model", "hello")["model"] is None
+
+
+def test_the_mode_is_set_and_a_withdrawn_message_is_marked(keryx: Cli) -> None:
+    session = keryx.session("first")
+    keryx.ok("send", "--session", session, "never mind")
+    keryx.ok("sessions", "stop", session, "--queue")
+    assert "[withdrawn before it was answered]" in keryx.ok("sessions", "show", session).out
+    with keryx.terminal("chat", "--resume", session) as terminal:
+        terminal.show("never mind", "[withdrawn before it was answered]", "›")
+        terminal.type("/mode read\r")
+        terminal.show("Mode: read")
+        terminal.type("/mode silly\r")
+        terminal.show("Unknown mode 'silly'; choose ask, auto, read or default.")
+    assert keryx.json("sessions", "show", session)["session"]["settings"]["mode"] == "read"
+
+
+def test_files_and_sounds_reach_a_model_that_reads_them_and_else_the_operator_is_told_how(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    paper, sound = tmp_path / "paper.pdf", tmp_path / "sound.wav"
+    paper.write_bytes(b"%PDF-1.7\n" + bytes(64))
+    sound.write_bytes(b"RIFF\x24\0\0\0WAVEfmt " + bytes(64))
+    variables = {"KERYX_LLM_BASE_URL": endpoint.base_url, "KERYX_LLM_MODEL": MODEL, "KERYX_LLM_API_KEY": KEY}
+    keryx = Cli(tmp_path, KERYX_AGENT="llm", **variables)
+    attached = ("chat", "--new", "--attach", str(paper), "--attach", str(sound))
+    keryx.ok(*attached, "blind")
+    told = keryx.ok("sessions", "show", "blind").out
+    assert "set `files = true` for it in keryx.toml or KERYX_LLM_FILES=true" in " ".join(told.split()), told
+    assert "KERYX_TRANSCRIPTION_MODEL" in told, told
+    abilities = {"KERYX_LLM_FILES": "true", "KERYX_LLM_AUDIO": "true"}
+    Cli(tmp_path, KERYX_AGENT="llm", **variables, **abilities).ok(*attached, "read")
+    assert "does not" not in keryx.ok("sessions", "show", "read").out
+    content = [str(request["messages"][-1]["content"]) for request in endpoint.requests]
+    [read] = [text for text in content if "'type': 'file'" in text]
+    assert "'type': 'input_audio'" in read
+
+
 def test_help_names_the_keys(keryx: Cli) -> None:
     with keryx.terminal("chat") as terminal:
         terminal.show("›")

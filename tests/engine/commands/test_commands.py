@@ -393,6 +393,7 @@ async def test_an_album_in_the_queue_counts_each_message_and_a_hit_is_marked(beg
     await pause.reached()
     for number in range(3):
         await world.say(f"zebra {number}", group="album")
+    assert await world.command("/stop") == "Stopping. 3 messages are still queued; /queue clear removes them."
     assert await world.command("/queue clear") == "Removed 3 queued messages."
     pause.go_on()
     await world.settle(said)

@@ -247,6 +247,24 @@ async def test_a_forward_and_the_comment_below_it_get_one_answer(server: Server)
     assert server.agent.turns == 1
 
 
+async def test_an_edit_that_removes_the_mention_from_a_waiting_question_counts(server: Server) -> None:
+    discord = server.discord
+    discord.say(f"<@{BOT_ID}> May you?", channel=GENERAL, mentions=MENTION)
+    await server.shows(lambda: any(post.buttons for post in discord.bot_posts(GENERAL)))
+    waiting = discord.say(f"<@{BOT_ID}> wrnog", channel=GENERAL, mentions=MENTION)
+    discord.edit(waiting, "right")
+    discord.react(discord.say("lunch?", channel=GENERAL), "👍")
+    discord.react(waiting, "👍")
+
+    def has_reaction(tx: Transaction) -> bool:
+        return tx.rows("select count(*) from messages where role = 'notice'") == [(1,)]
+
+    # Events come in order, so the edit was received as well.
+    await server.world.until(has_reaction)
+    discord.press("Yes", channel=GENERAL)
+    await server.shows(lambda: discord.texts(GENERAL)[-1] == "answer to right")
+
+
 async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(server: Server) -> None:
     server.discord.say("May you?")
     await server.shows(lambda: any(post.buttons for post in server.discord.bot_posts()))

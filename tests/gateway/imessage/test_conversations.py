@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.imessage import build_bluebubbles, build_imsg
-from tests.engine.world import OPERATORS
+from tests.engine.world import OPERATORS, Pause
 from tests.fakes.imessage import ANN, BEN, GROUP, FakeBlueBubbles, FakeImsg, MessagesFake
 from tests.gateway.conversation import (
     EVERYONE,
@@ -176,6 +176,37 @@ async def test_pictures_and_the_text_below_them_get_one_answer(open_chat: Open) 
     chat.fake.write(ANN, "look")
     await chat.until(lambda: chat.fake.texts(ANN))
     assert len(chat.agent.turns) == 1 and await chat.count_pictures() == 2
+
+
+@pytest.mark.parametrize("mac", ["bluebubbles"], indirect=True)  # imsg does not tell of deletions
+async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat({"slow": [pause, TextDelta("done")]})
+    chat.fake.write(ANN, "slow")
+    await pause.reached()
+    wrong = chat.fake.write(ANN, "wrong chat")
+    await chat.receives(2)
+    chat.fake.retract(wrong)
+    # Events come in order, so the deletion was received as well.
+    chat.fake.write(BEN, "hello")
+    await chat.reads(BEN, "hello")
+    pause.go_on()
+    chat.fake.write(ANN, "and now?")
+    await chat.reads(ANN, "done", "slow | and now?")
+
+
+@pytest.mark.parametrize("mac", ["bluebubbles"], indirect=True)  # files of imsg are on the same disk
+async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -> None:
+    chat = await open_chat()
+    row = chat.fake.attach(ANN, "look", "slow.png", "image/png", b"\x89PNG\r\n\x1a\n" + bytes(32))
+    [file] = row.files
+    chat.fake.hold(file.guid)
+    chat.fake.write(BEN, "hello")
+    await chat.reads(BEN, "hello")
+    assert chat.fake.texts(ANN) == []
+    chat.fake.release(file.guid)
+    await chat.world.flow(chat.until(lambda: chat.fake.texts(ANN)), step=0.3)
+    assert await chat.count_pictures() == 1
 
 
 async def test_a_long_answer_is_several_bubbles_in_order(open_chat: Open) -> None:

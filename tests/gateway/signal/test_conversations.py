@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.contracts.signal import build_adapter
-from tests.engine.world import AT_ONCE, World, inbound
+from tests.engine.world import AT_ONCE, Pause, World, inbound
 from tests.fakes.signal import ANN, BEN, GROUP, NUMBER, UUID, FakeSignalCli
 from tests.gateway.conversation import (
     EVERYONE,
@@ -134,6 +134,35 @@ async def test_files_come_and_go(open_chat: Open) -> None:
     chat.fake.write(ANN, "read this", attachments=[file])
     await chat.until(lambda: len(chat.fake.texts(ANN)) == 1)
     assert "read this" in chat.fake.texts(ANN)[0]
+
+
+async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat({"slow": [pause, TextDelta("done")]})
+    chat.fake.write(ANN, "slow")
+    await pause.reached()
+    wrong = chat.fake.write(ANN, "wrong chat")
+    await chat.receives(2)
+    chat.fake.delete(ANN, wrong)
+    # Events come in order, so the deletion was received as well.
+    chat.fake.write(BEN, "hello")
+    await chat.reads(BEN, "hello")
+    pause.go_on()
+    chat.fake.write(ANN, "and now?")
+    await chat.reads(ANN, "done", "slow | and now?")
+
+
+async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -> None:
+    chat = await open_chat()
+    file = chat.fake.add_file("slow.png", "image/png", b"\x89PNG\r\n\x1a\n" + bytes(32))
+    chat.fake.hold(file["id"])
+    chat.fake.write(ANN, "look", attachments=[file])
+    chat.fake.write(BEN, "hello")
+    await chat.reads(BEN, "hello")
+    assert chat.fake.texts(ANN) == []
+    chat.fake.release(file["id"])
+    await chat.world.flow(chat.reads(ANN, "look"), step=0.3)
+    assert await chat.count_pictures() == 1
 
 
 async def test_a_node_that_crashes_goes_on_where_it_was(open_chat: Open) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.engine.world import AT_ONCE, SECONDS, Pause, World
+from tests.engine.world import AT_ONCE, SECONDS, Node, Pause, World
 from tests.fakes.telegram import TOKEN, Bubble, FakeTelegram
 
 from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.messages import Mark, Message, Notice, Role, ToolCall, ToolResult
+from keryx.core.ports.adapter import LinkState
 from keryx.core.ports.agent import AgentEvent, TextDelta, ToolCallEvent, ToolResultEvent, TurnContext
 from keryx.core.questions import Question
 from keryx.core.turns import EditPolicy
@@ -592,3 +593,29 @@ async def test_in_a_topic_a_mention_is_needed_each_time(open_chat: Open) -> None
     chat.telegram.say("among ourselves", **topic)
     chat.telegram.say("@keryx_bot two", entities=mention, **topic)
     await chat.reads("answer to one", "answer to two", chat=-5)
+
+
+async def test_of_two_nodes_with_one_bot_one_listens_and_the_other_takes_over(open_chat: Open) -> None:
+    """Telegram ends the poll of one process with a 409 as soon as another one polls too."""
+    chat = await open_chat({})
+    chat.telegram.say("one")
+    await chat.reads("answer to one")
+    polling = chat.world.node
+    standby = await chat.world.start()
+    await chat.world.flow(chat.world.eventually(lambda: link(standby) is LinkState.STANDBY))
+    chat.telegram.say("two")
+    await chat.reads("answer to one", "answer to two")
+    await chat.world.delivered(2)
+    polls = chat.telegram.polls
+    await polling.crash()
+    chat.telegram.say("three")
+    lease = chat.world.policy.limits.lease.total_seconds()
+    died = chat.world.clock.monotonic()
+    await chat.world.flow(chat.world.eventually(lambda: link(standby) is LinkState.CONNECTED), step=0.5)
+    assert chat.world.clock.monotonic() - died <= lease + 5
+    await chat.reads("answer to one", "answer to two", "answer to three")
+    assert chat.telegram.polls > polls and chat.telegram.conflicts == 0
+
+
+def link(node: Node) -> LinkState | None:
+    return next((status.link for status in node.service.platform_status.statuses), None)

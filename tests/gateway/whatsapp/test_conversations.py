@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.whatsapp import ANN, BEN, build_agent, build_cloud
-from tests.engine.world import OPERATORS, World
+from tests.engine.world import OPERATORS, Pause, World
 from tests.fakes.whatsapp import CREATOR, DISPLAY, GROUP, TEMPLATE, FakeWhatsAppAgent, FakeWhatsAppCloud
 from tests.gateway.conversation import (
     EVERYONE,
@@ -130,6 +130,22 @@ async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -
     chat.fake.release("slow")
     await chat.world.flow(chat.reads(ANN, "look"), step=0.3)
     assert await chat.count_pictures() == 1
+
+
+async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(open_chat: Open) -> None:
+    pause = Pause()
+    chat = await open_chat({"slow": [pause, TextDelta("done")]})
+    chat.fake.write(ANN, "slow")
+    await pause.reached()
+    wrong = chat.fake.write(ANN, "wrong chat")
+    await chat.receives(2)
+    chat.fake.revoke(ANN, wrong)
+    # Events come in order, so the deletion was received as well.
+    chat.fake.write(BEN, "hello")
+    await chat.reads(BEN, "hello")
+    pause.go_on()
+    chat.fake.write(ANN, "and now?")
+    await chat.reads(ANN, "done", "slow | and now?")
 
 
 async def test_an_album_of_three_pictures_gets_one_answer(open_chat: Open) -> None:

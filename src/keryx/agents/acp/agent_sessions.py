@@ -1,6 +1,7 @@
 """Sessions of an agent: create, resume or load one, and read and set its model, mode and effort."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -35,6 +36,8 @@ class AgentSession:
         # Ids of messages and tool calls from before the running turn.
         self.known_ids: set[str] = set()
         self.meter = CostMeter()
+        # Tokens of cancelled prompts, which are counted with the next prompt.
+        self.uncounted = Counter[str]()
         self.place_digest = ""
         self.title = ""
         # A program keeps it for people too.

@@ -207,7 +207,10 @@ class PromptRun:
         async def handle(item: AgentMessage) -> None:
             if isinstance(item, IncomingRequest):
                 await respond_cancelled(self._connection, item)
-            elif isinstance(item, PromptResponse | ConnectionClosed):
+            elif isinstance(item, PromptResponse):
+                self._translator.keep_usage(as_object(item.result.get("usage")))
+                ended.set()
+            elif isinstance(item, ConnectionClosed):
                 ended.set()
 
         left = self._queue.close()

@@ -4,6 +4,7 @@ import base64
 import difflib
 import mimetypes
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from keryx import metrics
@@ -27,6 +28,7 @@ from keryx.core.texts import Phrase
 from keryx.core.usage import MILLION, CostMeter, Usage
 from keryx.jsonrpc import Json, as_count, as_object, as_objects, as_text
 
+_TOKEN_KINDS = ("inputTokens", "outputTokens", "thoughtTokens", "cachedReadTokens", "cachedWriteTokens")
 NO_RESULT = "The agent did not tell how this ended."
 _MAX_TITLE_LENGTH = 120
 _MAX_OUTPUT_LENGTH = 100_000
@@ -329,19 +331,26 @@ class UpdateTranslator:
             case _:
                 return []
 
+    def keep_usage(self, reported: Json) -> None:
+        """Keep the tokens of a cancelled prompt, from the `usage` of its response, for the next prompt of the session: the
+        turn is over before the agent tells them."""
+        self._session.uncounted += _count_tokens(reported)
+
     def finish_usage(self, reported: Json) -> list[AgentEvent]:
-        """Return the usage of one prompt, from the `usage` of its response and the last `usage_update`: one event, so that
-        it counts as one call."""
-        if not reported and not self._usage_update:
+        """Return the usage of one prompt, from the `usage` of its response and the last `usage_update`, with the tokens of
+        cancelled prompts before it: one event, so that it counts as one call."""
+        tokens = self._session.uncounted + _count_tokens(reported)
+        if not tokens and not reported and not self._usage_update:
             return []
+        self._session.uncounted = Counter()
         context = self._usage_update
         usage = Usage(
             model=self._model,
-            input=as_count(reported.get("inputTokens")),
-            output=as_count(reported.get("outputTokens")),
-            reasoning=as_count(reported.get("thoughtTokens")),
-            cache_read=as_count(reported.get("cachedReadTokens")),
-            cache_write=as_count(reported.get("cachedWriteTokens")),
+            input=tokens["inputTokens"],
+            output=tokens["outputTokens"],
+            reasoning=tokens["thoughtTokens"],
+            cache_read=tokens["cachedReadTokens"],
+            cache_write=tokens["cachedWriteTokens"],
             cost=self._measure_cost(as_object(context.get("cost")).get("amount")),
             context_used=as_count(context.get("used")) or None,
             context_limit=as_count(context.get("size")) or None,
@@ -350,7 +359,7 @@ class UpdateTranslator:
 
     def _measure_cost(self, amount: object) -> int | None:
         """Return what was spent since the last measurement. The amount counts from the start of the session; some agents
-        count from zero again after a restart."""
+        count from zero again after a restart. Its currency is not converted: it is taken for that of the prices."""
         if not isinstance(amount, int | float) or not 0 <= amount < 1e9:
             return None
         total, before = round(amount * MILLION), self._session.meter.cost or 0
@@ -417,3 +426,7 @@ class UpdateTranslator:
             return []
         self._plan = plan
         return [NoticeEvent(plan, messages.PLAN_KIND)]
+
+
+def _count_tokens(reported: Json) -> Counter[str]:
+    return Counter({kind: as_count(reported.get(kind)) for kind in _TOKEN_KINDS})

@@ -46,7 +46,7 @@ def compact(call: CommandCall) -> CommandResult:
 
 def stop(call: CommandCall) -> CommandResult:
     stopped = control.stop(call.tx, call.current_session.id)
-    waiting = len(turns.list_queued(call.tx, call.current_session.id))
+    waiting = control.count_queued(call.tx, call.current_session.id)
     reply = [call.say("turn.stopping") if stopped else call.say("turn.none_running")]
     if waiting:
         reply.append(call.say("turn.still_queued", count=waiting))

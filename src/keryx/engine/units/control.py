@@ -116,6 +116,11 @@ def clear_queue(tx: Transaction, session: SessionId) -> int:
     return sum(_cancel_queued(tx, turn) for turn in turns.list_queued(tx, session))
 
 
+def count_queued(tx: Transaction, session: SessionId) -> int:
+    """Return how many messages wait in the queued turns of a session."""
+    return sum(len(_list_waiting(tx, turn)) for turn in turns.list_queued(tx, session))
+
+
 def drop(tx: Transaction, turn: TurnId) -> None:
     """Cancel one queued turn and withdraw its messages. Raise `Conflict` in any other state."""
     queued = turns.get(tx, turn)
@@ -142,12 +147,17 @@ def cancel(tx: Transaction, turn: TurnId) -> Turn:
 def _cancel_queued(tx: Transaction, turn: Turn) -> int:
     """Cancel a queued turn, withdraw its messages, and return their number."""
     turns.close(tx, turn, TurnState.CANCELLED)
-    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
-    withdrawn = [m for m in entries if m.role is Role.USER and m.mark is not Mark.WITHDRAWN]
+    withdrawn = _list_waiting(tx, turn)
     for message in withdrawn:
         messages.set_mark(tx, message, Mark.WITHDRAWN)
     answers.mark_stopped(tx, turn)
     return len(withdrawn)
+
+
+def _list_waiting(tx: Transaction, turn: Turn) -> list[Message]:
+    """Return the messages of people that a queued turn is to answer."""
+    entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
+    return [m for m in entries if m.role is Role.USER and m.mark is not Mark.WITHDRAWN]
 
 
 def withdraw(tx: Transaction, message: Message) -> None:

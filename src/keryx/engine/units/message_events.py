@@ -127,7 +127,7 @@ def apply_deletion(tx: Transaction, inbound: InboundDeletion) -> Receipt:
     may delete it."""
     source = inbound.source
     overheard.remove(tx, platform=source.platform, account=source.account, event=inbound.message_event)
-    message = _find_received(tx, source, inbound.message_event)
+    message = find_received(tx, source, inbound.message_event)
     if message is None:
         return Receipt(duplicate=False)
     sessions.lock(tx, message.session)
@@ -149,7 +149,7 @@ def apply_reaction(
     source = inbound.source
     if access.judge(tx, source, rules) is not Verdict.ALLOWED:
         return Receipt(duplicate=False)
-    message = _find_received(tx, source, inbound.message_event) if inbound.message_event else None
+    message = find_received(tx, source, inbound.message_event) if inbound.message_event else None
     sent = _find_sent(tx, source, inbound.message) if message is None else None
     if message is None and sent is None:
         keep_reaction(tx, inbound, person)
@@ -238,7 +238,7 @@ def find_quote(tx: Transaction, session: SessionId, source: Source, platform_id:
     return sent.text if sent and sent.session == session else ""
 
 
-def _find_received(tx: Transaction, source: Source, event: str) -> Message | None:
+def find_received(tx: Transaction, source: Source, event: str) -> Message | None:
     """Return the message that an earlier event brought, if it still exists."""
     receipt = inbox.find_receipt(tx, platform=source.platform, account=source.account, event=event)
     if receipt is None or receipt.session is None or receipt.seq is None:

@@ -133,7 +133,9 @@ def _route(
     if inbound.reply and policy.holds(inbound.source.platform):
         _release_held(tx, inbound.source, inbound.reply)
     if not inbound.addressed and (
-        _continues_turn(tx, inbound, policy) or _takes_part(tx, inbound, rule, policy)
+        _continues_turn(tx, inbound, policy)
+        or _takes_part(tx, inbound, rule, policy)
+        or _edits_question(tx, inbound)
     ):
         inbound = msgspec.structs.replace(inbound, addressed=True)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):
@@ -258,6 +260,14 @@ def _continues_turn(tx: Transaction, inbound: InboundMessage, policy: Policy) ->
     return sender is not None and gathering.belongs_to_open_turn(
         tx, inbound, sender, policy.sharing, policy.limits.gather
     )
+
+
+def _edits_question(tx: Transaction, inbound: InboundMessage) -> bool:
+    """Whether an event edits a message to the agent: the new text need not mention it again."""
+    if inbound.edits is None:
+        return False
+    original = message_events.find_received(tx, inbound.source, inbound.edits)
+    return original is not None and original.turn is not None and not original.observed
 
 
 def _takes_part(tx: Transaction, inbound: InboundMessage, rule: AccessRule, policy: Policy) -> bool:
