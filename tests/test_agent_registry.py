@@ -110,12 +110,12 @@ def test_a_variable_goes_before_the_file(tmp_path: Path) -> None:
         ('[agents.x]\nkind = "acp"\ncommand = ["x"]\ncwd = "site"', "not absolute"),
         ('[agents.echo]\nkind = "echo"', "not a name for an agent"),
         ('[agents."A B"]\nkind = "echo"', "not a name for an agent"),
-        ('[profiles.work]\nagent = "nobody"', "no such agent"),
+        ('[profiles.work]\nagent = "nobody"', "profiles.work.agent = 'nobody' is not known. Choose local"),
         ('[agents.x]\nkind = "dog"', "dog"),
         ('[agents.x]\nkind = "echo"\nrules = [{}]', "names no place"),
         (
             '[agents.x]\nkind = "echo"\nrules = [{ user = "1" }]',
-            r"line 3: Unknown setting agents\.\*\.rules\[0\]\.user;",
+            r"line 3: Unknown setting agents\.x\.rules\[0\]\.user;",
         ),
     ],
 )

@@ -225,7 +225,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
 def speak(state):
-    said = [m.content for m in state["messages"] if m.type == "human"]
+    said = [m.content.rpartition("\\n")[2] for m in state["messages"] if m.type == "human"]
     return {"messages": [AIMessage(f"You said {' and '.join(said)}.")]}
 
 agent = StateGraph(MessagesState).add_node("agent", speak).add_edge(START, "agent").compile()

@@ -78,7 +78,7 @@ def test_in_groups_only_what_is_addressed_counts_unless_set_otherwise() -> None:
 
 
 def test_operators_are_named_one_by_one() -> None:
-    with pytest.raises(Invalid, match="name each of them"):
+    with pytest.raises(Invalid, match="name each person by id"):
         AccessRule(operators=("*",))
 
 

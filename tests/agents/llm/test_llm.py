@@ -54,7 +54,7 @@ def test_what_is_wrong_with_a_key_is_told_in_the_language_of_the_person() -> Non
 
 def test_a_key_in_clear_is_refused_and_not_repeated() -> None:
     with pytest.raises(msgspec.ValidationError, match="write env:NAME or file:PATH") as caught:
-        msgspec.convert({"name": "m", "base_url": "x", "id": "y", "key": "sk-123"}, Model)
+        msgspec.convert({"name": "m", "base_url": "http://x", "id": "y", "key": "sk-123"}, Model)
     assert "sk-123" not in str(caught.value)
 
 

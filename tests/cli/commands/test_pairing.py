@@ -87,7 +87,7 @@ def test_ids_may_be_written_as_numbers_and_wrong_rules_are_refused(keryx: Cli) -
         told = keryx(*command)
         assert "there are no roles on local" in told.out + told.err and told.code != 0
     file.write_text("[access.telegram]\noperators = ['*']\n")
-    assert "name each of them by id" in keryx("config").err
+    assert "name each person by id" in keryx("config").err
     file.write_text("[access.telegram]\nalow = [7]\n")
     assert "alow" in keryx("config").err
     file.write_text("[profiles.main]\ninstructions = 'x'\n")

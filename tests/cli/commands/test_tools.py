@@ -65,7 +65,7 @@ def test_settings_show_no_secret_of_a_server(set_up: Cli) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('[[tools]]\nname = "keryx"\ncommand = ["x"]', "the name is taken"),
+        ('[[tools]]\nname = "keryx"\ncommand = ["x"]', "tools[0].name = 'keryx' is taken"),
         ('[[tools]]\nname = "x"\ncommand = ["x"]\ntimeout = "soon"', "is not a duration"),
         ('[[tools]]\nname = "x"\ncommand = ["x"]\nheaders = { A = "b" }', "not the value itself"),
         ('[[tools]]\nname = "x"\ncommand = ["x"]\npolicy = "perhaps"', "perhaps"),

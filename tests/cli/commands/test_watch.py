@@ -94,8 +94,11 @@ def test_the_command_of_an_agent_tells_whose_conversations_it_continues(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[watch]\nprograms = ["emacs"]', "'emacs' cannot be watched"),
-        ('[agents.x]\nkind = "acp"\ncommand = ["x"]\ncontinues = "emacs"', "write one of claude-code"),
+        ('[watch]\nprograms = ["emacs"]', "watch.programs: 'emacs' is not known. Choose claude-code"),
+        (
+            '[agents.x]\nkind = "acp"\ncommand = ["x"]\ncontinues = "emacs"',
+            "agents.x.continues = 'emacs' is not known. Choose claude-code",
+        ),
     ],
 )
 def test_settings_with_an_unknown_program_are_refused(tmp_path: Path, text: str, said: str) -> None:

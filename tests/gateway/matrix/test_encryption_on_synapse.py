@@ -280,6 +280,6 @@ async def test_the_device_is_signed_by_the_identity_of_the_account_and_the_backu
             # Requests are looked for after each answer of the homeserver, and an answer without news comes late.
             await asyncio.to_thread(ann.say, room, "hello again")
             done = await wait_for_report(tmp_path / "other", lambda r: bool(r.outcome))
-            assert "keys were restored." in done.outcome and done.recovery_key == report.recovery_key
+            assert done.outcome == "1 key was restored." and done.recovery_key == report.recovery_key
     finally:
         device.close()

@@ -20,7 +20,9 @@ LOCAL_BASE_URL = "local:"
 CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 1000
 _ADDRESS_RULE = "write an address that begins with https:// or http://"
-HttpAddress: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^https?://.", description=_ADDRESS_RULE)]
+HttpAddress: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=rf"^(https?://.|{LOCAL_BASE_URL}$)", description=_ADDRESS_RULE)
+]
 OptionalHttpAddress: TypeAlias = Annotated[
     str, msgspec.Meta(pattern=r"^(https?://.+)?$", description=_ADDRESS_RULE)
 ]
