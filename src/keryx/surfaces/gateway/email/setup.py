@@ -77,7 +77,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         "saves_sent": "true" if domain in _MOST_SAVE_SENT else "",
     }
     return SetupOutcome(
-        summary=f"Keryx reads and answers as {address}; {mailbox} holds {format_count(count, 'mail')} without an answer, and keeps {'it' if count == 1 else 'them'} so.",
+        summary=f"Keryx reads and answers as {address}; {mailbox} holds {format_count(count, 'mail')}, left unanswered.",
         settings={name: value for name, value in values.items() if value},
         secrets={} if command else {"password": answers["password"]},
         steps=(
