@@ -132,6 +132,25 @@ def test_commands_are_completed_and_answered(page: Tab) -> None:
     expect(page.page.get_by_role("heading", name="Rivers and lakes")).to_be_visible()
 
 
+def test_a_title_is_removed_by_an_empty_field_and_the_folder_changed(page: Tab) -> None:
+    page.begin("hello", "hello")
+    page.say("/title Rivers and lakes")
+    page.page.get_by_role("button", name="Rivers and lakes, rename").click()
+    field = page.page.get_by_role("textbox", name="Title")
+    field.fill("")
+    field.press("Enter")
+    expect(page.page.get_by_role("heading", name="Untitled")).to_be_visible()
+    for folder in ("/srv/lakes", ""):
+        page.page.get_by_role("button", name="More", exact=True).click()
+        page.page.get_by_role("menuitem", name="Change the folder").click()
+        dialog = page.page.get_by_role("dialog")
+        before = "" if folder else "/srv/lakes"
+        expect(dialog.get_by_role("textbox")).to_have_value(before)
+        dialog.get_by_role("textbox").fill(folder)
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog).to_have_count(0)
+
+
 def test_tools_and_reasoning_are_folded(page: Tab) -> None:
     page.begin("!think rivers", "ThoughtThey said: riversrivers")
     page.page.get_by_text("Thought", exact=True).click()

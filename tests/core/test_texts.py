@@ -13,8 +13,10 @@ from keryx.core.errors import Invalid
 from keryx.core.texts import (
     ENGLISH,
     LANGUAGES,
+    NO_CHANGES,
     Catalogue,
     Phrase,
+    Reader,
     choose_language,
     find_language,
     list_fields,
@@ -74,6 +76,7 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
                 named |= {str(node.args[0].value)} if name in ("say", "Phrase") else set()
     for path in SOURCES.rglob("*.js"):
         used |= {f"page.{text}" for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', path.read_text("utf-8"))}
+    used |= {f"{key}_{reader.value}" for key in used for reader in Reader}
     assert {k for k in keys - used - SENT if not k.startswith(COMPOSED)} == set()
     assert named - keys == set()
 
@@ -276,11 +279,61 @@ def test_a_wrong_change_is_refused_with_what_would_be_right(table: dict[str, obj
     assert str(caught.value).startswith(told)
 
 
+HINTS = re.compile(
+    r"`(?:keryx|uv|pip|ollama)\b|keryx\.toml|base_url|KERYX_|`continues|pip |\[\[models\]\]|ways|variable"
+)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "agent.login_ways",
+        "file.no_cipher",
+        "model.check_network",
+        "model.key_missing",
+        "model.key_refused",
+        "model.local_missing",
+        "model.no_address",
+        "model.no_endpoint",
+        "model.no_host",
+        "model.no_tools",
+        "model.none",
+        "model.not_safe",
+        "model.start_ollama",
+        "model.start_server",
+        "model.unknown_id",
+        "secret.unset",
+        "tag.unknown",
+        "temporary.no_extra",
+        "tools.missing",
+        "watch.no_agent",
+    ],
+)
+def test_commands_and_settings_are_named_to_operators_only(language: str, key: str) -> None:
+    fields = dict.fromkeys(list_fields(LANGUAGES["en"][f"{key}_operator"]), "`keryx x` ways variable")
+    plain = dict.fromkeys(fields, "x")
+    texts = NO_CHANGES.speak(language)
+    person = texts.say(key, **plain)
+    operator = NO_CHANGES.speak(language, "", Reader.OPERATOR).say(key, **fields)
+    assert not HINTS.search(person) and HINTS.search(operator)
+    # What programs and logs say is what operators read, and the reader decides in the end.
+    phrase = Phrase(key, **plain)
+    assert phrase == NO_CHANGES.speak("en", "", Reader.OPERATOR).say(key, **plain)
+    assert texts.render(phrase) == person
+
+
+def test_the_page_names_no_command_of_chats_for_an_unknown_conversation() -> None:
+    unknown = Phrase("session.unknown", name="'x'")
+    assert "/sessions" in NO_CHANGES.speak("de").render(unknown)
+    assert NO_CHANGES.speak("de", "", Reader.PAGE).render(unknown) == "es gibt kein Gespräch 'x'"
+
+
 def test_commands_are_named_as_people_write_them_on_a_platform() -> None:
     slack = Catalogue(signs={"slack": "!"}).speak("de", "slack")
     assert slack.say("chat.greeting").count("!new") == 1 and "/" not in slack.say("chat.greeting")
     assert "!nwe" in slack.say("command.unknown", name="nwe")
     assert slack.say("command.busy", verb="undo").startswith("!undo")
     # What is no command stays.
-    assert "/v1" in slack.say("model.no_endpoint", name="x", host="y")
+    assert "/v1" in slack.say("model.no_endpoint_operator", name="x", host="y")
     assert "/new" in Catalogue(signs={"slack": "!"}).speak("de", "telegram").say("chat.greeting")

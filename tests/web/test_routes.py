@@ -239,8 +239,8 @@ async def test_a_command_of_a_shell_is_named_to_programs_and_not_to_people(site:
         (
             "/api/sessions/nowhere",
             "there is no session 'nowhere': `keryx sessions list` shows them",
-            "there is no conversation 'nowhere': /sessions lists them",
-            "es gibt kein Gespräch 'nowhere': /sessions listet alle auf",
+            "there is no conversation 'nowhere'",
+            "es gibt kein Gespräch 'nowhere'",
         ),
         (
             "/api/people/nobody",

@@ -35,6 +35,17 @@ async def add_user(site: Site, name: str = "ann", password: str = ANNS_PASSWORD)
     return await site.post("/api/users", {"name": name, "password": password})
 
 
+async def test_commands_of_the_terminal_are_named_to_the_operator_and_not_to_a_user(world: World) -> None:
+    async with open_site(world.hub, world.clock, password=HASH) as site:
+        await add_user(site, "Ann")
+        browser = {"Accept-Language": "de"}
+        told = "es gibt kein Schlagwort 'blue'"
+        hint = f"{told}: `keryx tags list` zeigt alle"
+        assert await site.problem(404, "DELETE", "/api/tags/blue", headers=browser) == hint
+        await sign_in(site, "ann", ANNS_PASSWORD)
+        assert await site.problem(404, "DELETE", "/api/tags/blue", headers=browser) == told
+
+
 @pytest.mark.engines(*Engine)
 async def test_a_user_signs_in_and_has_own_conversations(world: World) -> None:
     async with open_site(world.hub, world.clock, password=HASH) as site:

@@ -260,7 +260,7 @@ def open_writer(name: str) -> Generator[Callable[[str], object]]:
 def format_size(count: int) -> str:
     """Format a number of bytes in decimal units."""
     if count < 1000:
-        return f"{count} bytes"
+        return format_count(count, "byte")
     power = min(4, (len(str(count)) - 1) // 3)
     return f"{count / 1000**power:.1f} {('KB', 'MB', 'GB', 'TB')[power - 1]}"
 

@@ -11,6 +11,7 @@ from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId
 from keryx.core.media import Attachment
 from keryx.core.media import Media as Part
 from keryx.core.sessions import Viewer
+from keryx.core.text import format_count
 from keryx.core.texts import Phrase
 from keryx.store import media as store
 from keryx.store.db import Database, Transaction
@@ -121,4 +122,4 @@ def _load_attachment(tx: Transaction, info: store.MediaInfo | None, media_id: st
 
 
 def _format_size(count: int) -> str:
-    return f"{count / 1_000_000:.1f} MB" if count >= 100_000 else f"{count} bytes"
+    return f"{count / 1_000_000:.1f} MB" if count >= 100_000 else format_count(count, "byte")

@@ -13,7 +13,7 @@ import pytest
 from keryx.agents.llm import Model, Models, provider_errors, resolve_endpoint
 from keryx.agents.llm.chat_client import RetryPolicy
 from keryx.core.errors import AgentFailed, Invalid
-from keryx.core.texts import Catalogue
+from keryx.core.texts import Catalogue, Reader
 
 
 def a_model(key: str = "") -> Model:
@@ -39,7 +39,7 @@ def test_a_key_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path) ->
 
 
 def test_what_is_wrong_with_a_key_is_told_in_the_language_of_the_person() -> None:
-    german = Catalogue(language="de").speak()
+    german = Catalogue(language="de").speak(None, "", Reader.OPERATOR)
     for key, words in (
         ("env:KEY", "Der Schlüssel des Modells 'm' fehlt: setze die Variable KEY"),
         (
@@ -54,7 +54,7 @@ def test_what_is_wrong_with_a_key_is_told_in_the_language_of_the_person() -> Non
 
 def test_a_key_in_clear_is_refused_and_not_repeated() -> None:
     with pytest.raises(msgspec.ValidationError, match="write env:NAME or file:PATH") as caught:
-        msgspec.convert({"name": "m", "base_url": "http://x", "id": "y", "key": "sk-123"}, Model)
+        msgspec.convert({"name": "m", "base_url": "https://x", "id": "y", "key": "sk-123"}, Model)
     assert "sk-123" not in str(caught.value)
 
 

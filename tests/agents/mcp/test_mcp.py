@@ -165,7 +165,7 @@ async def test_a_server_that_starts_too_slowly_names_its_log(
     )
     assert Catalogue(language="de").speak().render(warning) == (
         "Die Werkzeuge von 'test' fehlen: der Server ist in 0 Sekunden nicht gestartet;"
-        " sein Protokoll ist tools/test.log im Ordner von Keryx. Mehr sagt `keryx tools check`."
+        " sein Protokoll ist tools/test.log im Ordner von Keryx."
     )
 
 

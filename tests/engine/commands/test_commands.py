@@ -12,7 +12,7 @@ from keryx.core.errors import NotFound
 from keryx.core.ids import PrincipalId
 from keryx.core.messages import Text, text_parts
 from keryx.core.ports.adapter import InboundMessage
-from keryx.core.ports.agent import TextDelta
+from keryx.core.ports.agent import TextDelta, UsageEvent
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
 from keryx.core.sessions import (
     Binding,
@@ -25,6 +25,7 @@ from keryx.core.sessions import (
 from keryx.core.source import ChatType, Source
 from keryx.core.texts import LANGUAGES, NO_CHANGES
 from keryx.core.turns import BusyMode, TurnState
+from keryx.core.usage import Usage
 from keryx.engine import commands
 from keryx.engine.commands import COMMANDS
 from keryx.engine.policy import Policy
@@ -288,6 +289,11 @@ async def test_title_shows_sets_and_refuses(world: World) -> None:
     assert "character" in await world.command("/title \u200b")
     session = (await world.open(turn.session)).session
     assert (session.title, session.title_by) == ("Oslo trip", TitleBy.PERSON)
+    assert await world.command("/title -") == "The title is removed."
+    session = (await world.open(turn.session)).session
+    assert (session.title, session.title_by) == ("", None)
+    # The title is free for another conversation.
+    assert await world.command("/title Oslo trip", chat="2") == "Now called “Oslo trip”."
 
 
 async def test_fork_moves_the_chat_into_a_copy(world: World) -> None:
@@ -451,6 +457,15 @@ async def test_status_and_usage_tell_what_the_session_is(world: World) -> None:
     await world.ask("two words")
     assert "Idle. Model: default.\n2 messages in 1 turn" in await world.command("/status")
     assert await world.command("/usage") == ("2 input and 2 output tokens, about 0.0000 USD.")
+
+
+async def test_the_status_is_one_line_of_state_model_and_context(begin: Begin) -> None:
+    used = UsageEvent(Usage(model="fast", context_used=3_000, context_limit=100_000))
+    agent = ScriptedAgent([used, TextDelta("said")])
+    world = await begin(agent=agent, policy=Policy(models=("fast", "slow")))
+    await world.ask("hello")
+    lines = (await world.command("/status")).splitlines()
+    assert lines[1] == "Idle. Model: fast (default). Context: 3 % of 100,000."
 
 
 async def test_help_lists_every_command_that_may_be_given(world: World) -> None:

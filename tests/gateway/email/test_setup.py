@@ -34,7 +34,7 @@ async def test_right_answers_become_settings_and_a_secret(fake: FakeMail) -> Non
         "authserv": AUTHSERV,
     }
     assert outcome.secrets == {"password": PASSWORD} and PASSWORD not in str(outcome.settings)
-    assert ADDRESS in outcome.summary and "1 mails" in outcome.summary
+    assert ADDRESS in outcome.summary and "1 mail, left" in outcome.summary
 
 
 async def test_a_mailbox_without_checked_mails_needs_the_name_of_the_server(fake: FakeMail) -> None:

@@ -35,7 +35,7 @@ from keryx.core.sessions import (
 )
 from keryx.core.source import Source
 from keryx.core.text import to_sentence
-from keryx.core.texts import Texts, find_language
+from keryx.core.texts import Reader, Texts, find_language
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
 from keryx.engine.hub.views import MessageRange
@@ -412,7 +412,7 @@ def new_id() -> str:
 
 def find_texts(app: App) -> Texts:
     """Return the texts in the language of the settings, or else in that of the terminal."""
-    return app.settings.policy.texts.speak(_find_language())
+    return app.settings.policy.texts.speak(_find_language(), "", Reader.OPERATOR)
 
 
 def _find_language() -> str | None:

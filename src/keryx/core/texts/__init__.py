@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache
 from string import Formatter
 from typing import Any
@@ -36,6 +37,13 @@ _WEIGHTED = re.compile(r"\s*([A-Za-z*][A-Za-z0-9-]*)\s*(?:;\s*q\s*=\s*([01](?:\.
 _FORMATTER = Formatter()
 
 
+class Reader(StrEnum):
+    """Readers to whom some texts say something else than to the people of a chat."""
+
+    OPERATOR = "operator"
+    PAGE = "page"
+
+
 class Phrase(str):
     """A text in English that can be rendered in another language."""
 
@@ -45,7 +53,7 @@ class Phrase(str):
     fields: Mapping[str, Any]
 
     def __new__(cls, key: str, /, **fields: Any) -> "Phrase":
-        text = super().__new__(cls, _build(DEFAULT_LANGUAGE).say(key, **fields))
+        text = super().__new__(cls, ENGLISH.say(key, **fields))
         text.key = key
         text.fields = fields
         return text
@@ -70,20 +78,31 @@ class WrongText(Invalid):
 
 
 class Texts:
-    """The texts of one language. `sign` is what people put before the name of a command where they read them."""
+    """The texts of one language. `sign` is what people put before the name of a command where they read them.
+
+    A text has another wording for some `readers` where there is one under its key with their name: `tag.unknown_operator`
+    names a command of the terminal, and `tag.unknown` does not."""
 
     def __init__(
-        self, language: str, changed: Mapping[str, str] | None = None, *, sign: str = COMMAND_SIGN
+        self,
+        language: str,
+        changed: Mapping[str, str] | None = None,
+        *,
+        sign: str = COMMAND_SIGN,
+        readers: Sequence[Reader] = (),
     ) -> None:
         self.language = language
         self.sign = sign
+        self.readers = readers
         self._templates = {**LANGUAGES[language], **(changed or {})}
         self._formatter = _TemplateFormatter(self)
 
     def say(self, key: str, /, **fields: Any) -> str:
         """Return the text of a key with its fields filled in."""
+        own = (f"{key}_{reader.value}" for reader in self.readers)
+        chosen = next((name for name in own if name in self._templates), key)
         text = ""
-        for literal, field, spec, conversion in _parse_template(self._templates[key]):
+        for literal, field, spec, conversion in _parse_template(self._templates[chosen]):
             text += literal if self.sign == COMMAND_SIGN else _replace_signs(literal, text[-1:], self.sign)
             if field is not None:
                 value = (
@@ -121,12 +140,14 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     # By platform, what people put before the name of a command where it is not a slash.
     signs: Mapping[str, str] = {}
 
-    def speak(self, language: str | None = None, platform: str = "") -> Texts:
+    def speak(self, language: str | None = None, platform: str = "", *readers: Reader) -> Texts:
         """Return the texts in the language of the settings, or else in a person's language, or else in English. They name
-        commands as people write them on a platform."""
+        commands as people write them on a platform, and those of the terminal and settings to operators only."""
         chosen = self.language or find_language(language or "") or DEFAULT_LANGUAGE
         changed, sign = self.changes.get(chosen), self.signs.get(platform, COMMAND_SIGN)
-        return Texts(chosen, changed, sign=sign) if changed else _build(chosen, sign)
+        return (
+            Texts(chosen, changed, sign=sign, readers=readers) if changed else _build(chosen, sign, readers)
+        )
 
 
 def explain(error: KeryxError, key: str, /, **fields: Any) -> Phrase:
@@ -243,12 +264,12 @@ class _TemplateFormatter:
 
 NO_CHANGES = Catalogue()
 # For programs and operators: the API, commands of the terminal, exports.
-ENGLISH = Texts(DEFAULT_LANGUAGE)
+ENGLISH = Texts(DEFAULT_LANGUAGE, readers=(Reader.OPERATOR,))
 
 
 @cache
-def _build(language: str, sign: str = COMMAND_SIGN) -> Texts:
-    return Texts(language, sign=sign)
+def _build(language: str, sign: str, readers: Sequence[Reader]) -> Texts:
+    return Texts(language, sign=sign, readers=readers)
 
 
 def _replace_signs(literal: str, before: str, sign: str) -> str:

@@ -12,7 +12,7 @@ from keryx.core.ids import OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.lanes import Lane
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.sessions import Session, SessionSettings, Viewer
-from keryx.core.texts import Phrase, Texts
+from keryx.core.texts import Phrase, Reader, Texts
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
 from keryx.store import sessions, turns
@@ -39,8 +39,9 @@ class CommandCall:
 
     @property
     def texts(self) -> Texts:
-        """The texts in the language of the person who gave the command."""
-        return self.tx.texts.speak(self.inbound.source.language, self.inbound.source.platform)
+        """The texts for the person who gave the command, in their language."""
+        readers = (Reader.OPERATOR,) if self.is_operator else ()
+        return self.tx.texts.speak(self.inbound.source.language, self.inbound.source.platform, *readers)
 
     def say(self, key: str, /, **fields: Any) -> str:
         """Return a text in the language of the person who gave the command."""

@@ -113,6 +113,9 @@ def set_title(call: CommandCall) -> CommandResult:
         return CommandResult(
             call.say("session.shown", session=quote_title(call.current_session)), call.current_session.id
         )
+    if call.text == "-":
+        sessions.rename(call.tx, call.current_session, "", by=TitleBy.PERSON)
+        return CommandResult(call.say("session.title_removed"), call.current_session.id)
     if call.session is None:
         sessions.validate_title(call.tx, call.owner, call.text)
     session = call.ensure_session()

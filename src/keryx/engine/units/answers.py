@@ -6,7 +6,7 @@ import msgspec
 
 from keryx.core import jobs, media, text
 from keryx.core.deliveries import Preview, PreviewState, Target
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.ids import OPERATOR, SessionId, TurnId
 from keryx.core.media import Media
 from keryx.core.messages import (
     Mark,
@@ -21,7 +21,7 @@ from keryx.core.messages import (
 )
 from keryx.core.ports.adapter import StepState, ToolStep
 from keryx.core.sessions import END_SURFACE, JOB_SURFACE, Session
-from keryx.core.texts import Phrase, Texts
+from keryx.core.texts import Phrase, Reader, Texts
 from keryx.core.turns import STOP_REASONS, Turn, TurnState
 from keryx.store import deliveries, lanes, messages, people, platforms, questions, turns
 from keryx.store.changes import Scope
@@ -173,9 +173,10 @@ def end_preview(tx: Transaction, turn: Turn) -> None:
 
 
 def speak(tx: Transaction, turn: Turn) -> Texts:
-    """Return the texts in the language of the person who asked."""
+    """Return the texts for the person who asked, in their language."""
     platform = turn.reply.platform if turn.reply else ""
-    return tx.texts.speak(people.get_language(tx, turn.id), platform)
+    readers = (Reader.OPERATOR,) if turn.asker == OPERATOR else ()
+    return tx.texts.speak(people.get_language(tx, turn.id), platform, *readers)
 
 
 def send_aside(tx: Transaction, turn: Turn, text: str) -> None:

@@ -18,7 +18,7 @@ from keryx.core.media import Attachment
 from keryx.core.messages import Message, Notice, Parts
 from keryx.core.questions import QuestionState
 from keryx.core.sessions import Session, SessionSettings
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, Reader
 from keryx.core.turns import STOP_REASONS, TurnState
 from keryx.engine.hub.views import MessageRange, SessionSnapshot
 from keryx.jsonrpc import Json
@@ -132,7 +132,7 @@ class OpenSession:
     async def _send_notice(self, text: str) -> None:
         """Show the user a text that is not part of the conversation."""
         key, capabilities = ids.new(self._context.now()), self._context.capabilities
-        said = self._context.hub.texts.speak().render(text)
+        said = self._context.hub.texts.speak(None, "", Reader.OPERATOR).render(text)
         await self._send_updates(
             [session_updates.build_person_notice(said, key, notices=capabilities.notices)]
         )

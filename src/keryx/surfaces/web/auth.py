@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from keryx.core.errors import Forbidden, KeryxError, NotFound
 from keryx.core.ids import OPERATOR, ProfileId
 from keryx.core.ports.setup import WrongField
 from keryx.core.sessions import Viewer
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, Reader
 from keryx.engine.hub.api_turns import KEY_PREFIX, ApiKey, HubApiKeys
 from keryx.engine.hub.people import SIGN_IN_LIFETIME, HubSignIns
 from keryx.engine.hub.users import HubUsers
@@ -119,6 +119,11 @@ def read_cookie_key(folder: Path) -> bytes:
         key = secrets.token_bytes(32)
         file.write(key)
     return key
+
+
+def list_readers(viewer: Viewer) -> Sequence[Reader]:
+    """Return as what somebody reads the texts of the page."""
+    return (Reader.PAGE, Reader.OPERATOR) if viewer.principal == OPERATOR else (Reader.PAGE,)
 
 
 class Caller:

@@ -24,7 +24,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase, Texts, choose_language
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import presenters, request_schema, schema
-from keryx.surfaces.web.auth import Authenticator, Caller, CookieSigner
+from keryx.surfaces.web.auth import Authenticator, Caller, CookieSigner, list_readers
 from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
 from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.responses import BodyIncomplete, BodyTooLarge
@@ -168,7 +168,7 @@ class ApiRequest:
     @property
     def texts(self) -> Texts:
         """The texts for people in the language of the viewer."""
-        return self.hub.texts.speak(self.language)
+        return self.hub.texts.speak(self.language, "", *list_readers(self.viewer))
 
     @property
     def session_id(self) -> SessionId:

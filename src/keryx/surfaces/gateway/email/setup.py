@@ -6,6 +6,7 @@ from pathlib import Path
 
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+from keryx.core.text import format_count
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailSettings, read_servers
@@ -76,7 +77,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         "saves_sent": "true" if domain in _MOST_SAVE_SENT else "",
     }
     return SetupOutcome(
-        summary=f"Keryx reads and answers as {address}; {mailbox} holds {count} mails, which stay unanswered.",
+        summary=f"Keryx reads and answers as {address}; {mailbox} holds {format_count(count, 'mail')}, left unanswered.",
         settings={name: value for name, value in values.items() if value},
         secrets={} if command else {"password": answers["password"]},
         steps=(

@@ -367,10 +367,17 @@ export function conversation(root, app, id, seq) {
     const before = open()?.session.title ?? "";
     title = null;
     frame();
-    if (!wanted || wanted === before || (await app.change(id, { title: wanted })) !== undefined || left) return;
+    if (wanted === before || (await app.change(id, { title: wanted })) !== undefined || left) return;
     title = wanted;
     unkept = true;
     frame();
+  }
+
+  // Where agents work; an empty field is none.
+  async function folder() {
+    const before = open().session.cwd ?? "";
+    const cwd = await app.ask({ title: t("Change the folder"), input: before, yes: t("Save"), empty: true });
+    if (typeof cwd === "string" && cwd.trim() !== before) await app.change(id, { cwd: cwd.trim() });
   }
 
   async function more(event) {
@@ -381,6 +388,7 @@ export function conversation(root, app, id, seq) {
       ["pin", session.pinned ? t("Unpin") : t("Pin"), () => app.pin(session)],
       ["archive", session.archived ? t("Unarchive") : t("Archive"), () => app.archive(session)],
       ["folder", t("Move to a project"), () => app.project(session)],
+      app.info.who.operator && ["folder", t("Change the folder"), folder],
       null,
       ...levels(),
       null,

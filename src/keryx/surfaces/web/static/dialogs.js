@@ -51,12 +51,12 @@ export function dialog(content, { label, className = "" } = {}) {
 
 // Gives the text that was typed, true for a yes without text, or null. `save` may keep the dialog open: it gives what went
 // wrong with the text. `typed` is told of each change.
-export function ask({ title, text, items, input, long = false, yes = "OK", danger = false, typed = () => {}, save = async () => "" }) {
+export function ask({ title, text, items, input, long = false, yes = "OK", danger = false, empty = false, typed = () => {}, save = async () => "" }) {
   const wanted = input !== undefined;
   let trouble = null;
   async function submit(value, close) {
     trouble.textContent = wanted && value ? await save(value) : "";
-    if (!trouble.textContent) close(wanted ? value || null : true);
+    if (!trouble.textContent) close(wanted ? (empty ? value : value || null) : true);
   }
   return dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); submit(e.target.elements.words?.value.trim(), close); } },
     h("h2", {}, title),

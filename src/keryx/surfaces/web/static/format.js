@@ -202,7 +202,7 @@ function answerView({ model, seconds, tokens = {}, cost, estimated }) {
   const facts = [
     model && h("span", {}, model),
     seconds > 0 && h("span", {}, elapsed(seconds * 1000)),
-    used > 0 && h("span", { title: t("{input} in, {output} out", { input: (tokens.input ?? 0).toLocaleString(LOCALE), output: ((tokens.output ?? 0) + (tokens.reasoning ?? 0)).toLocaleString(LOCALE) }) }, t("{n} tokens", { n: count(used) })),
+    used > 0 && h("span", { title: t("{input} in, {output} out", { input: (tokens.input ?? 0).toLocaleString(LOCALE), output: ((tokens.output ?? 0) + (tokens.reasoning ?? 0)).toLocaleString(LOCALE) }) }, plural(used, t("{n} token|{n} tokens")).replace(used.toLocaleString(LOCALE), count(used))),
     cost > 0 && h("span", {}, estimated ? t("about {amount}", { amount: money(cost) }) : money(cost)),
   ].filter(Boolean);
   return facts.length > 0 && h("div", { class: "answer-facts" }, facts);

@@ -388,7 +388,7 @@ export function sidebar(root, app) {
     redraw();
     if (back) list.element(session.id)?.querySelector("a")?.focus();
     const wanted = title?.trim();
-    if (!wanted || wanted === session.title || (await app.change(session.id, { title: wanted })) !== undefined) return;
+    if (wanted === undefined || wanted === (session.title ?? "") || (await app.change(session.id, { title: wanted })) !== undefined) return;
     titles.set(session.id, wanted);
     unkept.add(session.id);
     redraw();
