@@ -86,8 +86,9 @@ def old(
         file = tmp_path / "keryx.db"
         connection = apsw.Connection(str(file))
         with connection:
-            make_old(SqliteTransaction(connection, START_TIME), found)
-            connection.execute(f"pragma application_id = {APPLICATION_ID}")
+            tx = SqliteTransaction(connection, START_TIME)
+            make_old(tx, found)
+            tx.run(f"pragma application_id = {APPLICATION_ID}")
         connection.close()
         return SqliteDatabase(file, clock=clock)
     address, schema = request.getfixturevalue("postgres"), request.getfixturevalue("new_schema")
