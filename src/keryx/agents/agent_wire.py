@@ -62,7 +62,7 @@ class AgentCrashed(PluginExit):
 
 
 def decode(value: object, kind: Any) -> Any:
-    """Return a value of the type `kind` that has crossed. Raise `AgentCrashed` if it is none."""
+    """Convert a value from the other process to the type `kind`. Raise `AgentCrashed` if it does not fit."""
     try:
         return msgspec.convert(value, kind, str_keys=True)
     except msgspec.ValidationError as exc:

@@ -85,13 +85,16 @@ def find_reset(
 ) -> datetime | None:
     """Return when a limit resets according to an error, `None` if it does not say. A time without a zone is one of the zone
     of `now`."""
-    body_text, values = _flatten(body)
+    values = [(name, value) for name, value in islice(_iterate_values(body, _MAX_DEPTH), _MAX_VALUES) if name]
+    body_texts = (v[:_MAX_TEXT] for name, v in values if isinstance(v, str) and name in ("message", "detail"))
+    # The beginning, with single spaces: the patterns go back over longer ones.
+    words = " ".join("\n".join((text[:_MAX_TEXT], *body_texts))[:_MAX_TEXT].split())
     delay = parse_retry_after(headers, now=now)
     found = (
         next(filter(None, (_read_field(name, value, now) for name, value in values)), None)
         or (now + delay if delay else None)
         or _read_moment(headers.get(_UNIFIED_RESET, ""), now)
-        or _read_words(_shorten(f"{text[:_MAX_TEXT]}\n{body_text}"), now)
+        or _read_words(words, now)
         or _read_exhausted(headers, now)
     )
     return found if found is not None and now < found <= now + _MAX_WAIT else None
@@ -100,13 +103,6 @@ def find_reset(
 def is_limit(text: str) -> bool:
     """Whether the words of an error are about a limit of use."""
     return _LIMIT_WORDS.search(text) is not None
-
-
-def _flatten(body: object) -> tuple[str, list[tuple[str, object]]]:
-    """Return the texts of a body, and its fields with their names in lower case."""
-    fields = [(name, value) for name, value in islice(_iterate_values(body, _MAX_DEPTH), _MAX_VALUES) if name]
-    texts = (v[:_MAX_TEXT] for name, v in fields if isinstance(v, str) and name in ("message", "detail"))
-    return "\n".join(texts), fields
 
 
 def _iterate_values(value: object, depth: int) -> Iterator[tuple[str, object]]:
@@ -122,11 +118,6 @@ def _iterate_values(value: object, depth: int) -> Iterator[tuple[str, object]]:
     for name, item in named:
         yield name, item
         yield from _iterate_values(item, depth - 1)
-
-
-def _shorten(text: str) -> str:
-    """Return the beginning of a text, with single spaces: the patterns go back over longer ones."""
-    return " ".join(text[:_MAX_TEXT].split())
 
 
 def _read_field(name: str, value: object, now: datetime) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Starts the process that watches this one, and tells it that the event loop turns. It stands outside, because code that holds the interpreter lock stops every thread and every signal handler of this process."""
+"""Starts the process that watches this one, and reports to it that the event loop runs. It is a process of its own, because code that holds the interpreter lock stops every thread and every signal handler of this process."""
 
 import faulthandler
 import logging

@@ -18,7 +18,7 @@ class LruCache(Generic[K, V]):
         self._taken = 0
         self._values: OrderedDict[K, V] = OrderedDict()
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._values
 
     def __len__(self) -> int:

@@ -322,7 +322,7 @@ class WatchedSession(msgspec.Struct, frozen=True, kw_only=True):
         return self.state if now - self.seen_at < _STATE_LIFETIME else ProgramState.IDLE
 
     def is_taken(self) -> bool:
-        """Whether a person took it over after the program had written last."""
+        """Whether a person took it over after the last write of the program."""
         return self.taken_at is not None and self.taken_at >= self.wrote_at
 
 

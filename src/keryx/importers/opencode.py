@@ -169,7 +169,10 @@ def _build_sessions(
     done: set[str] = set()
     for session in stored:
         line = [session]
-        while parent := by_id.get(as_text(line[-1].info.get("parent_id")) or _name_parent(line[-1], forks)):
+        while parent := by_id.get(
+            as_text(line[-1].info.get("parent_id"))
+            or (forks[line[-1].id].parent if line[-1].id in forks else "")
+        ):
             if parent in line or parent.id in done:
                 break
             line.append(parent)
@@ -177,10 +180,6 @@ def _build_sessions(
             if member.id not in done:
                 done.add(member.id)
                 yield _build_session(member, projects, forks.get(member.id, _Fork()), log)
-
-
-def _name_parent(stored: _StoredSession, forks: dict[str, _Fork]) -> str:
-    return forks[stored.id].parent if stored.id in forks else ""
 
 
 def _find_forks(stored: list[_StoredSession]) -> dict[str, _Fork]:

@@ -278,7 +278,7 @@ def list_active(tx: Transaction, *, profile: str, owner: str | None) -> list[Tur
 
 
 def get_many(tx: Transaction, turns: Iterable[TurnId]) -> list[Turn]:
-    """Return the turns with these ids that exist, in no order."""
+    """Return the turns with these ids that exist, in any order."""
     rows = tx.rows(f"{_SELECT} where t.id {tx.in_names}", {"names": json.dumps(list(turns))})
     return _ROWS.decode_all(rows)
 

@@ -131,7 +131,10 @@ def _route(
     rule = find_rule(policy.access, inbound.source.platform, inbound.source.account) or CLOSED
     local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
-        _release_held(tx, inbound.source, inbound.reply)
+        # What was held until this person wrote is ready now, under each of their ids.
+        others = access.find_other_ids(tx, inbound.source) if inbound.source.chat_type is ChatType.DM else []
+        for chat in dict.fromkeys((inbound.reply.chat, *others)):
+            deliveries.release_held(tx, msgspec.structs.replace(inbound.reply, chat=chat))
     if not inbound.addressed and (
         _continues_turn(tx, inbound, policy)
         or _takes_part(tx, inbound, rule, policy)
@@ -201,13 +204,6 @@ def _leave_out_files(tx: Transaction, session: Session, inbound: InboundMessage)
     )
 
 
-def _release_held(tx: Transaction, source: Source, reply: Target) -> None:
-    """Make the deliveries ready that were held until this person wrote, under each of their ids."""
-    others = access.find_other_ids(tx, source) if source.chat_type is ChatType.DM else []
-    for chat in dict.fromkeys((reply.chat, *others)):
-        deliveries.release_held(tx, msgspec.structs.replace(reply, chat=chat))
-
-
 def _overhear(tx: Transaction, inbound: InboundMessage, person: PrincipalId) -> bool:
     """Keep what was said in a group as context for the next question there. False in a direct chat, and for the edit of a message
     that was not overheard."""
@@ -271,7 +267,7 @@ def _edits_question(tx: Transaction, inbound: InboundMessage) -> bool:
 
 
 def _takes_part(tx: Transaction, inbound: InboundMessage, rule: AccessRule, policy: Policy) -> bool:
-    """Whether a message is in a thread in which the agent was addressed before, or which hangs on an answer of it."""
+    """Whether a message is in a thread in which the agent was addressed before, or that began below one of its answers."""
     source = inbound.source
     if not rule.follow_threads or not source.thread or policy.has_topics(source.platform):
         return False

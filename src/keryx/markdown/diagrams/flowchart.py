@@ -201,7 +201,13 @@ def _parse_nodes(chart: Chart, line: str, at: int, group: str) -> tuple[list[str
         label, shape, at = _parse_shape(line, at)
         styled = _STYLE.match(line, at)
         at = styled.end() if styled else at
-        _add_node(chart, name, label, shape, group)
+        known = chart.nodes.get(name)
+        if known is None:
+            known = chart.nodes[name] = FlowNode(build_label(name if label is None else label), shape)
+        elif label is not None:
+            known.label, known.shape = build_label(label), shape
+        if group and not known.group:
+            known.group = group
         names.append(name)
         more = re.compile(r"\s*&\s*").match(line, at)
         if more is None:
@@ -222,16 +228,6 @@ def _parse_shape(line: str, at: int) -> tuple[str | None, str, int]:
         if end >= 0:
             return line[begin:end], shape, end + len(closing)
     return None, "box", at
-
-
-def _add_node(chart: Chart, name: str, label: str | None, shape: str, group: str) -> None:
-    known = chart.nodes.get(name)
-    if known is None:
-        known = chart.nodes[name] = FlowNode(build_label(name if label is None else label), shape)
-    elif label is not None:
-        known.label, known.shape = build_label(label), shape
-    if group and not known.group:
-        known.group = group
 
 
 def _measure(node: FlowNode) -> tuple[float, float]:

@@ -75,7 +75,12 @@ def begin(tx: Transaction, record: SessionRecord, *, profile: ProfileId, owner: 
     if owner != OPERATOR and not tx.row("select 1 from principals where id = :id", {"id": owner}):
         notes.append(f"its owner {owner!r} is not known here: only the operator sees it")
     _set_project(tx, record, place, profile, owner)
-    _put_tags(tx, record, place, Viewer(profile, owner))
+    viewer = Viewer(profile, owner)
+    known = {tag.name for tag in projects.list_tags(tx, viewer)} if record.tags else set[str]()
+    for tag in record.tags:
+        if tag.name not in known:
+            projects.add_tag(tx, viewer, tag.name, colour=tag.colour)
+    projects.put_tags(tx, viewer, place.session, [tag.name for tag in record.tags])
     return msgspec.structs.replace(place, notes=tuple(notes))
 
 
@@ -243,14 +248,6 @@ def _set_project(
         f"update sessions set project = ({find}) where id = :id",
         {**key, "id": place.session},
     )
-
-
-def _put_tags(tx: Transaction, record: SessionRecord, place: ImportTarget, owner: Viewer) -> None:
-    known = {tag.name for tag in projects.list_tags(tx, owner)} if record.tags else set[str]()
-    for tag in record.tags:
-        if tag.name not in known:
-            projects.add_tag(tx, owner, tag.name, colour=tag.colour)
-    projects.put_tags(tx, owner, place.session, [tag.name for tag in record.tags])
 
 
 def _strip_mutable(message: MessageRecord) -> MessageRecord:

@@ -111,8 +111,8 @@ class MeteredDatabase(DatabaseWrapper):
             meter.seconds += time.monotonic() - started
 
     def _probe_write(self, tx: Transaction) -> None:
-        """Write a row as it is, after a look at what else a message needs: its tables, and on SQLite room on the disk for more
-        than one page. On PostgreSQL another session may have locked the tables, or the rights to write to them may be missing."""
+        """Rewrite a row without a change, after a check of what else a message needs: its tables, and on SQLite room on the disk
+        for more than one page. On PostgreSQL another session may have locked the tables, or the rights to write to them may be missing."""
         if tx.engine is Engine.SQLITE:
             row = tx.row("pragma database_list")
             assert row is not None

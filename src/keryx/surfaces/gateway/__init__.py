@@ -1,11 +1,14 @@
-"""Adapters for chat platforms, one module or package each, and how they decode what a platform sends."""
+"""Adapters for chat platforms, one module or package each; how they decode what a platform sends, and encrypt with AES."""
 
 import logging
+from importlib.util import find_spec
 from typing import TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+# Of AES.
+BLOCK_BYTES = 16
 
 
 class EventDecoder:
@@ -29,3 +32,31 @@ class EventDecoder:
         """Leave an event out."""
         self.skipped += 1
         self._log.warning("an event of %s is left out, %d so far: %s", self._platform, self.skipped, why)
+
+
+def has_cipher() -> bool:
+    """Whether `encrypt_aes` and `decrypt_aes` work: the library for them is an optional extra."""
+    return find_spec("cryptography") is not None
+
+
+def encrypt_aes(body: bytes, key: bytes) -> bytes:
+    """Encrypt with AES in the mode ECB and padding by PKCS #7. The length of the key decides between AES-128 and AES-256."""
+    # An optional extra.
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
+
+    padder = PKCS7(BLOCK_BYTES * 8).padder()
+    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    return encryptor.update(padder.update(body) + padder.finalize()) + encryptor.finalize()
+
+
+def decrypt_aes(body: bytes, key: bytes, *, vector: bytes | None = None) -> bytes:
+    """Decrypt what was padded by PKCS #7: in the mode CBC with an initialization vector, in ECB without one. Raise
+    `ValueError` if it was not encrypted with the key."""
+    # An optional extra.
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
+
+    decryptor = Cipher(algorithms.AES(key), modes.ECB() if vector is None else modes.CBC(vector)).decryptor()
+    unpadder = PKCS7(BLOCK_BYTES * 8).unpadder()
+    return unpadder.update(decryptor.update(body) + decryptor.finalize()) + unpadder.finalize()

@@ -133,7 +133,12 @@ async def resume_mcp(request: ApiRequest, query: LooseQuery) -> TurnResponse:
     if not last:
         # The server has nothing to say of its own accord.
         raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "POST"})
-    turn, call = _read_event_id(last)
+    turn_text, _, call_text = last.partition(".")
+    try:
+        found = codec.loads_foreign(codec.decode_base64url(call_text), object)
+    except (ValueError, Invalid) as exc:
+        raise NotFound("there is no stream with this Last-Event-ID: call again") from exc
+    turn, call = TurnId(turn_text), found if isinstance(found, str | int) else None
     await request.hub.api_turns.load(request.viewer, turn)
     return _follow(request, turn, call, CallEvents(turn, call, primes=False))
 
@@ -350,12 +355,3 @@ class CallEvents:
         }
         notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
         return encode_event(notification, "message", id_=self._id)
-
-
-def _read_event_id(text: str) -> tuple[TurnId, CallId]:
-    turn, _, call = text.partition(".")
-    try:
-        id_ = codec.loads_foreign(codec.decode_base64url(call), object)
-    except (ValueError, Invalid) as exc:
-        raise NotFound("there is no stream with this Last-Event-ID: call again") from exc
-    return TurnId(turn), id_ if isinstance(id_, str | int) else None

@@ -4,14 +4,18 @@ import gzip
 import hashlib
 import logging
 import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Send
 
 from keryx import logs
 from keryx.core import codec
@@ -37,6 +41,7 @@ from keryx.surfaces.web.schema import Problem
 _MIN_COMPRESSED_BYTES = 1_000
 _THREAD_BYTES = 100_000
 _GZIP_LEVEL = 4
+_SEND_TIMEOUT_SECONDS = 30.0
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
 OPENAI_PATH = "/v1/"
@@ -228,3 +233,26 @@ def _respond_in_openai_shape(status: HTTPStatus, detail: str, *, after: float | 
     return Response(
         codec.dumps(_build_openai_body(status, detail)), status.value, headers, media_type="application/json"
     )
+
+
+@asynccontextmanager
+async def cancel_on_disconnect(receive: Receive) -> AsyncGenerator[None]:
+    """Cancel the block when the client disconnects. What follows the block runs nevertheless."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        try:
+            yield
+        finally:
+            group.cancel_scope.cancel()
+
+
+async def send_chunk(send: Send, body: bytes) -> None:
+    """Send a piece of a stream. Raise `TimeoutError` if the client has stopped reading."""
+    with anyio.fail_after(_SEND_TIMEOUT_SECONDS):
+        await send({"type": "http.response.body", "body": body, "more_body": True})

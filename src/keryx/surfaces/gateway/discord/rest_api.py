@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
+from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Forbidden, Invalid, KeryxError, Retryable, Unavailable
 from keryx.core.media import UNKNOWN_MIME, Attachment
 from keryx.core.texts import Phrase
@@ -237,9 +238,9 @@ class DiscordApi:
             ):
                 status = answer.status_code
                 if status == 429 or status >= 500:
-                    after = _read_seconds(answer.headers.get("retry-after", ""))
+                    after = parse_retry_after(answer.headers, now=self._now())
                     raise Retryable(
-                        f"Discord does not give it out (status {status})", after=timedelta(seconds=after)
+                        f"Discord does not give it out (status {status})", after=after or timedelta()
                     )
                 if status != 200:
                     raise Invalid(Phrase("file.refused", platform="Discord", status=str(status)))
@@ -280,7 +281,8 @@ class DiscordApi:
             body = msgspec.json.decode(response.content, type=_ErrorBody)
         except (msgspec.DecodeError, RecursionError):
             body = _ErrorBody(message=response.reason_phrase or "no reason is given")
-        after = body.retry_after or _read_seconds(response.headers.get("retry-after", ""))
+        asked = parse_retry_after(response.headers, now=self._now())
+        after = body.retry_after or (asked.total_seconds() if asked else 0.0)
         self._limits.record(route, status, response.headers, retry_after=after)
         if status == 429:
             account = body.is_global or response.headers.get("x-ratelimit-scope") == "global"
@@ -296,10 +298,3 @@ class DiscordApi:
             return msgspec.convert(found, kind)
         except msgspec.ValidationError:
             raise Unavailable("Discord gave an answer that cannot be read") from None
-
-
-def _read_seconds(text: str) -> float:
-    try:
-        return max(float(text), 0.0)
-    except ValueError:
-        return 0.0

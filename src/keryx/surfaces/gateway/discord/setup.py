@@ -8,7 +8,6 @@ from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, Setup
 from keryx.surfaces.gateway.discord import check_token, check_url
 from keryx.surfaces.gateway.discord.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.discord.gateway_session import MISSING_INTENT
-from keryx.surfaces.gateway.discord.payloads import DiscordApplication
 from keryx.surfaces.gateway.discord.rest_api import DEFAULT_URL, DiscordApi
 
 INTRO = """\
@@ -32,7 +31,11 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
             raise Invalid(f"{person[:80]!r} is no person on Discord: the id of one is {IDS.person.words}")
     base_url = check_url("base_url", answers.get("base_url") or DEFAULT_URL)
     mentions_only, threads = bool(answers.get("mentions_only")), bool(answers.get("threads"))
-    application = await _find_application(token, base_url)
+    api = DiscordApi(token, base_url)
+    try:
+        application = await api.find_application()
+    finally:
+        await api.close()
     if not application.flags & _CONTENT_FLAGS and not mentions_only:
         raise Invalid(MISSING_INTENT)
     name = (application.bot.username if application.bot else "") or application.name
@@ -63,14 +66,6 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         ),
         details={"bot": bot, "application": application.id, "name": name, "invite": invite},
     )
-
-
-async def _find_application(token: str, base_url: str) -> DiscordApplication:
-    api = DiscordApi(token, base_url)
-    try:
-        return await api.find_application()
-    finally:
-        await api.close()
 
 
 SETUP = PlatformSetup(

@@ -397,7 +397,7 @@ def decode_mailbox(name: bytes) -> str:
 
 
 def format_date(moment: datetime) -> bytes:
-    """Return a day for SINCE."""
+    """Format a day for the search key SINCE."""
     return f"{moment.day}-{_MONTHS[moment.month - 1]}-{moment.year}".encode()
 
 

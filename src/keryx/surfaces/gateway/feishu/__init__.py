@@ -33,7 +33,7 @@ from keryx.core.ports.adapter import (
 from keryx.core.source import ChatType, Source
 from keryx.core.texts import Phrase
 from keryx.secrets import Secret
-from keryx.surfaces.gateway import http_clients
+from keryx.surfaces.gateway import BLOCK_BYTES, decrypt_aes, has_cipher, http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup, build_interval
 from keryx.surfaces.gateway.feishu import message_sender
 from keryx.surfaces.gateway.feishu.chat_directory import FeishuDirectory
@@ -62,7 +62,6 @@ _APP_ID_PATTERN = re.compile(r"cli_[A-Za-z0-9]{4,64}\Z")
 _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 _CLOSE_SECONDS = 2.0
 _MAX_BODY_BYTES = 2_000_000
-_BLOCK_BYTES = 16
 _JSON = "application/json; charset=utf-8"
 _NOTES = (
     "To mention a person whose id you know, write <at id=ID></at>, such as <at id=ou_84aad35d084aa403a838cf73ee18467></at>.",
@@ -144,23 +143,16 @@ def make(setup: AdapterSetup) -> "FeishuAdapter | None":
 def build_decryptor(encrypt_key: str) -> PostDecryptor:
     """Return what decrypts posts: AES-256-CBC with the hash of the encrypt key. It raises `Invalid`, without a reason, for
     anything that was not made with the key. Raise `Invalid` if the library is not installed."""
-    try:
-        # An optional extra.
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
-        from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
-    except ImportError as exc:
+    if not has_cipher():
         raise Invalid(
             f"posts of Feishu are encrypted, which needs an extra: run `{format_install_command('feishu')}` in the folder of Keryx, or use the long connection"
-        ) from exc
-    key = algorithms.AES(hashlib.sha256(encrypt_key.encode()).digest())
+        )
+    key = hashlib.sha256(encrypt_key.encode()).digest()
 
     def decrypt(text: str) -> bytes:
         try:
             wire = base64.b64decode(text, validate=True)
-            decryptor = Cipher(key, modes.CBC(wire[:_BLOCK_BYTES])).decryptor()
-            padded = decryptor.update(wire[_BLOCK_BYTES:]) + decryptor.finalize()
-            unpadder = PKCS7(_BLOCK_BYTES * 8).unpadder()
-            return unpadder.update(padded) + unpadder.finalize()
+            return decrypt_aes(wire[BLOCK_BYTES:], key, vector=wire[:BLOCK_BYTES])
         except (ValueError, binascii.Error):
             raise Invalid("it is not encrypted with the key of the app") from None
 

@@ -243,7 +243,9 @@ class _RowAdapter(ABC):
                     position = await self._find_newest_row()
                     await context.init_cursor(str(position))
                 if receiver is None:
-                    names = _split_names(self._settings.names)
+                    listed = self._settings.names
+                    listed = listed.split(",") if isinstance(listed, str) else listed
+                    names = tuple(filter(None, (name.strip() for name in listed)))
                     receiver = self._receiver = RowReceiver(
                         context,
                         IMessageIdentity(account=self.account, names=names),
@@ -439,8 +441,3 @@ class BlueBubblesAdapter(_RowAdapter):
 
     def _find_refusal(self, error: KeryxError) -> str:
         return BAD_PASSWORD if isinstance(error, BlueBubblesError) and error.status in (401, 403) else ""
-
-
-def _split_names(names: tuple[str, ...] | str) -> tuple[str, ...]:
-    listed = names.split(",") if isinstance(names, str) else names
-    return tuple(filter(None, (name.strip() for name in listed)))

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.core.errors import Invalid, Retryable
 from keryx.core.ports.adapter import AdapterContext, InboundEvent
 from keryx.core.source import Source
@@ -74,21 +74,6 @@ def parse_position(cursor: str | None) -> RowPosition | None:
     return RowPosition(int(row), int(at or 0))
 
 
-class _RecentGuids:
-    """A bounded set. The oldest are forgotten."""
-
-    def __init__(self) -> None:
-        self._guids: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, guid: object) -> bool:
-        return guid in self._guids
-
-    def add(self, guid: str) -> None:
-        self._guids[guid] = None
-        if len(self._guids) > _MOST_GUIDS:
-            self._guids.popitem(last=False)
-
-
 class RowReceiver:
     """Hands the rows of one account to the engine. What is called with rows awaits until they are stored."""
 
@@ -112,8 +97,8 @@ class RowReceiver:
         self._learned: set[str] = set()
         # The last chat of each person, for messages that answer nobody.
         self._known_guids = known_guids
-        self._own_guids = _RecentGuids()
-        self._seen = _RecentGuids()
+        self._own_guids = LruCache[str, None](_MOST_GUIDS)
+        self._seen = LruCache[str, None](_MOST_GUIDS)
         # The number of rows that could not be read or were refused as invalid.
         self.skipped = 0
 
@@ -129,11 +114,11 @@ class RowReceiver:
         if row.guid in self._seen:
             return
         if row.from_me:
-            self._own_guids.add(row.guid)
+            self._own_guids.put(row.guid, None)
         position = self.position.advance(row)
         await self._receive(row, parse_row(row, self.me, self._own_guids), position)
         self.position = position
-        self._seen.add(row.guid)
+        self._seen.put(row.guid, None)
 
     async def receive_update(self, row: MessageRow) -> None:
         """Receive the change of a row. The engine ignores the edit of a message that was read with its last text."""
@@ -141,7 +126,7 @@ class RowReceiver:
         event = parse_update(row, self.me, self._own_guids)
         if event is not None and event.event not in self._seen:
             await self._receive(row, event, self.position)
-            self._seen.add(event.event)
+            self._seen.put(event.event, None)
 
     async def _receive_failure(self, row: MessageRow) -> None:
         failure = parse_failure(row, self.me)
@@ -153,7 +138,7 @@ class RowReceiver:
             # Other bubbles of the answer are being sent. The row is read again.
             log.info("that a message was not delivered is recorded later: %s", exc)
         else:
-            self._seen.add(failure.event)
+            self._seen.put(failure.event, None)
 
     def convert(self, payload: Any, kind: type[T]) -> T | None:
         """Return a row, or `None` for one that cannot be read. The same one is logged once."""
@@ -162,7 +147,7 @@ class RowReceiver:
         except msgspec.ValidationError as exc:
             name = f"{kind.__name__} {as_object(payload).get('guid')!s:.100}: {exc}"
             if name not in self._seen:
-                self._seen.add(name)
+                self._seen.put(name, None)
                 self._skip(name)
             return None
 

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.surfaces.gateway.slack.payloads import SlackChannel, SlackMessage, SlackUser
 from keryx.surfaces.gateway.slack.web_api import SLACK_ERRORS, SlackApi, SlackApiError
 
@@ -32,22 +32,22 @@ class Directory:
         self._api = api
         self._now = now
         # With the time until which each entry is used.
-        self._entries: OrderedDict[str, tuple[float, DirectoryEntry]] = OrderedDict()
+        self._entries = LruCache[str, tuple[float, DirectoryEntry]](_MAX_ENTRIES)
         self._reported: set[str] = set()
 
     async def find(self, ids: Iterable[str]) -> dict[str, DirectoryEntry]:
         """Return what is known about these ids within a short time. An id whose name cannot be had is left out."""
         wanted = set(ids)
         now = self._now()
-        missing = [id_ for id_ in wanted if self._entries.get(id_, (0.0,))[0] <= now]
+        missing = [id_ for id_ in wanted if (self._entries.get(id_) or (0.0,))[0] <= now]
         if missing:
             try:
                 async with asyncio.timeout(_LOOKUP_TIMEOUT_SECONDS):
                     await asyncio.gather(*(self._look_up(id_) for id_ in missing))
             except TimeoutError:
                 log.info("Slack did not tell %d names in time", len(missing))
-        found = {id_: self._entries[id_][1] for id_ in wanted if id_ in self._entries}
-        return {id_: entry for id_, entry in found.items() if entry.name}
+        found = {id_: entry for id_ in wanted if (entry := self._entries.get(id_))}
+        return {id_: entry for id_, (_, entry) in found.items() if entry.name}
 
     async def _look_up(self, id_: str) -> None:
         try:
@@ -57,10 +57,7 @@ class Directory:
             self._report(exc)
         except msgspec.ValidationError:
             entry, seconds = DirectoryEntry(), _RETRY_SECONDS
-        self._entries[id_] = self._now() + seconds, entry
-        self._entries.move_to_end(id_)
-        while len(self._entries) > _MAX_ENTRIES:
-            self._entries.popitem(last=False)
+        self._entries.put(id_, (self._now() + seconds, entry))
 
     async def _fetch(self, id_: str) -> DirectoryEntry:
         if id_.startswith(("U", "W")):
@@ -86,16 +83,15 @@ class ThreadIndex:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
-        self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._threads = LruCache[tuple[str, str], str](_MAX_ENTRIES)
 
     def add(self, channel: str, ts: str, thread: str) -> None:
-        self._threads[channel, ts] = thread
-        while len(self._threads) > _MAX_ENTRIES:
-            self._threads.popitem(last=False)
+        self._threads.put((channel, ts), thread)
 
     async def find(self, channel: str, ts: str) -> str:
         """Return the thread of a message; empty if it is in none, or Slack does not tell."""
-        if (channel, ts) not in self._threads:
+        thread = self._threads.get((channel, ts))
+        if thread is None:
             try:
                 async with asyncio.timeout(_LOOKUP_TIMEOUT_SECONDS):
                     answer = await self._api.call("conversations.replies", channel=channel, ts=ts, limit=1)
@@ -103,5 +99,6 @@ class ThreadIndex:
             except (*SLACK_ERRORS, msgspec.ValidationError, TimeoutError) as exc:
                 log.info("the thread of a message is not known: %s", type(exc).__name__)
                 return ""
-            self.add(channel, ts, (messages[0].thread_ts or "") if messages else "")
-        return self._threads[channel, ts]
+            thread = (messages[0].thread_ts or "") if messages else ""
+            self.add(channel, ts, thread)
+        return thread

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.messages import Text
 from keryx.core.ports.adapter import AdapterContext, InboundDeletion, InboundEvent, InboundMessage
@@ -89,7 +89,7 @@ class SlackReceiver:
         # Events are stored one at a time, in the order of arrival, over all connections and posts.
         self._lock = asyncio.Lock()
         # The threads that Keryx takes part in, by channel and ts; the state of the account has all of them.
-        self._followed: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._followed = LruCache[tuple[str, str], bool](_MAX_KNOWN_THREADS)
         self._decoder = EventDecoder("Slack", log)
 
     async def receive_event(self, payload: bytes) -> None:
@@ -182,7 +182,7 @@ class SlackReceiver:
             self._threads.add(source.chat or "", source.message, source.thread)
         await self._store(inbound)
         if source.thread and inbound.addressed:
-            self._remember(place, followed=True)
+            self._followed.put(place, True)
         if untitled:
             text = "".join(part.text for part in inbound.parts if isinstance(part, Text))
             title = " ".join(text.split())[:_MAX_TITLE_LENGTH]
@@ -216,16 +216,11 @@ class SlackReceiver:
         if not thread:
             return False
         place = channel, thread
-        if place not in self._followed:
-            stored = await self._context.load_state(_name_scope(channel, thread))
-            self._remember(place, followed=stored == _FOLLOWED)
-        return self._followed[place]
-
-    def _remember(self, place: tuple[str, str], *, followed: bool) -> None:
-        self._followed[place] = followed
-        self._followed.move_to_end(place)
-        while len(self._followed) > _MAX_KNOWN_THREADS:
-            self._followed.popitem(last=False)
+        followed = self._followed.get(place)
+        if followed is None:
+            followed = await self._context.load_state(_name_scope(channel, thread)) == _FOLLOWED
+            self._followed.put(place, followed)
+        return followed
 
     async def _store(self, inbound: InboundEvent) -> str | None:
         """Hand an event to the engine and return its reply. One that the engine refuses as invalid is skipped."""

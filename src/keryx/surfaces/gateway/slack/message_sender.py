@@ -2,12 +2,12 @@
 
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import (
     CredentialsRefused,
@@ -42,7 +42,6 @@ from keryx.surfaces.gateway.slack.web_api import (
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 # Slack advises 4,000 characters for one message. Leaves room for the mark of a repetition.
 LIMIT = LengthLimit(4000 - LONGEST_REPEAT_MARK, LengthUnit.UTF16)
@@ -157,9 +156,9 @@ class SlackSender:
         self.texts = NO_CHANGES
         self._me: SlackIdentity | None = None
         # The open streams of this process, by channel and ts.
-        self._streams: OrderedDict[tuple[str, str], OpenStream] = OrderedDict()
+        self._streams = LruCache[tuple[str, str], OpenStream](_MAX_REMEMBERED)
         # Messages that are not streams.
-        self._posts: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._posts = LruCache[tuple[str, str], None](_MAX_REMEMBERED)
         self._unstreamable: set[str] = set()
 
     async def send(self, part: OutgoingPart) -> str:
@@ -284,17 +283,17 @@ class SlackSender:
     async def _extend(self, part: OutgoingPart) -> None:
         """Show more of an answer: append to its stream, or edit the message."""
         place = part.target.chat, part.edits
-        if place not in self._streams:
+        shown = self._streams.get(place)
+        if shown is None:
             await self._update(part)
             return
-        shown = self._streams[place]
         if shown.text is None or not part.text.startswith(shown.text):
             await self._stop(*place)
             await self._update(part)
         elif chunks := shown.build_chunks(part.text, part.steps):
             # If the outcome is unknown, so is the text that the stream shows. A task may be repeated.
             doubtful = shown if part.text == shown.text else OpenStream(None, shown.steps)
-            self._streams[place] = doubtful
+            self._streams.put(place, doubtful)
             try:
                 self._budget.count("chat.appendStream")
                 await self._api.call("chat.appendStream", channel=place[0], ts=place[1], chunks=chunks)
@@ -304,17 +303,17 @@ class SlackSender:
                     await self._update(part)
                     return
                 if not exc.uncertain:
-                    self._streams[place] = shown
+                    self._streams.put(place, shown)
                 raise
             except SlackUnreachable:
-                self._streams[place] = shown
+                self._streams.put(place, shown)
                 raise
-            self._streams[place] = OpenStream(part.text, part.steps)
+            self._streams.put(place, OpenStream(part.text, part.steps))
 
     async def _finish(self, part: OutgoingPart) -> None:
         """Show the final text, and close the stream if the message is one."""
         place = part.target.chat, part.edits
-        shown = self._streams.get(place, OpenStream())
+        shown = self._streams.get(place) or OpenStream()
         if shown.text is not None and part.text.startswith(shown.text):
             try:
                 await self._stop(*place, part=part)
@@ -336,7 +335,7 @@ class SlackSender:
         shown = self._streams.get((channel, ts))
         chunks: list[dict[str, object]] = []
         if shown is not None:
-            self._streams[channel, ts] = OpenStream(None, shown.steps)
+            self._streams.put((channel, ts), OpenStream(None, shown.steps))
             # What still runs when the answer is complete has ended without a result.
             ended = [
                 ToolStep(step.id, step.title, StepState.DONE)
@@ -356,12 +355,12 @@ class SlackSender:
             )
         except SlackApiError as exc:
             if not exc.uncertain and shown is not None:
-                self._streams[channel, ts] = shown
+                self._streams.put((channel, ts), shown)
             if part is not None or exc.code not in _STREAM_OVER:
                 raise
         except SlackUnreachable:
             if shown is not None:
-                self._streams[channel, ts] = shown
+                self._streams.put((channel, ts), shown)
             raise
         self._note_post(channel, ts)
 
@@ -494,19 +493,12 @@ class SlackSender:
             self._budget.close(error.method, error.retry_after)
 
     def _note_stream(self, channel: str, ts: str, stream: OpenStream) -> None:
-        self._posts.pop((channel, ts), None)
-        _remember(self._streams, (channel, ts), stream)
+        self._posts.remove((channel, ts))
+        self._streams.put((channel, ts), stream)
 
     def _note_post(self, channel: str, ts: str) -> None:
-        self._streams.pop((channel, ts), None)
-        _remember(self._posts, (channel, ts), None)
-
-
-def _remember(known: OrderedDict[tuple[str, str], T], place: tuple[str, str], value: T) -> None:
-    known[place] = value
-    known.move_to_end(place)
-    while len(known) > _MAX_REMEMBERED:
-        known.popitem(last=False)
+        self._streams.remove((channel, ts))
+        self._posts.put((channel, ts), None)
 
 
 def _is_open_stream(message: SlackMessage, me: SlackIdentity, text: str) -> bool:

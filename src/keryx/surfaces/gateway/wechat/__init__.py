@@ -23,7 +23,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.texts import Phrase
 from keryx.secrets import Secret
-from keryx.surfaces.gateway import http_clients
+from keryx.surfaces.gateway import decrypt_aes, has_cipher, http_clients
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.wechat import message_sender
 from keryx.surfaces.gateway.wechat.event_parser import (
@@ -42,8 +42,6 @@ from keryx.surfaces.gateway.wechat.ilink_api import (
     WeChatApiError,
     WeChatNoResponse,
     WeChatUnreachable,
-    decrypt,
-    has_cipher,
 )
 from keryx.surfaces.gateway.wechat.message_sender import WeChatRateLimits, WeChatTyping
 from keryx.surfaces.gateway.wechat.payloads import UpdateBatch
@@ -178,7 +176,7 @@ class WeChatAdapter:
             raise Unavailable(str(exc)) from None
         if reference.key:
             try:
-                body = await asyncio.to_thread(decrypt, body, bytes.fromhex(reference.key))
+                body = await asyncio.to_thread(decrypt_aes, body, bytes.fromhex(reference.key))
             except ValueError:
                 raise Invalid(Phrase("file.undecryptable")) from None
         if len(body) > limit:

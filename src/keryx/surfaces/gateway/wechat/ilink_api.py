@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
@@ -18,6 +17,7 @@ import msgspec
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Invalid, KeryxError, format_install_command
 from keryx.core.texts import Phrase
+from keryx.surfaces.gateway import BLOCK_BYTES, encrypt_aes
 from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
 from keryx.surfaces.gateway.wechat.payloads import CdnUploadType, UploadLocation
 
@@ -31,7 +31,6 @@ NOT_NOW = -2
 SYSTEM_ERROR = -1
 _TIMEOUT_SECONDS = 20.0
 _FILE_TIMEOUT_SECONDS = 60.0
-_BLOCK_BITS = 128
 _MAX_DESCRIPTION = 200
 # The hosts that may get the token, or bring files, besides those of the settings.
 _OWN_DOMAINS = ("weixin.qq.com", "wechat.com")
@@ -132,7 +131,7 @@ class ILinkApi:
     async def upload(self, body: bytes, kind: CdnUploadType, *, to: str) -> CdnFile:
         """Encrypt a file and store it on the CDN, for messages to one person."""
         key, name = secrets.token_bytes(16), secrets.token_hex(16)
-        encrypted = await asyncio.to_thread(encrypt, body, key)
+        encrypted = await asyncio.to_thread(encrypt_aes, body, key)
         checksum = await asyncio.to_thread(hashlib.md5, body, usedforsecurity=False)
         location = await self.post(
             "getuploadurl",
@@ -171,7 +170,7 @@ class ILinkApi:
             ):
                 if answer.status_code != 200:
                     raise WeChatApiError(answer.status_code, 0, _read_reason(answer))
-                return await read_body(answer, limit, padding=_BLOCK_BITS // 8)
+                return await read_body(answer, limit, padding=BLOCK_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise WeChatUnreachable(f"the CDN of WeChat cannot be reached ({type(exc).__name__})") from None
 
@@ -221,33 +220,6 @@ class ILinkApi:
             return msgspec.convert(fields, kind, strict=False)
         except (ValueError, TypeError, RecursionError, msgspec.ValidationError):
             raise WeChatNoResponse("WeChat gave an answer that cannot be read") from None
-
-
-def has_cipher() -> bool:
-    """Whether files can be encrypted and decrypted: the library for it is an optional extra."""
-    return find_spec("cryptography") is not None
-
-
-def encrypt(body: bytes, key: bytes) -> bytes:
-    """Encrypt a file as the CDN wants it: AES-128-ECB with padding by PKCS #7."""
-    # An optional extra.
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
-    from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
-
-    padder = PKCS7(_BLOCK_BITS).padder()
-    encryptor = Cipher(algorithms.AES128(key), modes.ECB()).encryptor()
-    return encryptor.update(padder.update(body) + padder.finalize()) + encryptor.finalize()
-
-
-def decrypt(body: bytes, key: bytes) -> bytes:
-    """Return the bytes of an encrypted file. Raise `ValueError` if they are not what was encrypted with the key."""
-    # An optional extra.
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
-    from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
-
-    decryptor = Cipher(algorithms.AES128(key), modes.ECB()).decryptor()
-    unpadder = PKCS7(_BLOCK_BITS).unpadder()
-    return unpadder.update(decryptor.update(body) + decryptor.finalize()) + unpadder.finalize()
 
 
 def is_own_url(url: str, configured: str) -> bool:

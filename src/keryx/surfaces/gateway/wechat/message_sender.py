@@ -24,6 +24,7 @@ from keryx.core.errors import (
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
 from keryx.markdown import plain
 from keryx.markdown.split import LengthLimit, has_visible_text, split_document
+from keryx.surfaces.gateway import has_cipher
 from keryx.surfaces.gateway.wechat.ilink_api import (
     CIPHER_MISSING,
     NOT_NOW,
@@ -32,7 +33,6 @@ from keryx.surfaces.gateway.wechat.ilink_api import (
     WeChatApiError,
     WeChatNoResponse,
     WeChatUnreachable,
-    has_cipher,
 )
 from keryx.surfaces.gateway.wechat.payloads import (
     BotConfig,

@@ -26,7 +26,6 @@ MEDIA_TYPES = ("application/json", "text/event-stream")
 _HEARTBEAT = b": waiting\n\n"
 _HEARTBEAT_SECONDS = 15.0
 _BEAT_SECONDS = 1.0
-_SEND_TIMEOUT_SECONDS = 30.0
 _FULL_DELAY = timedelta(seconds=10)
 _FAILED_STATES = frozenset({TurnState.FAILED, TurnState.PARKED, TurnState.EXPIRED, TurnState.MERGED})
 _DONE = b"data: [DONE]\n\n"
@@ -117,20 +116,10 @@ class TurnResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         finished = False
-        async with anyio.create_task_group() as group:
-
-            async def cancel_on_disconnect() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                group.cancel_scope.cancel()
-
-            group.start_soon(cancel_on_disconnect)
-            try:
-                finished = await (
-                    self._send_stream(send) if self._encode else self._send_document(scope, receive, send)
-                )
-            finally:
-                group.cancel_scope.cancel()
+        async with responses.cancel_on_disconnect(receive):
+            finished = await (
+                self._send_stream(send) if self._encode else self._send_document(scope, receive, send)
+            )
         if finished:
             # From now on an equal request asks for another answer.
             try:
@@ -172,11 +161,7 @@ class TurnResponse:
                 body = _HEARTBEAT
             if body:
                 silence = anyio.current_time()
-                await send_chunk(body)
-
-        async def send_chunk(body: bytes) -> None:
-            with anyio.fail_after(_SEND_TIMEOUT_SECONDS):
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+                await responses.send_chunk(send, body)
 
         last = None
         try:
@@ -186,9 +171,9 @@ class TurnResponse:
             return False
         except KeryxError as exc:
             log.info("closed a stream: %s", exc)
-            await send_chunk(self._errors.encode(exc))
+            await responses.send_chunk(send, self._errors.encode(exc))
         if last and self._end:
-            await send_chunk(self._end)
+            await responses.send_chunk(send, self._end)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return last is not None and last.turn.state.finished
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
 
-import anyio
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -17,6 +16,7 @@ from keryx.surfaces.web import request_schema
 from keryx.surfaces.web.auth import Authenticator, Caller
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
+from keryx.surfaces.web.responses import cancel_on_disconnect, send_chunk
 from keryx.surfaces.web.stream import Broadcast, StreamTooSlow, encode_cursor, events
 from keryx.surfaces.web.stream.encoder import encode_event
 
@@ -24,7 +24,6 @@ router = ApiRouter()
 
 log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 15.0
-_SEND_TIMEOUT_SECONDS = 30.0
 _FULL_DELAY = timedelta(seconds=10)
 _MEDIA_TYPE = "text/event-stream"
 _HEADERS = [
@@ -49,29 +48,19 @@ class EventStreamResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         batches = self._broadcast.follow(self._caller.viewer, self._cursor, beat=HEARTBEAT_SECONDS)
-        async with aclosing(batches), anyio.create_task_group() as group:
-
-            async def cancel_on_disconnect() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                group.cancel_scope.cancel()
-
-            group.start_soon(cancel_on_disconnect)
-            try:
-                await self._send(scope, batches, send)
-            finally:
-                group.cancel_scope.cancel()
+        async with aclosing(batches), cancel_on_disconnect(receive):
+            await self._send(scope, batches, send)
 
     async def _send(self, scope: Scope, batches: AsyncGenerator[tuple[Cursor, bytes]], send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await _send_chunk(send, _RETRY_FIELD + encode_cursor(self._cursor))
+        await send_chunk(send, _RETRY_FIELD + encode_cursor(self._cursor))
         try:
             async for cursor, body in batches:
                 if not body:
                     await self._authenticator.authenticate(Headers(scope=scope), scope["state"]["address"])
-                await _send_chunk(send, body or encode_cursor(cursor))
+                await send_chunk(send, body or encode_cursor(cursor))
         except CursorExpired as exc:
-            await _send_chunk(send, encode_event(events.ExpiredEvent(detail=str(exc)), None))
+            await send_chunk(send, encode_event(events.ExpiredEvent(detail=str(exc)), None))
         except StreamTooSlow:
             log.info("closed a stream that was too slow; the browser reconnects")
         except TimeoutError:
@@ -98,8 +87,3 @@ async def stream(request: ApiRequest, query: request_schema.StreamQuery) -> Even
     return EventStreamResponse(
         request.services.broadcast, request.services.authenticator, request.caller, cursor
     )
-
-
-async def _send_chunk(send: Send, body: bytes) -> None:
-    with anyio.fail_after(_SEND_TIMEOUT_SECONDS):
-        await send({"type": "http.response.body", "body": body, "more_body": True})
