@@ -633,6 +633,9 @@ TEXTS = {
     # What Keryx says in encrypted rooms of Matrix.
     "matrix.encrypted": "I cannot read encrypted messages. Please write to me in a room without encryption.",
     "matrix.key_missing": "I cannot read a message here, because its key has not reached me. I answer it when the key arrives. If that takes long, please send the message again.",
+    "matrix.key_unverified": "I cannot read a message here: your device gives its key only to devices that are verified. Please verify me, or allow devices that are not verified, and send the message again.",
+    "matrix.key_blocked": "I cannot read a message here: your device has blocked mine. Please take that back, and send the message again.",
+    "matrix.key_refused": "I cannot read a message here: its sender does not let me have its key.",
     "matrix.unreadable": "I cannot read a message here. Please send it again.",
     "matrix.untrusted": "I did not take a message here: {reason}.",
     "matrix.not_encrypted": "it was not encrypted, so it may not be from its sender",

@@ -633,6 +633,9 @@ TEXTS = {
     # What Keryx says in encrypted rooms of Matrix.
     "matrix.encrypted": "Ich kann verschlüsselte Nachrichten nicht lesen. Bitte schreib mir in einem Raum ohne Verschlüsselung.",
     "matrix.key_missing": "Ich kann eine Nachricht hier nicht lesen, weil ihr Schlüssel noch nicht bei mir ist. Ich beantworte sie, wenn er kommt. Dauert das lange, sende die Nachricht bitte noch einmal.",
+    "matrix.key_unverified": "Ich kann eine Nachricht hier nicht lesen: Dein Gerät gibt ihren Schlüssel nur verifizierten Geräten. Bitte verifiziere mich oder lass nicht verifizierte Geräte zu, und sende die Nachricht noch einmal.",
+    "matrix.key_blocked": "Ich kann eine Nachricht hier nicht lesen: Dein Gerät hat meines blockiert. Bitte nimm das zurück und sende die Nachricht noch einmal.",
+    "matrix.key_refused": "Ich kann eine Nachricht hier nicht lesen: Ihr Absender gibt mir ihren Schlüssel nicht.",
     "matrix.unreadable": "Ich kann eine Nachricht hier nicht lesen. Bitte sende sie noch einmal.",
     "matrix.untrusted": "Ich habe eine Nachricht hier nicht angenommen: {reason}.",
     "matrix.not_encrypted": "sie war nicht verschlüsselt und könnte gefälscht sein",
