@@ -3,8 +3,9 @@
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from tests.cli.driver import Cli
@@ -16,7 +17,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 THERE = "/home/you/.keryx"
 
 
-class PlatformPage(NamedTuple):
+@dataclass(frozen=True)
+class PlatformPage:
     """A way of a page to a connected platform."""
 
     platform: str
@@ -26,7 +28,7 @@ class PlatformPage(NamedTuple):
     answer: Callable[[Any], dict[str, str]]
     # What the page has instead of what is here.
     examples: Callable[[Any], dict[str, str]] = lambda fake: {}
-    # A beginning of the settings that this way leads to; the block of the page.
+    # What the settings have that this way leads to, if the page shows several.
     block: str = ""
 
 
@@ -36,7 +38,7 @@ def open_slack() -> slack.FakeSlack:
     return fake
 
 
-WAYS = {
+WAYS: dict[str, PlatformPage] = {
     "discord": PlatformPage(
         "discord",
         discord.FakeDiscord,
@@ -98,13 +100,14 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_setup_and_the_settings_are_as_the_page_shows_them(tmp_path: Path, way: str) -> None:
-    platform, open_fake, secrets, answer, examples, begin = WAYS[way]
+    followed = WAYS[way]
+    platform, secrets = followed.platform, followed.secrets
     page = (PAGES / f"{platform}.md").read_text(encoding="utf-8")
     assert f"```text\nkeryx gateway setup {platform}\n```" in page
     keryx = Cli(tmp_path / "home")
-    with open_fake() as fake:
+    with followed.open() as fake:
         given = ["gateway", "setup", platform]
-        for name, value in answer(fake).items():
+        for name, value in followed.answer(fake).items():
             given += [f"--{name.replace('_', '-')}", value]
         files = {name: tmp_path / name for name in secrets}
         for name, value in secrets.items():
@@ -112,7 +115,7 @@ def test_the_setup_and_the_settings_are_as_the_page_shows_them(tmp_path: Path, w
             given += [f"--{name.replace('_', '-')}-file", str(files[name])]
 
         def shorten(text: str) -> str:
-            for here, there in examples(fake).items():
+            for here, there in followed.examples(fake).items():
                 text = text.replace(here, there)
             return text
 
@@ -124,7 +127,7 @@ def test_the_setup_and_the_settings_are_as_the_page_shows_them(tmp_path: Path, w
     assert wrong.code and shorten(wrong.err).strip().removeprefix("keryx: ") in page, wrong.err
     written = tomllib.loads((keryx.home / "keryx.toml").read_text())[platform]
     # The page refers to the same files, and the settings it shows are taken as they stand.
-    [block, *_] = [b for b in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if begin in b]
+    [block, *_] = [b for b in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if followed.block in b]
     shown = tomllib.loads(block)[platform]
     kept = {name: value for name, value in shown.items() if name in written and "file:" in str(value)}
     assert kept == {name: str(written[name]).replace(str(keryx.home), THERE) for name in kept} != {}
