@@ -256,6 +256,22 @@ class FakeDiscord(WireFake):
                 body["guild_id"] = guild
             self.dispatch("MESSAGE_REACTION_REMOVE" if removed else "MESSAGE_REACTION_ADD", body)
 
+    def remove_reactions(self, message: str, emoji: str = "") -> None:
+        """A moderator removes the reactions of everybody from a message of a server, or those of one emoji."""
+        with self.lock:
+            channel = self.find(message).channel
+            where = {
+                "channel_id": channel,
+                "message_id": message,
+                "guild_id": self.channels[channel]["guild_id"],
+            }
+            if emoji:
+                self.dispatch(
+                    "MESSAGE_REACTION_REMOVE_EMOJI", {**where, "emoji": {"id": None, "name": emoji}}
+                )
+            else:
+                self.dispatch("MESSAGE_REACTION_REMOVE_ALL", where)
+
     def attach(self, text: str, name: str, body: bytes, mime: str = "", *, channel: str = "7001") -> str:
         """A person sends a file with a text."""
         number = self.next_id()

@@ -457,7 +457,7 @@ class FakeWhatsAppCloud(_FakeMessages):
 @dataclass
 class FakeWhatsAppAgent(_FakeMessages):
     """An agent on the Agent Platform, whose creators are `people`: one in reality, more for tests of order. `limit` is the number
-    of messages per minute, 0 for any."""
+    of messages per minute, and that of statuses, 0 for any."""
 
     token: str = KEY
     people: tuple[str, ...] = (CREATOR,)
@@ -473,6 +473,7 @@ class FakeWhatsAppAgent(_FakeMessages):
         self._offsets = itertools.count(9_007_199_254_740_993)
         self._polls = 0
         self._sends: list[float] = []
+        self._statuses: list[float] = []
 
     def write(self, chat: str, text: str | None, **more: Any) -> str:
         """The creator writes; gives the id of the message."""
@@ -503,6 +504,7 @@ class FakeWhatsAppAgent(_FakeMessages):
                 case ["POST", "media"]:
                     return self.store_upload(request)
                 case ["POST", "statuses"]:
+                    self._statuses = self._check_limit(self._statuses)
                     return self.mark_read(_read_json(request))
                 case ["POST", "messages"]:
                     return self.accept_message(request, self._store)
@@ -557,16 +559,21 @@ class FakeWhatsAppAgent(_FakeMessages):
         chat = body.pop("to", "")
         check(isinstance(chat, str) and chat.startswith("user:"), "to")
         check(chat in self.people, "the recipient is not the creator", 131005, 403)
-        now = time.monotonic()
-        self._sends = [at for at in self._sends if at > now - 60]
-        if self.limit and len(self._sends) >= self.limit:
-            raise BadRequestError("Rate limit hit", 130429, 429)
+        sends = self._check_limit(self._sends)
         bubble = WhatsAppBubble(chat, self.next_id(), "")
         self.read_quote(body, bubble)
         self.read_content(body, bubble, ("text", *_MEDIA))
         check(not body, f"unknown fields {sorted(body)}", 100)
-        self._sends.append(now)
+        self._sends = sends
         return bubble
+
+    def _check_limit(self, calls: list[float]) -> list[float]:
+        """Return the calls of the last minute and this one."""
+        now = time.monotonic()
+        recent = [at for at in calls if at > now - 60]
+        if self.limit and len(recent) >= self.limit:
+            raise BadRequestError("Rate limit hit", 130429, 429)
+        return [*recent, now]
 
 
 def read_choices(content: dict[str, Any]) -> tuple[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.engine.world import World
-from tests.fakes import discord, email, feishu, signal, slack, whatsapp
+from tests.fakes import discord, email, feishu, imessage, matrix, signal, slack, whatsapp
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.wechat import ANN, LINK, FakeWeChat
 from tests.web.site import INSTALLATION, Site, open_site
@@ -105,8 +105,19 @@ async def test_a_login_by_qr_code_goes_on_with_a_second_request(site: Site, tmp_
         assert written["access"]["wechat"] == {"allow": [ANN]} and wechat.problems == []
 
 
-SECRETS = (discord.TOKEN, slack.BOT_TOKEN, slack.APP_TOKEN, whatsapp.TOKEN, email.PASSWORD, feishu.APP_SECRET)
-# By name: the fake, the answers, and what the page says when they are right.
+SECRETS = (
+    discord.TOKEN,
+    slack.BOT_TOKEN,
+    slack.APP_TOKEN,
+    whatsapp.TOKEN,
+    whatsapp.KEY,
+    email.PASSWORD,
+    feishu.APP_SECRET,
+    imessage.PASSWORD,
+    matrix.TOKEN,
+    matrix.FakeMatrix.password,
+)
+# By name, with a variant after a comma: the fake, the answers, and what the page says when they are right.
 PLATFORMS: dict[str, tuple[Callable[[], Any], Callable[[Any], dict[str, str]], str]] = {
     "discord": (
         discord.FakeDiscord,
@@ -128,6 +139,26 @@ PLATFORMS: dict[str, tuple[Callable[[], Any], Callable[[Any], dict[str, str]], s
             "base_url": fake.url,
         },
         f"The number is {whatsapp.DISPLAY} (Keryx).",
+    ),
+    "whatsapp, agent": (
+        whatsapp.FakeWhatsAppAgent,
+        lambda fake: {"mode": "agent", "token": whatsapp.KEY, "base_url": fake.url},
+        "WhatsApp knows the agent.",
+    ),
+    "matrix": (
+        matrix.FakeMatrix,
+        lambda fake: {"homeserver": fake.url, "user": fake.user, "password": fake.password},
+        f"Keryx speaks as {matrix.USER}.",
+    ),
+    "imessage": (
+        imessage.FakeBlueBubbles,
+        lambda fake: {
+            "transport": "bluebubbles",
+            "base_url": fake.url,
+            "password": imessage.PASSWORD,
+            "url": "http://keryx.test:8420",
+        },
+        f"BlueBubbles 1.9.9 is signed in as {imessage.OWN}.",
     ),
     "email": (
         email.FakeMail,
@@ -153,9 +184,10 @@ PLATFORMS: dict[str, tuple[Callable[[], Any], Callable[[Any], dict[str, str]], s
 }
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-async def test_each_platform_is_set_up_by_the_page(site: Site, tmp_path: Path, platform: str) -> None:
-    open_fake, build_answers, words = PLATFORMS[platform]
+@pytest.mark.parametrize("name", PLATFORMS)
+async def test_each_platform_is_set_up_by_the_page(site: Site, tmp_path: Path, name: str) -> None:
+    open_fake, build_answers, words = PLATFORMS[name]
+    platform = name.partition(",")[0]
     with open_fake() as fake:
         done = await site.post(f"{SETUPS}/{platform}", {"answers": build_answers(fake)})
     assert words in done["summary"]

@@ -280,3 +280,38 @@ async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(server: 
     server.discord.press("Yes")
     await server.shows(lambda: server.discord.texts()[-1] == "answer to next")
     assert "answer to wrong chat" not in server.discord.texts()
+
+
+async def test_reactions_that_a_moderator_removes_are_noted(server: Server) -> None:
+    asked = server.discord.say(f"<@{BOT_ID}> hello", channel=GENERAL, mentions=MENTION)
+    await server.reads("answer to hello", channel=GENERAL)
+    server.discord.react(asked, "🎉")
+    server.discord.remove_reactions(asked, "🎉")
+    server.discord.remove_reactions(asked)
+
+    def read_notices(tx: Transaction) -> list[str]:
+        found = tx.rows("select parts from messages where role = 'notice' order by seq")
+        return [str(parts) for (parts,) in found]
+
+    await server.world.until(lambda tx: len(read_notices(tx)) == 3)
+    notices = await server.world.read(read_notices)
+    assert "reacted with 🎉" in notices[0]
+    assert "the reactions 🎉 were removed" in notices[1]
+    assert "all reactions were removed" in notices[2]
+
+
+async def test_a_post_of_a_forum_is_a_conversation_of_its_own(server: Server) -> None:
+    forum = server.discord.add_channel("600000000000000050", type=15, name="help")
+    posts = {
+        name: server.discord.add_channel(
+            f"60000000000000006{number}", type=11, name=name, parent_id=forum, owner_id="7"
+        )
+        for number, name in enumerate(("leak", "noise"))
+    }
+    for name, post in posts.items():
+        # The first message of a post has its id.
+        server.discord.say(f"<@{BOT_ID}> a {name}", channel=post, mentions=MENTION)
+        await server.reads(f"answer to a {name}", channel=post)
+    server.discord.say("since when?", channel=posts["leak"])
+    await server.reads("answer to a leak", "answer to since when?", channel=posts["leak"])
+    assert server.agent.views == [["a leak"], ["a noise"], ["a leak", "since when?"]]

@@ -390,6 +390,49 @@ async def test_a_message_without_its_key_is_kept_over_a_restart_and_read_when_th
         assert bot.machine.list_readable() == []
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("m.unverified", "matrix.key_unverified"),
+        ("m.blacklisted", "matrix.key_blocked"),
+        ("m.unauthorised", "matrix.key_refused"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+async def test_why_a_key_is_withheld_is_told_at_once(
+    fake: FakeKeyServer, tmp_path: Path, clock: Clock, code: str, told: str, first: bool
+) -> None:
+    async with parties(fake, tmp_path, clock) as found:
+        ann, bot = await found.add(ANN, "A"), await found.add(BOT, "B")
+        asked = await ann.say("hello")
+        session, _ = index(asked)
+        key = fake.queues.pop((BOT, "B"))
+
+        async def withhold(sender: str, reason: str) -> None:
+            content = {"algorithm": STATE.algorithm, "room_id": ROOM, "session_id": session, "code": reason}
+            event = {"type": "m.room_key.withheld", "sender": sender, "content": content}
+            fake.queues.setdefault((BOT, "B"), []).append(event)
+            await bot.sync()
+
+        if first:
+            await withhold(ANN, code)
+        await bot.machine.add_unread(ROOM, asked)
+        if not first:
+            # Neither another person nor a code without a remedy says something about the message.
+            await withhold(EVE, code)
+            await withhold(ANN, "m.unavailable")
+            assert bot.machine.list_overdue() == []
+            await withhold(ANN, code)
+        [unread] = bot.machine.list_overdue()
+        assert bot.machine.explain_missing_key(unread).key == told
+        assert bot.machine.list_overdue() == []
+        # The key may come all the same.
+        fake.queues[BOT, "B"] = key
+        await bot.sync()
+        [(_, event)] = bot.machine.list_readable()
+        assert await bot.read(event) == "hello"
+
+
 async def test_a_broken_session_is_replaced_and_the_key_is_sent_again(
     fake: FakeKeyServer, tmp_path: Path, clock: Clock
 ) -> None:

@@ -162,6 +162,18 @@ async def test_twelve_messages_a_minute_are_sent_and_the_next_one_waits() -> Non
         await agent.adapter.close()
 
 
+async def test_typing_is_shown_twelve_times_a_minute_and_then_left_out() -> None:
+    with FakeWhatsAppAgent(limit=12) as whatsapp:
+        agent = Agent(whatsapp, per_minute=12)
+        for number in range(13):
+            await agent.adapter.typing(Target("whatsapp", "", CREATOR, reply_to=f"wamid.{number}"))
+        assert [read["message_id"] for read in whatsapp.reads] == [f"wamid.{n}" for n in range(12)]
+        assert whatsapp.problems == []
+        # A message has a limit of its own.
+        await agent.send()
+        await agent.adapter.close()
+
+
 def test_a_minute_moves_on() -> None:
     now = 0.0
     window = RateWindow(2, lambda: now)

@@ -326,3 +326,18 @@ async def test_an_agent_answers_its_creator(database: Database, clock: FakeClock
         await world.eventually(lambda: whatsapp.texts(CREATOR) == ["one", "one | two", "one | two | three"])
         await world.close()
         assert whatsapp.problems == []
+
+
+async def test_a_thumb_on_a_question_of_an_agent_answers_it(database: Database, clock: FakeClock) -> None:
+    with FakeWhatsAppAgent() as whatsapp:
+        async with Conversations(database, clock) as conversations:
+            script: Scripts = {"find it": [ask_permission, TextDelta("In the attic.")]}
+            chat = await conversations.open(whatsapp, build_agent(whatsapp.url), script, answer=repeat_all)
+            whatsapp.write(CREATOR, "find it")
+            # No buttons exist there: the question says how it is answered.
+            await chat.until(lambda: bool(whatsapp.texts(CREATOR)))
+            await chat.world.delivered(1)
+            asked = whatsapp.bubbles[-1].id
+            whatsapp.write(CREATOR, None, type="reaction", reaction={"message_id": asked, "emoji": "👍"})
+            await chat.until(lambda: "In the attic." in whatsapp.texts(CREATOR))
+            assert whatsapp.problems == []

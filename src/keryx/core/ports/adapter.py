@@ -122,7 +122,8 @@ class InboundReaction(InboundEvent, frozen=True, kw_only=True):
     message: str
     # The `event` that brought the message, if it is a person's.
     message_event: str = ""
-    # An emoji, or the platform's name of one.
+    # An emoji, or the platform's name of one. Empty for the removal of what the platform does not name: of the person's
+    # reaction, and without a person of the reactions of everybody.
     reaction: str
     removed: bool = False
 

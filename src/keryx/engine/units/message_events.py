@@ -182,7 +182,11 @@ def _apply_to(
         answered = _answer_by_reaction(tx, sent, viewer, inbound.reaction, source.language)
         if answered is not None:
             return Receipt(duplicate=False, session=session, reply=answered)
-    key = "person.unreacted" if inbound.removed else "person.reacted"
+    key = "person.reacted"
+    if inbound.removed and source.user:
+        key = "person.unreacted" if inbound.reaction else "person.unreacted_all"
+    elif inbound.removed:
+        key = "reactions.removed" if inbound.reaction else "reactions.removed_all"
     texts = tx.texts.speak(source.language)
     text = texts.say(key, name=source.user_name or texts.say("person.somebody"), reaction=inbound.reaction)
     kind = f"{_REACTION} to {message.seq}" if message else _REACTION

@@ -198,15 +198,18 @@ def parse_deletions(
 def parse_reaction(
     reaction: DiscordReaction, place: ChannelPlace, me: DiscordIdentity, *, event: str, removed: bool
 ) -> InboundReaction | None:
-    if reaction.user_id == me.id or not reaction.emoji.name:
+    """Parse the reaction of a person, or the removal of the reactions of everybody: of one emoji or of all."""
+    if reaction.user_id == me.id or not (reaction.emoji.name or reaction.user_id is None):
         return None
-    user = (reaction.member.user if reaction.member else None) or DiscordUser(id=reaction.user_id)
+    user = reaction.member.user if reaction.member else None
+    if user is None and reaction.user_id is not None:
+        user = DiscordUser(id=reaction.user_id)
     return InboundReaction(
         event=event,
         source=_build_source(place, me, user, reaction.member, guild=reaction.guild_id),
         message=reaction.message_id,
         message_event=reaction.message_id,
-        reaction=reaction.emoji.name,
+        reaction=reaction.emoji.name or "",
         removed=removed,
     )
 

@@ -125,7 +125,12 @@ class EventReceiver:
                 deletions = event_parser.parse_deletions(deleted, place, self._me)
                 for left, deletion in zip(reversed(range(len(deletions))), deletions, strict=True):
                     await self._receive(deletion, complete=not left)
-            case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE":
+            case (
+                "MESSAGE_REACTION_ADD"
+                | "MESSAGE_REACTION_REMOVE"
+                | "MESSAGE_REACTION_REMOVE_EMOJI"
+                | "MESSAGE_REACTION_REMOVE_ALL"
+            ):
                 await self._receive_reaction(dispatch)
             case "INTERACTION_CREATE":
                 await self._receive_interaction(msgspec.convert(data, DiscordInteraction), queued.answerable)
@@ -210,7 +215,7 @@ class EventReceiver:
             await self._find_place(reaction.channel_id, reaction.guild_id),
             self._me,
             event=f"reaction.{dispatch.session}.{dispatch.seq}",
-            removed=dispatch.kind == "MESSAGE_REACTION_REMOVE",
+            removed=dispatch.kind != "MESSAGE_REACTION_ADD",
         )
         if parsed is not None:
             await self._receive(parsed)

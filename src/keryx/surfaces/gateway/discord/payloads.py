@@ -219,7 +219,8 @@ class DiscordEmoji(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscordReaction(msgspec.Struct, frozen=True, kw_only=True):
-    user_id: Snowflake
+    # Absent where a moderator has removed the reactions of everybody.
+    user_id: Snowflake | None = None
     channel_id: Snowflake
     message_id: Snowflake
     guild_id: Snowflake | None = None

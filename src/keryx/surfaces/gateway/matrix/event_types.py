@@ -12,6 +12,7 @@ ENCRYPTED = "m.room.encrypted"
 ENCRYPTION = "m.room.encryption"
 ROOM_KEY = "m.room_key"
 ROOM_KEY_REQUEST = "m.room_key_request"
+ROOM_KEY_WITHHELD = "m.room_key.withheld"
 DUMMY = "m.dummy"
 # The beginning of the types of all verification events, and of the kind of the message that asks for one.
 VERIFICATION = "m.key.verification."

@@ -370,7 +370,9 @@ class SyncLoop:
     async def _report_overdue(self, machine: "OlmMachine") -> None:
         """Say in the rooms that messages cannot be read yet, once for each key."""
         for unread in machine.list_overdue():
-            await self._tell(unread.room, f"{unread.room} {unread.session}", UNREAD_NOTICE)
+            notice = machine.explain_missing_key(unread)
+            reason = "" if notice == UNREAD_NOTICE else f" {notice.key}"
+            await self._tell(unread.room, f"{unread.room} {unread.session}{reason}", notice)
 
     async def _tell(self, room: str, subject: str, text: Phrase, *, encrypt: bool = True) -> None:
         """Say something once in an encrypted room. A notice that untrusted devices shall read is not encrypted."""

@@ -84,7 +84,7 @@ class WhatsAppAgentAdapter:
         self._me = WhatsAppIdentity(account=account)
         self._sends = RateWindow(settings.per_minute)
         self._polls = RateWindow(settings.polls_per_minute)
-        self._typing = TypingIndicator(self._api, self._route)
+        self._typing = TypingIndicator(self._api, self._route, per_minute=settings.per_minute)
         self._link = LinkState.CONNECTING
         self.capabilities = Capabilities(
             typing=True,

@@ -34,6 +34,7 @@ from keryx.surfaces.gateway.whatsapp.event_parser import (
     is_person,
 )
 from keryx.surfaces.gateway.whatsapp.graph_api import (
+    RateWindow,
     WhatsAppApi,
     WhatsAppApiError,
     WhatsAppNoResponse,
@@ -287,14 +288,21 @@ async def _post_message(api: WhatsAppApi, route: MessageRoute, body: dict[str, A
 
 
 class TypingIndicator:
-    """Shows typing at the newest message of a chat, once while it still shows: each call counts against a limit."""
+    """Shows typing at the newest message of a chat, once while it still shows, and so often a minute as WhatsApp accepts it
+    (`per_minute`, 0 for any): beyond that it is left out."""
 
     def __init__(
-        self, api: WhatsAppApi, route: MessageRoute, now: Callable[[], float] = time.monotonic
+        self,
+        api: WhatsAppApi,
+        route: MessageRoute,
+        *,
+        per_minute: int = 0,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._route = route
         self._now = now
+        self._calls = RateWindow(per_minute, now)
         self._shown_until: dict[str, float] = {}
         # By chat.
         self.newest_messages: dict[str, str] = {}
@@ -302,6 +310,6 @@ class TypingIndicator:
     async def show(self, target: Target) -> None:
         message, now = target.reply_to or self.newest_messages.get(target.chat, ""), self._now()
         self._shown_until = {id_: until for id_, until in self._shown_until.items() if until > now}
-        if message and message not in self._shown_until:
+        if message and message not in self._shown_until and not self._calls.take():
             self._shown_until[message] = now + _TYPING_SECONDS
             await send_typing(self._api, self._route, message)

@@ -54,6 +54,7 @@ from keryx.surfaces.gateway.matrix.event_types import (
     ENCRYPTED,
     ROOM_KEY,
     ROOM_KEY_REQUEST,
+    ROOM_KEY_WITHHELD,
     VERIFICATION,
     DeviceEvent,
     EncryptedFile,
@@ -73,6 +74,7 @@ _RECEIVED = "received/"
 _ROOMS = "rooms/"
 _UNREAD = "unread/"
 _NOTICES = "notices/"
+_WITHHELD = "withheld/"
 _OPEN_SECONDS = 5.0
 _MAX_RECEIVED = 500
 _MAX_UNREAD = 1000
@@ -83,6 +85,14 @@ _RETRY_SECONDS = 300.0
 _REPAIR_SECONDS = 3600.0
 # How long a key may be on its way before the room gets a notice.
 _KEY_GRACE_SECONDS = 5.0
+_KEY_MISSING = Phrase("matrix.key_missing")
+# Why a device gives no key, by the codes of Matrix. Another one says nothing that a person could do something about.
+_WITHHELD_REASONS = {
+    "m.unverified": Phrase("matrix.key_unverified"),
+    "m.blacklisted": Phrase("matrix.key_blocked"),
+    "m.unauthorised": Phrase("matrix.key_refused"),
+}
+_MAX_SESSION_ID = 255
 
 
 class UnreadMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +102,12 @@ class UnreadMessage(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     # The event as JSON.
     event: str
+
+    @property
+    def withheld_name(self) -> str:
+        """Under which name it is stored why the sender gives no key."""
+        sender = msgspec.json.decode(self.event, type=MatrixEvent).sender
+        return f"{_WITHHELD}{sender} {self.session}"
 
 
 class _RoomKeyContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +275,8 @@ class OlmMachine:
                 self._receive_encrypted(event)
             elif event.type == ROOM_KEY_REQUEST:
                 self._receive_key_request(event)
+            elif event.type == ROOM_KEY_WITHHELD:
+                self._receive_withheld(event)
             elif event.type.startswith(VERIFICATION):
                 await self._verifications.receive(event.type, event.sender, event.content)
         await keys.flush()
@@ -527,6 +545,24 @@ class OlmMachine:
         if device is not None and not self._devices.find_distrust(device):
             self._rooms.share_again(device.curve25519)
 
+    def _receive_withheld(self, event: DeviceEvent) -> None:
+        """Keep why a device of a person gives no key to messages of that person. What waits for the key is overdue then."""
+        session, code = event.content.get("session_id"), event.content.get("code")
+        if not isinstance(session, str) or len(session) > _MAX_SESSION_ID or code not in _WITHHELD_REASONS:
+            return
+        names = [name for name, _ in self._file.items(_WITHHELD)]
+        for name in names[: max(0, len(names) + 1 - _MAX_UNREAD)]:
+            self._file.remove(_WITHHELD + name)
+        stored = f"{_WITHHELD}{event.sender} {session}"
+        self._file.set(stored, code)
+        for name, value in self._file.items(_UNREAD):
+            if msgspec.convert(value, UnreadMessage).withheld_name == stored:
+                self._unread_since[name] = self._monotonic() - _KEY_GRACE_SECONDS
+
+    def explain_missing_key(self, unread: UnreadMessage) -> Phrase:
+        """Return what a room is told about a message without its key."""
+        return _WITHHELD_REASONS.get(str(self._file.get(unread.withheld_name)), _KEY_MISSING)
+
     async def add_unread(self, room: str, event: MatrixEvent) -> None:
         """Keep a message until its key arrives, and ask for the key. It is on disk when this returns."""
         keys = self._file
@@ -588,14 +624,15 @@ class OlmMachine:
             await self._file.flush()
 
     def list_overdue(self) -> list[UnreadMessage]:
-        """Return one message of each session whose key is overdue and whose room was not told."""
+        """Return one message of each session whose key is overdue or withheld, and whose room was not told."""
         limit = self._monotonic() - _KEY_GRACE_SECONDS
         found: dict[str, UnreadMessage] = {}
         for name, value in self._file.items(_UNREAD):
             since = self._unread_since.get(name)
-            if since is not None and since and since <= limit:
+            unread = msgspec.convert(value, UnreadMessage)
+            withheld = self._file.get(unread.withheld_name) is not None
+            if since and (since <= limit or withheld):
                 self._unread_since[name] = 0
-                unread = msgspec.convert(value, UnreadMessage)
                 found.setdefault(unread.session, unread)
         return list(found.values())
 
