@@ -1,5 +1,7 @@
 import json
 import math
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -156,3 +158,43 @@ def test_long_json_from_outside_may_not_have_half_a_character() -> None:
     for document in (r'["\ud800"' + ",0" * 50_000 + "]", r'["\ud800", "' + "a" * 2_000_000 + '"]'):
         with pytest.raises(Invalid):
             codec.loads_foreign(document, list[object])
+
+
+# A struct whose types take Python code to find out, so that another thread may come in between.
+_THREADS = """
+import sys, threading, msgspec
+from keryx.core import codec
+
+sys.setswitchinterval(1e-6)
+
+
+def define(n):
+    inner = [msgspec.defstruct(f"Inner{n}_{k}", [("x", int, 0)]) for k in range(10)]
+    fields = [(f"d{k}", inner[k] | None, None) for k in range(10)]
+    shared = msgspec.defstruct(f"Shared{n}", [*fields, ("last", list[int], ())])
+    return [msgspec.defstruct(f"Outer{n}_{k}", [("a", shared), ("b", list[shared])]) for k in range(4)]
+
+
+def read(kind, barrier):
+    barrier.wait()
+    codec.loads('{"a": {"last": [1]}, "b": [{"last": []}]}', kind)
+
+
+for n in range(100):
+    kinds = define(n)
+    if PREPARED:
+        codec.prepare_structs()
+    barrier = threading.Barrier(len(kinds))
+    threads = [threading.Thread(target=read, args=(kind, barrier)) for kind in kinds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_threads_that_read_a_struct_for_the_first_time_do_not_end_the_process(prepared: bool) -> None:
+    program = f"PREPARED = {prepared}\n{_THREADS}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -3,6 +3,9 @@
 import base64
 import json
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
@@ -24,6 +27,9 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 _encoder = msgspec.json.Encoder()
+# Held while msgspec finds out the types of a struct.
+_preparing = threading.Lock()
+_prepared: set[type[msgspec.Struct]] = set()
 
 
 def dumps(value: object) -> str:
@@ -91,9 +97,27 @@ def count_values(raw: bytes) -> int:
     return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
+def prepare_structs() -> None:
+    """Let msgspec look at the types of all structs that are defined by now. It ends the process with a segmentation fault if one
+    thread reads a struct of which another one is just finding out the types, so this belongs before the start of threads."""
+    with _preparing:
+        for kind in set(_iterate_structs(msgspec.Struct)).difference(_prepared):
+            _prepared.add(kind)
+            # Some structs are never read, and may have types that cannot be.
+            with suppress(TypeError):
+                msgspec.json.Decoder(kind)
+
+
+def _iterate_structs(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _iterate_structs(below)
+
+
 @cache
 def _get_decoder(kind: type[T], strict: bool) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(kind, strict=strict)
+    with _preparing:
+        return msgspec.json.Decoder(kind, strict=strict)
 
 
 def _build_error(kind: type[Any], reason: Exception) -> Invalid:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from keryx.core import codec
 from keryx.core.errors import THREADS_EXHAUSTED, Unavailable
 
 T = TypeVar("T")
@@ -55,6 +56,7 @@ class ThreadPool:
         self._jobs: queue.SimpleQueue[_ThreadCall[Any] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._pending = 0
+        codec.prepare_structs()
 
     async def run(self, call: Callable[[], T]) -> T:
         """Return or raise what the call does. The call is made even if the task is cancelled."""
