@@ -51,11 +51,11 @@ def test_enter_makes_a_new_line_on_a_touch_screen_and_no_field_makes_it_zoom(
         page.composer.press("Enter")
         page.composer.press_sequentially("lines")
         expect(page.composer).to_have_value("two\nlines")
-        small = """fields => fields.filter(f => parseFloat(getComputedStyle(f).fontSize) < 16).length"""
+        small = """fields => fields.filter(f => parseFloat(getComputedStyle(f).fontSize) < 16).map(f => f.outerHTML)"""
         for path in ("/new", "/jobs", "/settings", "/models"):
             page.open(path)
             expect(page.page.get_by_text("Loading…")).to_have_count(0)
-            assert page.page.locator("input, textarea, select").evaluate_all(small) == 0
+            assert page.page.locator("input, textarea, select").evaluate_all(small) == []
         page.open("/new")
         page.page.get_by_role("button", name="Send").click()
         expect(page.questions.last).to_have_text("two\nlines", use_inner_text=True)

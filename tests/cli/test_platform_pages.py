@@ -91,7 +91,7 @@ WAYS: dict[str, PlatformPage] = {
         },
         lambda fake: {
             email.ADDRESS: "keryx@example.org",
-            "holds 0 mails": "holds 1 mails",
+            "holds 0 mails": "holds 1 mail",
             re.sub(r"^\w+://", "", fake.imap): "imap.example.org:993",
         },
     ),
