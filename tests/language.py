@@ -14,7 +14,8 @@ _WORD = re.compile(r"(?<![/\w])[A-Za-zÄÖÜäöüß]{2,}(?!\w)")
 def find_foreign_words(text: str, *data: str) -> list[str]:
     """Return the words that are neither of a German text of the catalogue, nor of the `data` that the texts are filled with:
     names, and what people and agents said. Fields of a text are checked as well."""
-    text = " ".join(_CODE.sub("0", text).split())
+    # Chats show code without its marks.
+    text = " ".join(_CODE.sub("0", text).replace("`", "").split())
     for pattern in _list_patterns():
         text = pattern.sub(_keep_fields, text)
     known = {word.casefold() for item in data for word in _WORD.findall(item)}
@@ -39,7 +40,7 @@ def _list_patterns() -> list[re.Pattern[str]]:
     for key, template in LANGUAGES["de"].items():
         own = LANGUAGES["en"].get(key, "") == template
         literals, pattern = "", ""
-        for literal, name, spec, _ in Formatter().parse(" ".join(template.split())):
+        for literal, name, spec, _ in Formatter().parse(" ".join(template.replace("`", "").split())):
             literals += literal
             pattern += re.escape(literal)
             forms = (spec or "").split("|")

@@ -121,9 +121,9 @@ def read_cookie_key(folder: Path) -> bytes:
     return key
 
 
-def list_readers(viewer: Viewer) -> Sequence[Reader]:
-    """Return as what somebody reads the texts of the page."""
-    return (Reader.PAGE, Reader.OPERATOR) if viewer.principal == OPERATOR else (Reader.PAGE,)
+def list_readers(viewer: Viewer | None) -> Sequence[Reader]:
+    """Return as what somebody, `None` for a stranger, reads the texts of the page."""
+    return (Reader.PAGE, Reader.OPERATOR) if viewer and viewer.principal == OPERATOR else (Reader.PAGE,)
 
 
 class Caller:

@@ -167,8 +167,9 @@ class ApiRequest:
 
     @property
     def texts(self) -> Texts:
-        """The texts for people in the language of the viewer."""
-        return self.hub.texts.speak(self.language, "", *list_readers(self.viewer))
+        """The texts for people in the language of the viewer, or of a stranger, for whom some pages are."""
+        caller: Caller | None = getattr(self.http.state, "caller", None)
+        return self.hub.texts.speak(self.language, "", *list_readers(caller.viewer if caller else None))
 
     @property
     def session_id(self) -> SessionId:
