@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from keryx.core.errors import KeryxError
 from keryx.core.text import to_sentence
-from keryx.core.texts import ENGLISH, LANGUAGES, NO_CHANGES, Catalogue, Reader, Texts, choose_language
+from keryx.core.texts import ENGLISH, LANGUAGES, NO_CHANGES, Catalogue, Texts, choose_language
 from keryx.surfaces.web.auth import Caller, list_readers
 from keryx.surfaces.web.responses import (
     BEARER_CHALLENGE,
@@ -113,7 +113,7 @@ class StaticFiles:
         accepted = request.headers.get("accept-language", "")
         # Nobody is known where the error is that a caller could not sign in.
         caller = request.scope.get("state", {}).get("caller")
-        readers = list_readers(caller.viewer) if isinstance(caller, Caller) else (Reader.PAGE,)
+        readers = list_readers(caller.viewer if isinstance(caller, Caller) else None)
         texts = self._texts.speak(choose_language(accepted), "", *readers) if accepted else ENGLISH
         path = request.url.path
         if path.startswith(OPENAI_PATH) or not _wants_page(request):
