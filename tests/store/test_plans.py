@@ -410,6 +410,11 @@ CASES: list[Case] = [
     ("what waits for a place", lambda tx: deliveries.has_waiting(tx, TELEGRAM), ["deliveries_open"]),
     ("the next turn", claim, ["turns_ready", "turns_running_asker", "turns_id"]),
     ("the newest turn", lambda tx: turns.find_newest(tx, SESSION, "p7"), ["turns_queued"]),
+    (
+        "what a message may concern",
+        lambda tx: sessions.find_pending(tx, SESSION),
+        ["questions_waiting", "turns_queued", "turns_running", "lanes_mirror", "messages_seq"],
+    ),
     ("waiting turns", lambda tx: turns.list_queued(tx, SESSION), ["turns_queued"]),
     ("the running turn", lambda tx: turns.find_running(tx, SESSION), ["turns_running"]),
     ("abandoned turns", lambda tx: turns.list_abandoned(at_time(tx, after(1)), workers=[]), ["turns_lease"]),

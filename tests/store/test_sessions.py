@@ -25,8 +25,10 @@ from keryx.core import ids
 from keryx.core.changes import ChangeKind
 from keryx.core.deliveries import Target
 from keryx.core.errors import Ambiguous, Invalid, NotFound
-from keryx.core.ids import DEFAULT_PROFILE, Cursor, PrincipalId, ProfileId, SessionId
+from keryx.core.ids import DEFAULT_PROFILE, Cursor, LaneKey, PrincipalId, ProfileId, SessionId
+from keryx.core.lanes import LaneAddress
 from keryx.core.messages import Role, Text, text_parts
+from keryx.core.questions import Question
 from keryx.core.sessions import (
     Activity,
     EndReason,
@@ -39,7 +41,17 @@ from keryx.core.sessions import (
 )
 from keryx.core.source import Source
 from keryx.core.turns import TurnState
-from keryx.store import change_feed, changes, deliveries, messages, projects, sessions, turns
+from keryx.store import (
+    change_feed,
+    changes,
+    deliveries,
+    lanes,
+    messages,
+    projects,
+    questions,
+    sessions,
+    turns,
+)
 from keryx.store.db import Transaction
 from keryx.testing import START_TIME
 
@@ -81,6 +93,34 @@ async def test_a_session_may_be_made_with_an_id_of_its_own(store: Store) -> None
         sessions.create, profile=DEFAULT_PROFILE, owner=ANN, surface="cli", id=wanted
     )
     assert made == wanted
+
+
+async def test_what_a_message_may_concern_is_found(store: Store) -> None:
+    session = await store.write(a_session)
+    found = [await store.read(sessions.find_pending, session.id)]
+    turn = await store.write(a_turn, session)
+    found.append(await store.read(sessions.find_pending, session.id))
+    running = await store.write(claim)
+    assert running is not None and running.id == turn.id
+    question = Question(key="call-1", title="May it?")
+    await store.at(START_TIME).write(questions.add, running, question, shared=False, expires_at=after(600))
+    found.append(await store.read(sessions.find_pending, session.id))
+    await store.at(START_TIME).write(messages.append, session.id, Role.NOTICE, text_parts("a reminder"))
+    lane = await store.at(START_TIME).write(
+        lanes.ensure, LaneAddress(key=LaneKey("k"), shared=False), Source(platform="telegram"), owner=ANN
+    )
+    await store.write(lanes.move, lane, session.id, why="test")
+    await store.write(lanes.set_mirror, lane, True)
+    found.append(await store.read(sessions.find_pending, session.id))
+    await store.write(a_message, session.id)
+    found.append(await store.read(sessions.find_pending, session.id))
+    assert [[name for name, there in pending._asdict().items() if there] for pending in found] == [
+        [],
+        ["turn"],
+        ["question", "turn"],
+        ["question", "turn", "mirror", "note"],
+        ["question", "turn", "mirror"],
+    ]
 
 
 async def test_settings_hold_any_text(store: Store, subtests: pytest.Subtests) -> None:

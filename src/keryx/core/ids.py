@@ -31,6 +31,8 @@ OPERATOR = PrincipalId("operator")
 TEMPORARY_PREFIX = "tmp-"
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+# All pairs of characters: an id is made of them in half the steps.
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _TIME_CHARS = 10
 _RANDOM_CHARS = 8
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
@@ -94,9 +96,8 @@ def escape(text: str) -> str:
     """Return text as printable ASCII without `:`. Different texts stay different; ordinary ids do not change.
 
     Text that is too long for an index is cut and gets a digest of the whole."""
-    # The first test is much faster, and most ids pass it.
-    safe = (text.isascii() and text.isalnum()) or _UNSAFE.search(text) is None
-    if safe and len(text) <= _LONGEST_TEXT:
+    # The test for letters and digits is much faster than the search, and most ids pass it.
+    if len(text) <= _LONGEST_TEXT and ((text.isascii() and text.isalnum()) or _UNSAFE.search(text) is None):
         return text
 
     def percent_encode(unsafe: re.Match[str]) -> str:
@@ -109,5 +110,4 @@ def escape(text: str) -> str:
 
 
 def _encode(value: int, width: int) -> str:
-    chars = [_ALPHABET[(value >> (5 * i)) & 31] for i in range(width)]
-    return "".join(reversed(chars))
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(5 * width - 10, -1, -10)])

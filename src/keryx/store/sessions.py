@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -91,6 +91,19 @@ _CONDITIONS = {
 }
 
 
+class PendingItems(NamedTuple):
+    """What a new message of a session may concern: each is false if there is none."""
+
+    # An open question.
+    question: bool
+    # A turn that runs or waits.
+    turn: bool
+    # A chat that mirrors the session.
+    mirror: bool
+    # A notice or an observed message since the last message to the agent.
+    note: bool
+
+
 def create(
     tx: Transaction,
     *,
@@ -130,6 +143,32 @@ def create(
     )
     changes.note(tx, ChangeKind.SESSION, session, changes.Scope(profile, owner, session), note="created")
     return session
+
+
+def find_pending(tx: Transaction, session: SessionId) -> PendingItems:
+    """Find what a new message of a session may concern. Mostly there is nothing, and one statement says so."""
+    row = tx.row(
+        """
+        select
+          exists (select 1 from questions where session = :session and state = 'open'),
+          exists (select 1 from turns where session = :session and state = 'queued')
+            or exists (select 1 from turns where session = :session and state = 'running'),
+          exists (select 1 from lanes where session = :session and mirror = 1),
+          exists (
+            select 1 from messages
+            where session = :session and (role = 'notice' or role = 'user' and observed = 1) and seq > coalesce(
+              (
+                select seq from messages where session = :session and role = 'user' and observed = 0
+                order by seq desc limit 1
+              ),
+              0
+            )
+          )
+        """,
+        {"session": session},
+    )
+    assert row is not None
+    return PendingItems(*map(bool, row))
 
 
 def build_unknown_error(name: str) -> NotFound:

@@ -156,9 +156,12 @@ def _route(
         return message_events.apply_edit(tx, inbound, lane, viewer, policy.edits)
     if command is not None and not inbound.observed:
         return _run_command(tx, inbound, command, lane, viewer, policy, search_reply)
-    receipt = _try_answer(tx, inbound, lane, viewer)
-    if receipt is not None:
-        return receipt
+    current = inbound.session or (lane.session if lane else None)
+    pending = sessions.find_pending(tx, current) if current else None
+    if current and pending and pending.question:
+        receipt = _try_answer(tx, inbound, current, viewer)
+        if receipt is not None:
+            return receipt
     inbound = downloads.add_placeholders(inbound)
     lane, notice = _reset_if_due(tx, lane, policy) if lane else (None, None)
     session = _ensure_session(tx, inbound, lane, viewer, policy)
@@ -168,17 +171,25 @@ def _route(
         deliveries.enqueue(tx, inbound.reply, notice, of=session)
     if lane is not None and inbound.source.chat_type is not ChatType.DM:
         _append_overheard(tx, inbound, lane, session)
+        pending = None
+    if pending is None or session.id != current:
+        pending = sessions.find_pending(tx, session.id)
     default = session.settings.busy
     window = policy.limits.gather
     message = build_user_message(
         inbound,
         person,
         inbound.busy or (BusyMode(default) if default else policy.busy),
-        exact=_render_for_model(tx, inbound, lane, session),
+        exact=_render_for_model(tx, inbound, lane, session, noted=pending.note),
         gather_until=gathering.get_end(tx, inbound, window),
     )
-    turn = gathering.find_turn(tx, session.id, inbound, person, window)
-    return submit(tx, session, message) if turn is None else gathering.join(tx, session, turn, message)
+    turn = None
+    # What arrives in two processes at once is not seen yet, so a message that names its group looks in any case.
+    if pending.turn or inbound.group or inbound.continues:
+        turn = gathering.find_turn(tx, session.id, inbound, person, window)
+    if turn is not None:
+        return gathering.join(tx, session, turn, message)
+    return submit(tx, session, message, mirrored=pending.mirror)
 
 
 def _ignore(tx: Transaction, inbound: InboundMessage, policy: Policy, why: str) -> Receipt:
@@ -451,15 +462,16 @@ def _reset_if_due(tx: Transaction, lane: Lane, policy: Policy) -> tuple[Lane, st
 
 
 def _render_for_model(
-    tx: Transaction, inbound: InboundMessage, lane: Lane | None, session: Session
+    tx: Transaction, inbound: InboundMessage, lane: Lane | None, session: Session, *, noted: bool
 ) -> str | None:
-    """Return the text of a message for the model if it differs from the text of its parts."""
+    """Return the text of a message for the model if it differs from the text of its parts. `noted` is false if there is neither
+    a notice nor an observed message since the last message to the agent."""
     if inbound.observed:
         return None
     # What was said in a group since the last message to the agent, and how people reacted.
     overheard: list[tuple[str, str]] = []
     reactions: list[str] = []
-    if lane is not None:
+    if lane is not None and noted:
         for message in messages.list_since_question(tx, session.id, limit=_MAX_OVERHEARD):
             if message.observed and message.text and message.mark is not Mark.WITHDRAWN:
                 overheard.append((message.author, message.text))
@@ -479,11 +491,10 @@ def _render_for_model(
 
 
 def _try_answer(
-    tx: Transaction, inbound: InboundMessage, lane: Lane | None, viewer: Viewer
+    tx: Transaction, inbound: InboundMessage, session: SessionId, viewer: Viewer
 ) -> Receipt | None:
     """Record a message as the answer to the open question, if it can be one."""
-    session = inbound.session or (lane.session if lane else None)
-    if session is None or inbound.observed or inbound.files or not inbound.commands:
+    if inbound.observed or inbound.files or not inbound.commands:
         return None
     match = questions.match_message(tx, session, viewer, inbound.said)
     if match is None:

@@ -75,18 +75,21 @@ def find_author(inbound: InboundMessage) -> Source | None:
     return inbound.source if inbound.principal is None else None
 
 
-def submit(tx: Transaction, session: Session, message: UserMessage) -> Receipt:
-    """Append a message to a session and queue the turn that answers it. A session that has ended goes on."""
+def submit(tx: Transaction, session: Session, message: UserMessage, *, mirrored: bool = True) -> Receipt:
+    """Append a message to a session and queue the turn that answers it. A session that has ended goes on. `mirrored` is false
+    if no chat mirrors the session."""
     if session.ended_at is not None and not message.observed:
         control.set_ended(tx, session, None)
     turn = None if message.observed else TurnId(ids.new(tx.now))
-    seq = append_input(tx, session, message, turn)
+    seq = append_input(tx, session, message, turn, mirrored=mirrored)
     if turn is not None:
         queue_turn(tx, session, message, turn, seq)
     return Receipt(duplicate=False, session=session.id, turn=turn, seq=seq)
 
 
-def append_input(tx: Transaction, session: Session, message: UserMessage, turn: TurnId | None) -> int:
+def append_input(
+    tx: Transaction, session: Session, message: UserMessage, turn: TurnId | None, *, mirrored: bool = True
+) -> int:
     """Append a message that a turn answers, and return its number."""
     seq = messages.append(
         tx,
@@ -104,7 +107,7 @@ def append_input(tx: Transaction, session: Session, message: UserMessage, turn: 
         exact=message.exact,
         said_by=message.asker,
     )
-    if turn is not None:
+    if turn is not None and mirrored:
         answers.mirror_message(
             tx,
             session,
