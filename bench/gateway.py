@@ -100,7 +100,7 @@ async def _open_case(
     """The context of the adapter is the hub's verb, and nothing more."""
     context = RecordingAdapterContext(receive=hub.receive)
     async with intake.open(context) as receive:
-        case = _Case(intake.encode, receive, floor, pick)
+        case = _Case(intake, receive, floor, pick)
         yield case
     assert len(context.events) == len(case.ours), "an event was not received"
 
@@ -110,12 +110,12 @@ class _Case:
 
     def __init__(
         self,
-        build: Callable[[int], bytes],
+        intake: Intake,
         receive: Receive,
         floor: Floor,
         pick: Callable[[int], tuple[int, Filled]],
     ) -> None:
-        self._build = build
+        self._intake = intake
         self._receive = receive
         self._floor = floor
         self._pick = pick
@@ -123,13 +123,14 @@ class _Case:
         self.plain: list[float] = []
 
     async def __call__(self, n: int) -> None:
-        wire = self._build(n)
+        wire = self._intake.encode(n)
         began = time.perf_counter()
         await self._receive(wire)
         self.ours.append(time.perf_counter() - began)
         _, found = self._pick(n)
         began = time.perf_counter()
-        self._floor.write(raw.receive(raw.values(found.lane, found.session, found.owner)))
+        for _ in range(self._intake.commits):
+            self._floor.write(raw.receive(raw.values(found.lane, found.session, found.owner)))
         self.plain.append(time.perf_counter() - began)
 
 

@@ -2,17 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.fakes import discord, feishu, signal, slack, telegram, wechat, whatsapp
+from tests.fakes import discord, feishu, matrix, signal, slack, telegram, wechat, whatsapp
+from tests.gateway.relay.pair import open_pair
 
-from keryx.core.ports.adapter import AdapterContext
+from keryx.core.deliveries import Target
+from keryx.core.messages import text_parts
+from keryx.core.ports.adapter import AdapterContext, InboundMessage
+from keryx.core.sessions import GATEWAY_SURFACE
 from keryx.core.source import Source
+from keryx.store.db.sqlite import SqliteDatabase
 from keryx.surfaces.gateway.discord.channels import NameDirectory
 from keryx.surfaces.gateway.discord.event_parser import DiscordIdentity
 from keryx.surfaces.gateway.discord.event_receiver import EventReceiver
@@ -30,6 +36,10 @@ from keryx.surfaces.gateway.feishu.payloads import FeishuIdentity
 from keryx.surfaces.gateway.imessage.event_parser import IMessageIdentity, read_bluebubbles
 from keryx.surfaces.gateway.imessage.event_receiver import RowPosition, RowReceiver
 from keryx.surfaces.gateway.imessage.payloads import BlueBubblesMessage
+from keryx.surfaces.gateway.matrix.event_types import SyncResponse
+from keryx.surfaces.gateway.matrix.homeserver import Homeserver
+from keryx.surfaces.gateway.matrix.rooms import EncryptedRooms
+from keryx.surfaces.gateway.matrix.sync import SyncLoop
 from keryx.surfaces.gateway.signal.event_parser import SignalIdentity
 from keryx.surfaces.gateway.signal.event_receiver import SignalReceiver, read_line
 from keryx.surfaces.gateway.signal.spool_file import SpoolFile, SpoolLine
@@ -47,7 +57,7 @@ from keryx.surfaces.gateway.whatsapp.agent_adapter import format_position
 from keryx.surfaces.gateway.whatsapp.event_parser import WhatsAppIdentity, parse_payload
 from keryx.surfaces.gateway.whatsapp.event_receiver import WhatsAppReceiver
 from keryx.surfaces.gateway.whatsapp.payloads import WhatsAppPayload
-from keryx.testing import RecordingAdapterContext
+from keryx.testing import RecordingAdapter, RecordingAdapterContext
 
 TEXT = "how long does it take?"
 _PEOPLE = 10
@@ -65,7 +75,9 @@ class Intake(NamedTuple):
     # Returns what the platform hands over for the nth message: JSON, or bytes.
     build: Callable[[int], object]
     # Returns what receives it. What it needs is closed with the stack.
-    connect: Callable[[RecordingAdapterContext, AsyncExitStack], Receive]
+    connect: Callable[[RecordingAdapterContext, AsyncExitStack], Awaitable[Receive]]
+    # How often the message is committed on its way.
+    commits: int = 1
 
     def encode(self, n: int) -> bytes:
         built = self.build(n)
@@ -74,7 +86,7 @@ class Intake(NamedTuple):
     @asynccontextmanager
     async def open(self, context: RecordingAdapterContext) -> AsyncGenerator[Receive]:
         async with AsyncExitStack() as stack:
-            yield self.connect(context, stack)
+            yield await self.connect(context, stack)
 
 
 def _build_update(n: int) -> object:
@@ -101,7 +113,7 @@ def _build_feishu_frame(n: int) -> bytes:
     return frame
 
 
-def _connect_telegram(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_telegram(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = UpdateReceiver(TelegramApi(telegram.TOKEN), context, _TELEGRAM_BOT)
     return lambda wire: receiver.receive_batch(json.loads(wire))
 
@@ -120,7 +132,7 @@ def _build_discord_message(n: int) -> object:
     return {"op": 0, "t": "MESSAGE_CREATE", "s": n + 1, "d": message}
 
 
-def _connect_discord(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_discord(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = EventReceiver(
         DiscordApi(discord.TOKEN),
         context,
@@ -135,9 +147,7 @@ def _connect_discord(context: RecordingAdapterContext, stack: AsyncExitStack) ->
         await receiver.put(Dispatch(frame["t"], frame["d"], "session", "", frame["s"]))
         await context.wait_for(stored)
 
-    running = asyncio.create_task(receiver.run())
-    stack.push_async_callback(lambda: asyncio.wait({running}))
-    stack.callback(running.cancel)
+    _run_beside(receiver.run(), stack)
     return receive
 
 
@@ -154,7 +164,7 @@ def _build_slack_event(n: int) -> object:
     return {"type": "event_callback", "team_id": slack.TEAM, "event_id": f"Ev{n}", "event": event}
 
 
-def _connect_slack(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_slack(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     fake = stack.enter_context(slack.FakeSlack())
     api = SlackApi(FixedToken(slack.BOT_TOKEN), fake.api_url)
     stack.push_async_callback(api.close)
@@ -189,7 +199,7 @@ def _build_cloud_post(n: int) -> object:
     return {"object": "whatsapp_business_account", **payload}
 
 
-def _connect_cloud(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_cloud(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_whatsapp_receiver(context)
 
     async def receive(wire: bytes) -> None:
@@ -204,7 +214,7 @@ def _build_agent_batch(n: int) -> object:
     return {"object": "whatsapp_agent_platform", **payload, "next_offset": n + 1}
 
 
-def _connect_agent(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_agent(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_whatsapp_receiver(context)
 
     async def receive(wire: bytes) -> None:
@@ -240,7 +250,7 @@ def _build_wechat_batch(n: int) -> object:
     return {"ret": 0, "msgs": [message], "get_updates_buf": f"position-{n}"}
 
 
-def _connect_wechat(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_wechat(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = WeChatReceiver(context, _WECHAT_BOT, ContextTokens(_WECHAT_BOT))
 
     async def receive(wire: bytes) -> None:
@@ -265,7 +275,7 @@ def _build_mail(n: int) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def _connect_email(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_email(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     """Do what the listener does with a mail that it has fetched."""
 
     async def receive(wire: bytes) -> None:
@@ -292,7 +302,7 @@ def _build_envelope(n: int) -> object:
     return {"envelope": envelope, "account": signal.NUMBER}
 
 
-def _connect_signal(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_signal(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     spool = SpoolFile(Path("received.jsonl"), shared=True)
     receiver = SignalReceiver(context, SignalIdentity(number=signal.NUMBER), spool)
 
@@ -303,7 +313,7 @@ def _connect_signal(context: RecordingAdapterContext, stack: AsyncExitStack) -> 
     return receive
 
 
-def _connect_feishu(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_feishu(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     fake = stack.enter_context(feishu.FakeFeishu())
     fake.names |= {f"ou_{person}": "Ann" for person in range(_PEOPLE)}
     api = FeishuApi(feishu.APP_ID, feishu.APP_SECRET, fake.url)
@@ -336,7 +346,7 @@ def _build_imsg_line(n: int) -> object:
     return {"jsonrpc": "2.0", "method": "message", "params": params}
 
 
-def _connect_imsg(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_imsg(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_row_receiver(context)
     return lambda wire: receiver.receive_imsg(json.loads(wire)["params"]["message"])
 
@@ -356,7 +366,7 @@ def _build_bluebubbles_answer(n: int) -> object:
     return {"status": 200, "message": "Success", "data": [message]}
 
 
-def _connect_bluebubbles(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+async def _connect_bluebubbles(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
     receiver = _build_row_receiver(context)
 
     async def receive(wire: bytes) -> None:
@@ -368,6 +378,90 @@ def _connect_bluebubbles(context: RecordingAdapterContext, stack: AsyncExitStack
 
 def _build_row_receiver(context: RecordingAdapterContext) -> RowReceiver:
     return RowReceiver(context, IMessageIdentity(), RowPosition(0), known_guids={})
+
+
+def _build_matrix_sync(n: int) -> object:
+    person = f"@person{n % _PEOPLE}:hub.test"
+    event = {
+        "type": "m.room.message",
+        "event_id": f"$event{n}",
+        "sender": person,
+        "origin_server_ts": _SENT_AT * 1000 + n,
+        "content": {"msgtype": "m.text", "body": TEXT},
+    }
+    room = {"timeline": {"events": [event], "limited": False, "prev_batch": f"s{n}"}}
+    return {"next_batch": f"s{n + 1}", "rooms": {"join": {f"!room{n % _PEOPLE}:hub.test": room}}}
+
+
+class _FedHomeserver(Homeserver):
+    """Syncs what it is fed. A mark of reading comes after the commit, and is left out."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, matrix.TOKEN)
+        self.responses: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def sync(self, since: str | None, *, filter: str, wait: timedelta) -> SyncResponse:
+        if since is None:
+            return SyncResponse(next_batch="s0")
+        return msgspec.json.decode(await self.responses.get(), type=SyncResponse)
+
+    async def mark_read(self, room: str, event: str) -> None:
+        """Do nothing."""
+
+
+async def _connect_matrix(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+    fake = stack.enter_context(matrix.FakeMatrix(anywhere=True))
+    for person in range(_PEOPLE):
+        fake.open(f"!room{person}:hub.test", f"@person{person}:hub.test")
+    server = _FedHomeserver(fake.url)
+    stack.push_async_callback(server.close)
+    loop = SyncLoop(server, matrix.USER, context, sleep=asyncio.sleep, encrypted_rooms=EncryptedRooms(server))
+    _run_beside(loop.run(), stack)
+
+    async def receive(wire: bytes) -> None:
+        stored = len(context.events) + 1
+        server.responses.put_nowait(wire)
+        await context.wait_for(stored)
+
+    return receive
+
+
+def _build_relayed_message(n: int) -> object:
+    person = str(n % _PEOPLE)
+    return {"number": str(n), "person": person}
+
+
+async def _connect_relay(context: RecordingAdapterContext, stack: AsyncExitStack) -> Receive:
+    """Give a message to a connector, whose queue is a store of its own, and wait until the instance has it."""
+    folder = Path(stack.enter_context(TemporaryDirectory()))
+    async with SqliteDatabase(folder / "empty.db"):
+        pass
+    pair = await stack.enter_async_context(open_pair(folder, [RecordingAdapter()], store=folder / "empty.db"))
+    _run_beside(pair.adapter.listen(context), stack)
+
+    async def receive(wire: bytes) -> None:
+        said = json.loads(wire)
+        stored = len(context.events) + 1
+        number, person = said["number"], said["person"]
+        inbound = InboundMessage(
+            event=number,
+            source=Source(platform="fake", chat=person, user=person, user_name="Ann", message=number),
+            parts=text_parts(TEXT),
+            surface=GATEWAY_SURFACE,
+            reply=Target("fake", "", person),
+            cursor=number,
+        )
+        await pair.service.hub.receive(inbound)
+        await context.wait_for(stored)
+
+    return receive
+
+
+def _run_beside(work: Coroutine[Any, Any, object], stack: AsyncExitStack) -> None:
+    """Run something until the stack is closed."""
+    running = asyncio.create_task(work)
+    stack.push_async_callback(lambda: asyncio.wait({running}))
+    stack.callback(running.cancel)
 
 
 INTAKES: Mapping[str, Intake] = {
@@ -382,4 +476,6 @@ INTAKES: Mapping[str, Intake] = {
     "Signal": Intake(_build_envelope, _connect_signal),
     "WeChat": Intake(_build_wechat_batch, _connect_wechat),
     "e-mail": Intake(_build_mail, _connect_email),
+    "Matrix": Intake(_build_matrix_sync, _connect_matrix),
+    "relay, both nodes": Intake(_build_relayed_message, _connect_relay, commits=2),
 }
