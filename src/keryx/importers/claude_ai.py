@@ -88,33 +88,27 @@ def _read_entries(
     if len(nodes) < len(messages):
         log.fold("repeated records", len(messages) - len(nodes))
     for node, at, undone in conversation.walk_tree(nodes, "", created):
-        yield from _parse_message(node, at, undone=undone, place=place, log=log)
-
-
-def _parse_message(
-    node: TreeNode, at: datetime, *, undone: bool, place: str, log: ImportLog
-) -> Iterator[ForeignEntry]:
-    message = node.content
-    role = Role.USER if message.get("sender") == "human" else Role.ASSISTANT
-    blocks = [as_dict(block) for block in as_list(message.get("content"))]
-    blocks = blocks or [{"type": "text", "text": as_text(message.get("text"))}]
-    said = filter(None, (_parse_block(block, place, log) for block in blocks))
-    files = tuple(_list_files(message, place, log))
-    written = conversation.split_steps(said, role)
-    if files and not written:
-        nothing: list[Part] = []
-        written = [(role, nothing)]
-    if not written:
-        log.fold("empty messages")
-    for n, (kind, parts) in enumerate(written):
-        yield ForeignMessage(
-            id=f"{node.id}/{n}" if n else node.id,
-            role=kind,
-            parts=tuple(parts),
-            at=at,
-            undone=undone,
-            files=files if n == 0 else (),
-        )
+        message = node.content
+        role = Role.USER if message.get("sender") == "human" else Role.ASSISTANT
+        blocks = [as_dict(block) for block in as_list(message.get("content"))]
+        blocks = blocks or [{"type": "text", "text": as_text(message.get("text"))}]
+        said = filter(None, (_parse_block(block, place, log) for block in blocks))
+        files = tuple(_list_files(message, place, log))
+        written = conversation.split_steps(said, role)
+        if files and not written:
+            nothing: list[Part] = []
+            written = [(role, nothing)]
+        if not written:
+            log.fold("empty messages")
+        for n, (kind, parts) in enumerate(written):
+            yield ForeignMessage(
+                id=f"{node.id}/{n}" if n else node.id,
+                role=kind,
+                parts=tuple(parts),
+                at=at,
+                undone=undone,
+                files=files if n == 0 else (),
+            )
 
 
 def _parse_block(block: Json, place: str, log: ImportLog) -> Part | None:

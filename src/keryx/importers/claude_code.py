@@ -136,7 +136,26 @@ def _read_family(files: list[Path], log: ImportLog) -> Iterator[ForeignSession]:
     _find_forks(outlines)
     for outline in outlines:
         yield _build_session(outline, log)
-        yield from _read_subagents(outline, log)
+        # Sub-agents are archived, so that they do not fill the list.
+        agents = find_files(outline.file.with_suffix("") / "subagents", "agent-*.jsonl", log)
+        calls = _find_calls(outline.file) if agents else {}
+        for file in agents:
+            agent = _read_outline(file)
+            about = as_dict(load_json(file.with_suffix(".meta.json"), log))
+            call = as_text(about.get("toolUseId"))
+            title = as_text(about.get("description")) or as_text(about.get("agentType"))
+            session = _build_session(agent, log)
+            yield msgspec.structs.replace(
+                session,
+                id=f"{outline.id}/{file.stem}",
+                title=title,
+                title_by=TitleBy.MODEL if title else None,
+                archived=True,
+                parent=outline.id,
+                parent_record=calls.get(call, ""),
+                subagent=True,
+                aliases=(file.stem,),
+            )
 
 
 def _find_first_record(file: Path) -> str:
@@ -227,29 +246,6 @@ def _build_session(outline: _Outline, log: ImportLog) -> ForeignSession:
             for model, cost in outline.costs.items()
         ),
     )
-
-
-def _read_subagents(outline: _Outline, log: ImportLog) -> Iterator[ForeignSession]:
-    """Yield the sub-agents of a session. They are archived, so that they do not fill the list."""
-    files = find_files(outline.file.with_suffix("") / "subagents", "agent-*.jsonl", log)
-    calls = _find_calls(outline.file) if files else {}
-    for file in files:
-        agent = _read_outline(file)
-        about = as_dict(load_json(file.with_suffix(".meta.json"), log))
-        call = as_text(about.get("toolUseId"))
-        title = as_text(about.get("description")) or as_text(about.get("agentType"))
-        session = _build_session(agent, log)
-        yield msgspec.structs.replace(
-            session,
-            id=f"{outline.id}/{file.stem}",
-            title=title,
-            title_by=TitleBy.MODEL if title else None,
-            archived=True,
-            parent=outline.id,
-            parent_record=calls.get(call, ""),
-            subagent=True,
-            aliases=(file.stem,),
-        )
 
 
 def _find_calls(file: Path) -> dict[str, str]:

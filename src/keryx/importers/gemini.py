@@ -110,31 +110,31 @@ def _read_entries(file: Path, created: datetime, log: ImportLog) -> Iterator[For
         )
     else:
         lines = read_lines(file, log)
-    with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES, prefix="keryx-import-") as contents:
-        replayed = _replay(lines, cast(IO[bytes], contents), created, log)
-        yield from _read_messages(replayed, cast(IO[bytes], contents), file, log)
-
-
-def _read_messages(
-    replayed: dict[str, _ReplayedMessage], contents: IO[bytes], file: Path, log: ImportLog
-) -> Iterator[ForeignEntry]:
-    context = ""
-    for id_, message in replayed.items():
-        place = f"{file}, message {id_}"
-        contents.seek(message.start)
-        content = codec.loads(contents.read(message.size), dict[str, Any])
-        text = conversation.text_of(content.get("content"))
-        if content.get("type") == "user" and text.lstrip().startswith(_CONTEXT):
-            log.fold("text for the model only")
-            context = text if message.live else context
-            continue
-        for entry in _parse_message(id_, content, message, log, place):
-            if context and isinstance(entry, ForeignMessage) and entry.role is Role.USER and not entry.undone:
-                # The model was given it with the question.
-                entry, context = msgspec.structs.replace(entry, exact=f"{context}\n\n{text}"), ""
-            yield entry
-    if context:
-        log.lose("text for the model after the last question", str(file))
+    with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES, prefix="keryx-import-") as spooled:
+        contents = cast(IO[bytes], spooled)
+        replayed = _replay(lines, contents, created, log)
+        context = ""
+        for id_, message in replayed.items():
+            place = f"{file}, message {id_}"
+            contents.seek(message.start)
+            content = codec.loads(contents.read(message.size), dict[str, Any])
+            text = conversation.text_of(content.get("content"))
+            if content.get("type") == "user" and text.lstrip().startswith(_CONTEXT):
+                log.fold("text for the model only")
+                context = text if message.live else context
+                continue
+            for entry in _parse_message(id_, content, message, log, place):
+                if (
+                    context
+                    and isinstance(entry, ForeignMessage)
+                    and entry.role is Role.USER
+                    and not entry.undone
+                ):
+                    # The model was given it with the question.
+                    entry, context = msgspec.structs.replace(entry, exact=f"{context}\n\n{text}"), ""
+                yield entry
+        if context:
+            log.lose("text for the model after the last question", str(file))
 
 
 def _replay(

@@ -115,7 +115,16 @@ class _StateReader:
     def read(self) -> Iterator[ForeignSession]:
         columns = ("id", "parent_session_id", "end_reason", "started_at", "model_config", "source")
         for row in self._database.rows("sessions", columns=columns, order=("started_at", "id")):
-            self._nodes[as_text(row["id"])] = _parse_node(row)
+            id_, started = as_text(row["id"]), row.get("started_at")
+            config = as_dict(conversation.parse_json(row.get("model_config")))
+            self._nodes[id_] = _Node(
+                id=id_,
+                parent=as_text(row.get("parent_session_id")),
+                end_reason=as_text(row.get("end_reason")),
+                started_at=float(started) if isinstance(started, int | float) else 0.0,
+                branch=bool(config.get("_branched_from")),
+                delegate=bool(config.get("_delegate_from")) or row.get("source") == "tool",
+            )
         for node in self._nodes.values():
             parent = self._nodes.get(node.parent)
             continues = (
@@ -235,8 +244,7 @@ class _StateReader:
                     self._log.fold("session records")
                 elif row.get("role") == "system":
                     self._log.lose("instructions of the program", f"{self._file}, message {row['id']}")
-                elif in_copies and _is_summary(row):
-                    text = _strip_summary(conversation.text_of(_decode(row.get("content"))))
+                elif in_copies and (text := _read_summary(row)) is not None:
                     at = times.read(row.get("timestamp"))
                     if summary:
                         yield summary
@@ -311,12 +319,11 @@ class _StateReader:
         return tuple(parts), tuple(files)
 
 
-def _is_summary(row: Json) -> bool:
-    return conversation.text_of(_decode(row.get("content"))).lstrip().startswith(_SUMMARY_PREFIXES)
-
-
-def _strip_summary(text: str) -> str:
-    """Return a summary without the instructions of Hermes before it."""
+def _read_summary(row: Json) -> str | None:
+    """Return a summary without the instructions of Hermes before it, `None` for any other message."""
+    text = conversation.text_of(_decode(row.get("content")))
+    if not text.lstrip().startswith(_SUMMARY_PREFIXES):
+        return None
     head, newline, body = text.partition("\n")
     return body.strip() if newline and head.lstrip().startswith(_SUMMARY_PREFIXES) and body.strip() else text
 
@@ -326,18 +333,6 @@ def _decode(content: object) -> object:
     if isinstance(content, str) and content.startswith(_JSON_PREFIX):
         return conversation.parse_json(content.removeprefix(_JSON_PREFIX))
     return content
-
-
-def _parse_node(row: Json) -> _Node:
-    config = as_dict(conversation.parse_json(row.get("model_config")))
-    return _Node(
-        id=as_text(row["id"]),
-        parent=as_text(row.get("parent_session_id")),
-        end_reason=as_text(row.get("end_reason")),
-        started_at=float(row["started_at"]) if isinstance(row.get("started_at"), int | float) else 0.0,
-        branch=bool(config.get("_branched_from")),
-        delegate=bool(config.get("_delegate_from")) or row.get("source") == "tool",
-    )
 
 
 def _parse_origin(row: Json) -> Source | None:

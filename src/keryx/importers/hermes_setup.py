@@ -4,7 +4,7 @@ personality, models, and answers that were not sent."""
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from keryx.core.errors import Invalid
@@ -325,7 +325,17 @@ class _HomeReader(SetupReader):
         if entry.get("model_override"):
             self._log.lose("models of single chats: set them with /model", key)
         session = as_text(entry.get("session_id"))
-        question, asked_at, open_ = _find_question(database, session)
+        # What the person asked last, when, and whether there is no answer to it.
+        question, asked_at, open_ = "", None, False
+        columns = ("id", "role", "content", "timestamp", "active", "tool_calls")
+        for row in database.rows("messages", where={"session_id": session}, order=("id",), columns=columns):
+            if row.get("active") == 0:
+                continue
+            if row.get("role") == "user":
+                question, open_ = conversation.text_of(row.get("content")), True
+                asked_at = conversation.parse_time(row.get("timestamp"))
+            elif row.get("role") == "assistant" and not row.get("tool_calls"):
+                open_ = False
         return ForeignChat(
             session=session,
             source=source,
@@ -538,21 +548,6 @@ def _guess_type(origin: Json) -> str:
     """Return the type of the chat that a job was made in, which Hermes does not store."""
     chat = as_text(origin.get("chat_id"))
     return "dm" if origin.get("platform") == "telegram" and chat and not chat.startswith("-") else "group"
-
-
-def _find_question(database: ForeignDatabase, session: str) -> tuple[str, datetime | None, bool]:
-    """Return what a person asked last in a session, when, and whether there is no answer to it."""
-    question, at, open_ = "", None, False
-    columns = ("id", "role", "content", "timestamp", "active", "tool_calls")
-    for row in database.rows("messages", where={"session_id": session}, order=("id",), columns=columns):
-        if row.get("active") == 0:
-            continue
-        if row.get("role") == "user":
-            question, open_ = conversation.text_of(row.get("content")), True
-            at = conversation.parse_time(row.get("timestamp"))
-        elif row.get("role") == "assistant" and not row.get("tool_calls"):
-            open_ = False
-    return question, at, open_
 
 
 def _parse_schedule(schedule: Json, next_run: str) -> ScheduleRule | None:

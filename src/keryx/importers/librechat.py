@@ -90,34 +90,29 @@ def _read_entries(
 ) -> Iterator[ForeignEntry]:
     """Yield the messages. The current branch is the one with the newest message."""
     for node, at, undone in conversation.walk_tree(nodes, "", created):
-        yield from _parse_message(node, at, undone=undone, place=place, log=log)
-
-
-def _parse_message(
-    node: TreeNode, at: datetime, *, undone: bool, place: str, log: ImportLog
-) -> Iterator[ForeignEntry]:
-    message = node.content
-    role = Role.USER if message.get("isCreatedByUser") else Role.ASSISTANT
-    for item in map(as_dict, as_list(message.get("files"))):
-        log.lose(
-            "files that are not in the export", f"{place}, {conversation.clean_name(item.get('filename'))}"
+        message = node.content
+        role = Role.USER if message.get("isCreatedByUser") else Role.ASSISTANT
+        for item in map(as_dict, as_list(message.get("files"))):
+            log.lose(
+                "files that are not in the export",
+                f"{place}, {conversation.clean_name(item.get('filename'))}",
+            )
+        used = ForeignUsage(
+            output=as_count(message.get("tokenCount")), model=conversation.clean_name(message.get("model"))
         )
-    used = ForeignUsage(
-        output=as_count(message.get("tokenCount")), model=conversation.clean_name(message.get("model"))
-    )
-    steps = conversation.split_steps(_parse_content(message, place, log), role)
-    if not steps:
-        log.fold("empty messages")
-    for n, (kind, parts) in enumerate(steps):
-        yield ForeignMessage(
-            id=f"{node.id}/{n}" if n else node.id,
-            role=kind,
-            parts=tuple(parts),
-            at=at,
-            undone=undone,
-            mark=Mark.FAILED if message.get("error") else None,
-            usage=(used,) if n == 0 and used.output and role is Role.ASSISTANT else (),
-        )
+        steps = conversation.split_steps(_parse_content(message, place, log), role)
+        if not steps:
+            log.fold("empty messages")
+        for n, (kind, parts) in enumerate(steps):
+            yield ForeignMessage(
+                id=f"{node.id}/{n}" if n else node.id,
+                role=kind,
+                parts=tuple(parts),
+                at=at,
+                undone=undone,
+                mark=Mark.FAILED if message.get("error") else None,
+                usage=(used,) if n == 0 and used.output and role is Role.ASSISTANT else (),
+            )
 
 
 def _parse_content(message: Json, place: str, log: ImportLog) -> Iterator[Part]:

@@ -27,7 +27,6 @@ from keryx.importers.conversation import (
     as_text,
 )
 from keryx.importers.source_files import (
-    ForeignDatabase,
     SourceArchive,
     find_files,
     open_database,
@@ -57,34 +56,32 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
     with open_database(file, log) as database:
         if database is None or not database.check("Open WebUI", {"chat": ("id", "chat")}):
             return
-        yield from _read_database(database, file, log)
-
-
-def _read_database(database: ForeignDatabase, file: Path, log: ImportLog) -> Iterator[ForeignSession]:
-    folders = {as_text(row["id"]): as_text(row.get("name")) for row in database.rows("folder")}
-    people = {as_text(row.get("user_id")) for row in database.rows("chat", columns=("user_id",))}
-    if len(people) > 1:
-        log.lose("owners of chats: all of them belong to the person who imports them", str(file), len(people))
-    for table, what in (
-        ("message", "messages of rooms (channels)"),
-        ("note", "notes"),
-        ("memory", "memories"),
-    ):
-        if found := sum(1 for _ in database.rows(table, columns=("id",))):
-            log.lose(what, f"{file}, table {table}", found)
-    uploads = _Uploads(file.parent / "uploads", log)
-    columns = ("id", "created_at")
-    for row in list(database.rows("chat", columns=columns, order=("created_at", "id"))):
-        for chat in database.rows("chat", where={"id": row["id"]}):
-            place = f"{file}, chat {as_text(row['id'])}"
-            try:
-                chat["chat"] = codec.loads(as_text(chat.get("chat")), object)
-            except Invalid as exc:
-                log.damage(place, f"{exc}: it is left out")
-                continue
-            stored = list(database.rows("chat_message", where={"chat_id": row["id"]}))
-            if session := _build_session(chat, place, folders, stored, uploads, log):
-                yield session
+        folders = {as_text(row["id"]): as_text(row.get("name")) for row in database.rows("folder")}
+        people = {as_text(row.get("user_id")) for row in database.rows("chat", columns=("user_id",))}
+        if len(people) > 1:
+            log.lose(
+                "owners of chats: all of them belong to the person who imports them", str(file), len(people)
+            )
+        for table, what in (
+            ("message", "messages of rooms (channels)"),
+            ("note", "notes"),
+            ("memory", "memories"),
+        ):
+            if found := sum(1 for _ in database.rows(table, columns=("id",))):
+                log.lose(what, f"{file}, table {table}", found)
+        uploads = _Uploads(file.parent / "uploads", log)
+        columns = ("id", "created_at")
+        for row in list(database.rows("chat", columns=columns, order=("created_at", "id"))):
+            for chat in database.rows("chat", where={"id": row["id"]}):
+                place = f"{file}, chat {as_text(row['id'])}"
+                try:
+                    chat["chat"] = codec.loads(as_text(chat.get("chat")), object)
+                except Invalid as exc:
+                    log.damage(place, f"{exc}: it is left out")
+                    continue
+                stored = list(database.rows("chat_message", where={"chat_id": row["id"]}))
+                if session := _build_session(chat, place, folders, stored, uploads, log):
+                    yield session
 
 
 class _Uploads:

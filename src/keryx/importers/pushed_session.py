@@ -145,29 +145,28 @@ def pack_entry(entry: ForeignEntry, *, known: bool) -> PushedEntry:
                 id=entry.id, role=entry.role, at=entry.at, undone=entry.undone, joins=entry.joins
             )
         case ForeignMessage():
-            files, parts = _load_files(entry)
-            fields: dict[str, Any] = {**_pick(entry, PushedMessage), "files": files, "parts": parts}
+            # The parts have a notice for each file that stays behind.
+            files: list[PushedFile] = []
+            parts = list(entry.parts)
+            for file in entry.files:
+                try:
+                    body = file.load()
+                    if len(body) > MAX_FILE_BYTES:
+                        raise Invalid("it is too large to be sent")
+                    files.append(PushedFile(name=file.name[:4096], mime=file.mime[:4096], body=body))
+                except Invalid as exc:
+                    parts.append(Notice(f"The file {file.name} was not imported: {exc}.", "file"))
+            fields: dict[str, Any] = {
+                **_pick(entry, PushedMessage),
+                "files": tuple(files),
+                "parts": tuple(parts),
+            }
             return PushedMessage(**fields)
 
 
 def _pick(entry: ForeignEntry, kind: type[msgspec.Struct]) -> dict[str, Any]:
     fields = msgspec.structs.asdict(entry)
     return {name: fields[name] for name in kind.__struct_fields__}
-
-
-def _load_files(entry: ForeignMessage) -> tuple[tuple[PushedFile, ...], Parts]:
-    """Return the files of a message, and its parts with a notice for each file that stays behind."""
-    files: list[PushedFile] = []
-    parts = list(entry.parts)
-    for file in entry.files:
-        try:
-            body = file.load()
-            if len(body) > MAX_FILE_BYTES:
-                raise Invalid("it is too large to be sent")
-            files.append(PushedFile(name=file.name[:4096], mime=file.mime[:4096], body=body))
-        except Invalid as exc:
-            parts.append(Notice(f"The file {file.name} was not imported: {exc}.", "file"))
-    return tuple(files), tuple(parts)
 
 
 def unpack_session(pushed: PushedSession) -> ForeignSession:

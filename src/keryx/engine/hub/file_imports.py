@@ -1,7 +1,6 @@
 """Import of a file that a person gives: an export of Keryx, or of a program whose conversations can be imported. The program is found by trying."""
 
 import tempfile
-from collections.abc import Iterator
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -101,14 +100,11 @@ def _find_program(path: Path) -> Program | None:
 
 
 def _count_messages(program: Program, path: Path) -> int:
-    log = ImportLog()
+    log, count = ImportLog(), 0
     try:
-        count = sum(isinstance(entry, ForeignMessage) for entry in _try_entries(program, path, log))
+        for session in islice(program.read(path, log), _TRIED_SESSIONS):
+            tried = islice(session.entries(), _TRIED_ENTRIES)
+            count += sum(isinstance(entry, ForeignMessage) for entry in tried)
     except (Invalid, OSError):
         return 0
     return count - len(log.damages)
-
-
-def _try_entries(program: Program, path: Path, log: ImportLog) -> Iterator[object]:
-    for session in islice(program.read(path, log), _TRIED_SESSIONS):
-        yield from islice(session.entries(), _TRIED_ENTRIES)
