@@ -81,7 +81,14 @@ def parse_blocks(markdown: str) -> Iterator[tuple[int, tree.Block]]:
     group: list[Token] = []
     text = clean_text(markdown)
     if len(text) > MAX_CHARS:
-        yield from _build_plain_blocks(text)
+        # A paragraph for each run of lines between empty ones.
+        paragraph: list[str] = []
+        for number, line in enumerate([*text.split("\n"), ""]):
+            if line.strip():
+                paragraph.append(line)
+            elif paragraph:
+                yield number - len(paragraph), tree.ParagraphNode(_build_lines(paragraph))
+                paragraph = []
         return
     for token in _PARSER.parse(text):
         group.append(token)
@@ -89,17 +96,6 @@ def parse_blocks(markdown: str) -> Iterator[tuple[int, tree.Block]]:
             assert group[0].map is not None
             yield group[0].map[0], next(_parse_blocks(iter(group), ""))
             group = []
-
-
-def _build_plain_blocks(text: str) -> Iterator[tuple[int, tree.Block]]:
-    """Yield a paragraph for each run of lines between empty ones."""
-    paragraph: list[str] = []
-    for number, line in enumerate([*text.split("\n"), ""]):
-        if line.strip():
-            paragraph.append(line)
-        elif paragraph:
-            yield number - len(paragraph), tree.ParagraphNode(_build_lines(paragraph))
-            paragraph = []
 
 
 def _build_lines(lines: Sequence[str]) -> tuple[tree.Inline, ...]:

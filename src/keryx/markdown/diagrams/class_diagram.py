@@ -2,7 +2,7 @@
 
 import re
 
-from keryx.markdown.diagrams.drawing import NotDrawable, build_label, build_list
+from keryx.markdown.diagrams.drawing import NotDrawable, build_label, build_list, split_lines
 from keryx.markdown.diagrams.flowchart import Chart, FlowEdge, FlowNode, draw_chart
 
 _HEADER = re.compile(r"classDiagram(?:-v2)?\s*\Z")
@@ -22,10 +22,8 @@ _TIPS = {"<|": "triangle", "|>": "triangle", "*": "filled", "o": "diamond", "<":
 
 
 def draw(text: str) -> str:
-    header, *lines = (line.strip() for line in text.split("\n"))
-    if not _HEADER.match(header):
-        raise NotDrawable
-    return draw_chart(_ClassReader().read([line for line in lines if line]))
+    _, lines = split_lines(text, _HEADER)
+    return draw_chart(_ClassReader().read(lines))
 
 
 class _ClassReader:

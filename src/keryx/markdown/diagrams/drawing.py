@@ -23,6 +23,16 @@ class NotDrawable(Exception):
     """The source has something that cannot be drawn, or too much of it."""
 
 
+def split_lines(text: str, header: re.Pattern[str]) -> tuple[re.Match[str], list[str]]:
+    """Return what the first line matches, and the other lines without those that are blank. Raise `NotDrawable` if the first
+    line is another one."""
+    first, *lines = (line.strip() for line in text.split("\n"))
+    found = header.match(first)
+    if found is None:
+        raise NotDrawable
+    return found, [line for line in lines if line]
+
+
 class Point(NamedTuple):
     x: float
     y: float

@@ -2,7 +2,7 @@
 
 import re
 
-from keryx.markdown.diagrams.drawing import NotDrawable, build_label, build_list
+from keryx.markdown.diagrams.drawing import NotDrawable, build_label, build_list, split_lines
 from keryx.markdown.diagrams.flowchart import Chart, FlowEdge, FlowNode, draw_chart
 
 _HEADER = re.compile(r"erDiagram\s*\Z")
@@ -24,13 +24,11 @@ _COUNTS = {"||": "1", "|o": "0..1", "o|": "0..1", "}o": "0..*", "o{": "0..*", "}
 
 
 def draw(text: str) -> str:
-    header, *lines = (line.strip() for line in text.split("\n"))
-    if not _HEADER.match(header):
-        raise NotDrawable
+    _, lines = split_lines(text, _HEADER)
     chart = Chart("TB")
     attributes: dict[str, list[str]] = {}
     opened = ""
-    for line in filter(None, lines):
+    for line in lines:
         if opened:
             opened = _read_attribute(line, opened, attributes)
         elif found := _RELATION.match(line):

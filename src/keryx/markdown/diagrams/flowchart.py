@@ -152,7 +152,18 @@ def _parse(text: str) -> Chart:
                 raise NotDrawable
             open_groups.pop()
         else:
-            _parse_statement(chart, line, open_groups[-1] if open_groups else "")
+            # A chain of nodes: `A & B -->|text| C[label] --> D`.
+            group = open_groups[-1] if open_groups else ""
+            before, at = _parse_nodes(chart, line, 0, group)
+            while at < len(line):
+                link = _LINK.match(line, at)
+                if link is None:
+                    raise NotDrawable
+                after, at = _parse_nodes(chart, line, link.end(), group)
+                for source in before:
+                    for target in after:
+                        chart.edges.append(_build_edge(source, target, link))
+                before = after
         if len(chart.nodes) > _MAX_NODES or len(chart.edges) > _MAX_EDGES:
             raise NotDrawable
     if open_groups or any(name in chart.groups for name in chart.nodes):
@@ -167,20 +178,6 @@ def _add_group(chart: Chart, rest: str) -> str:
         raise NotDrawable
     chart.groups[name] = title
     return name
-
-
-def _parse_statement(chart: Chart, line: str, group: str) -> None:
-    """Parse a chain of nodes: `A & B -->|text| C[label] --> D`."""
-    before, at = _parse_nodes(chart, line, 0, group)
-    while at < len(line):
-        link = _LINK.match(line, at)
-        if link is None:
-            raise NotDrawable
-        after, at = _parse_nodes(chart, line, link.end(), group)
-        for source in before:
-            for target in after:
-                chart.edges.append(_build_edge(source, target, link))
-        before = after
 
 
 def _build_edge(source: str, target: str, link: re.Match[str]) -> FlowEdge:
@@ -368,24 +365,21 @@ def _position(layers: list[list[_NodeBox]]) -> None:
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
             wanted = [_find_mean(p.above if down else p.below, p.position) for p in layer]
-            _spread(layer, wanted)
-
-
-def _spread(layer: list[_NodeBox], wanted: list[float]) -> None:
-    """Give each place what it wants, in order and without overlaps: the mean of packing from the left and from the right."""
-    left, right = [0.0] * len(layer), [0.0] * len(layer)
-    for n, place in enumerate(layer):
-        least = left[n - 1] + (layer[n - 1].across + place.across) / 2 + _NODE_GAP if n else wanted[n]
-        left[n] = max(wanted[n], least)
-    for n in reversed(range(len(layer))):
-        most = (
-            right[n + 1] - (layer[n + 1].across + layer[n].across) / 2 - _NODE_GAP
-            if n + 1 < len(layer)
-            else wanted[n]
-        )
-        right[n] = min(wanted[n], most)
-    for place, a, b in zip(layer, left, right, strict=True):
-        place.position = (a + b) / 2
+            # Each box as near to what it wants as it can be, in order and without overlaps: the mean of
+            # packing from the left and from the right.
+            left, right = [0.0] * len(layer), [0.0] * len(layer)
+            for n, place in enumerate(layer):
+                least = left[n - 1] + (layer[n - 1].across + place.across) / 2 + _NODE_GAP if n else wanted[n]
+                left[n] = max(wanted[n], least)
+            for n in reversed(range(len(layer))):
+                most = (
+                    right[n + 1] - (layer[n + 1].across + layer[n].across) / 2 - _NODE_GAP
+                    if n + 1 < len(layer)
+                    else wanted[n]
+                )
+                right[n] = min(wanted[n], most)
+            for place, a, b in zip(layer, left, right, strict=True):
+                place.position = (a + b) / 2
 
 
 def _find_depths(layers: list[list[_NodeBox]]) -> list[float]:

@@ -8,6 +8,7 @@ from keryx.markdown.diagrams.drawing import (
     NotDrawable,
     Point,
     build_label,
+    split_lines,
     write_line,
     write_polygon,
     write_rect,
@@ -21,6 +22,7 @@ _WIDTH = 480.0
 _ROW = 26.0
 _TICKS = 6
 _TONES = 8
+_HEADER = re.compile(r"gantt\Z")
 _TITLE = re.compile(r"title\s+(.*)\Z")
 _SECTION = re.compile(r"section\s+(.*)\Z")
 _FORMAT = re.compile(r"dateFormat\s+(.*)\Z")
@@ -44,13 +46,11 @@ class _Task:
 
 
 def draw(text: str) -> str:
-    header, *lines = (line.strip() for line in text.split("\n"))
-    if header != "gantt":
-        raise NotDrawable
+    _, lines = split_lines(text, _HEADER)
     title, section = "", ""
     tasks: list[_Task] = []
     ends: dict[str, date] = {}
-    for line in filter(None, lines):
+    for line in lines:
         if found := _TITLE.match(line):
             title = found[1]
         elif found := _SECTION.match(line):
@@ -146,24 +146,19 @@ def _draw_tasks(title: str, tasks: list[_Task]) -> str:
             points.append(Point(label.width, top))
             top += _ROW
         section = task.section
-        bar, right = _draw_bar(task, place(task.begin), place(task.end), top, sections.index(section))
-        shapes.append(bar)
-        points.append(Point(right, top))
+        left, right = place(task.begin), place(task.end)
+        number = sections.index(section) % _TONES
+        kind = f"slice tone-{4 if 'crit' in task.states else 7 if 'done' in task.states else number}"
+        middle = top + _ROW / 2
+        if "milestone" in task.states:
+            corners = (
+                Point(left - 8, middle), Point(left, middle - 8), Point(left + 8, middle), Point(left, middle + 8),
+            )  # fmt: skip
+            bar, right = write_polygon(corners, kind=kind), left + 8
+        else:
+            bar = write_rect(Point(left, top + 4), max(right - left, 2), _ROW - 8, kind=kind, radius=3)
+        label = build_label(task.name)
+        shapes.append(bar + write_text(label, Point(right + 6, middle), anchor="start"))
+        points.append(Point(right + 6 + label.width, top))
         top += _ROW
     return write_svg(shapes, points, kind="flowchart", name=title or ", ".join(task.name for task in tasks))
-
-
-def _draw_bar(task: _Task, left: float, right: float, top: float, n: int) -> tuple[str, float]:
-    """Draw a task with its name behind it; return how far it reaches."""
-    kind = f"slice tone-{4 if 'crit' in task.states else 7 if 'done' in task.states else n % _TONES}"
-    middle = top + _ROW / 2
-    if "milestone" in task.states:
-        corners = (
-            Point(left - 8, middle), Point(left, middle - 8), Point(left + 8, middle), Point(left, middle + 8),
-        )  # fmt: skip
-        drawn, right = write_polygon(corners, kind=kind), left + 8
-    else:
-        drawn = write_rect(Point(left, top + 4), max(right - left, 2), _ROW - 8, kind=kind, radius=3)
-    label = build_label(task.name)
-    drawn += write_text(label, Point(right + 6, middle), anchor="start")
-    return drawn, right + 6 + label.width

@@ -7,6 +7,7 @@ from keryx.markdown.diagrams.drawing import (
     NotDrawable,
     Point,
     build_label,
+    split_lines,
     write_circle,
     write_curve,
     write_line,
@@ -45,11 +46,9 @@ class _History:
 
 
 def draw(text: str) -> str:
-    header, *lines = (line.strip() for line in text.split("\n"))
-    if not _HEADER.match(header):
-        raise NotDrawable
+    _, lines = split_lines(text, _HEADER)
     history = _History()
-    for line in filter(None, lines):
+    for line in lines:
         found = _COMMAND.match(line)
         if found is None:
             raise NotDrawable
@@ -58,7 +57,35 @@ def draw(text: str) -> str:
             raise NotDrawable
     if not history.commits:
         raise NotDrawable
-    return _draw_history(history)
+    places = [Point(n * _STEP, commit.lane * _LANE) for n, commit in enumerate(history.commits)]
+    used = {commit.lane for commit in history.commits}
+    edges: list[str] = []
+    shapes: list[str] = []
+    points = [Point(0, -30), Point(places[-1].x + _RADIUS, len(history.branches) * _LANE - 16)]
+    for lane, name in enumerate(history.branches):
+        if lane in used:
+            label = build_label(name)
+            at = Point(-_RADIUS - 14 - label.width, lane * _LANE)
+            edges.append(write_line(Point(-_RADIUS - 8, at.y), Point(places[-1].x, at.y), kind="life"))
+            shapes.append(write_text(label, at, kind="caption", anchor="start"))
+            points.append(at)
+    for n, (commit, at) in enumerate(zip(history.commits, places, strict=True)):
+        for parent in commit.parents:
+            edges.append(write_curve([places[parent], at], kind="edge", upright=False))
+        shapes.append(write_circle(at, _RADIUS, kind=f"slice tone-{commit.lane % _TONES}"))
+        words = build_label(commit.words)
+        shapes.append(write_text(words, Point(at.x, at.y + _RADIUS + 6 + words.height / 2), kind="label"))
+        points += [
+            Point(at.x - words.width / 2, at.y),
+            Point(at.x + words.width / 2, at.y + words.height + 20),
+        ]
+        if commit.tag:
+            tag = build_label(commit.tag)
+            shapes.append(write_text(tag, Point(at.x, at.y - _RADIUS - 4 - tag.height / 2), kind="title"))
+            points += [Point(at.x - tag.width, at.y - 30), Point(at.x + tag.width, at.y)]
+        if n and not commit.parents:
+            raise NotDrawable
+    return write_svg([*edges, *shapes], points, kind="flowchart", name=", ".join(history.branches))
 
 
 def _run(history: _History, verb: str, rest: str) -> None:
@@ -105,35 +132,3 @@ def _add_commit(history: _History, words: str, options: dict[str, str]) -> None:
     parents = [] if before is None else [before]
     history.commits.append(_Commit(lane, parents, words, options.get("tag", "")))
     history.branches[history.current] = len(history.commits) - 1
-
-
-def _draw_history(history: _History) -> str:
-    places = [Point(n * _STEP, commit.lane * _LANE) for n, commit in enumerate(history.commits)]
-    used = {commit.lane for commit in history.commits}
-    lines: list[str] = []
-    shapes: list[str] = []
-    points = [Point(0, -30), Point(places[-1].x + _RADIUS, len(history.branches) * _LANE - 16)]
-    for lane, name in enumerate(history.branches):
-        if lane in used:
-            label = build_label(name)
-            at = Point(-_RADIUS - 14 - label.width, lane * _LANE)
-            lines.append(write_line(Point(-_RADIUS - 8, at.y), Point(places[-1].x, at.y), kind="life"))
-            shapes.append(write_text(label, at, kind="caption", anchor="start"))
-            points.append(at)
-    for n, (commit, at) in enumerate(zip(history.commits, places, strict=True)):
-        for parent in commit.parents:
-            lines.append(write_curve([places[parent], at], kind="edge", upright=False))
-        shapes.append(write_circle(at, _RADIUS, kind=f"slice tone-{commit.lane % _TONES}"))
-        words = build_label(commit.words)
-        shapes.append(write_text(words, Point(at.x, at.y + _RADIUS + 6 + words.height / 2), kind="label"))
-        points += [
-            Point(at.x - words.width / 2, at.y),
-            Point(at.x + words.width / 2, at.y + words.height + 20),
-        ]
-        if commit.tag:
-            tag = build_label(commit.tag)
-            shapes.append(write_text(tag, Point(at.x, at.y - _RADIUS - 4 - tag.height / 2), kind="title"))
-            points += [Point(at.x - tag.width, at.y - 30), Point(at.x + tag.width, at.y)]
-        if n and not commit.parents:
-            raise NotDrawable
-    return write_svg([*lines, *shapes], points, kind="flowchart", name=", ".join(history.branches))

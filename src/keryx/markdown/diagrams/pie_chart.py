@@ -9,6 +9,7 @@ from keryx.markdown.diagrams.drawing import (
     Point,
     build_label,
     format_point,
+    split_lines,
     write_circle,
     write_path,
     write_rect,
@@ -25,13 +26,10 @@ _SLICE = re.compile(r"\"(?P<label>[^\"]*)\"\s*:\s*(?P<value>\d{1,15}(?:\.\d{1,9}
 
 
 def draw(text: str) -> str:
-    header, *lines = (line.strip() for line in text.split("\n"))
-    found = _HEADER.match(header)
-    if found is None:
-        raise NotDrawable
+    found, lines = split_lines(text, _HEADER)
     title = found["title"] or ""
     slices: list[tuple[str, float]] = []
-    for line in filter(None, lines):
+    for line in lines:
         if named := _TITLE.match(line):
             title = named["title"]
         elif part := _SLICE.match(line):
@@ -41,10 +39,6 @@ def draw(text: str) -> str:
     total = sum(value for _, value in slices)
     if not 0 < len(slices) <= _MAX_SLICES or not 0 < total < math.inf:
         raise NotDrawable
-    return _draw_slices(title, slices, total, values=bool(found["values"]))
-
-
-def _draw_slices(title: str, slices: list[tuple[str, float]], total: float, *, values: bool) -> str:
     heading = build_label(title)
     shapes: list[str] = []
     points = [Point(-_RADIUS, -_RADIUS - heading.height - 8), Point(_RADIUS, _RADIUS)]
@@ -59,7 +53,7 @@ def _draw_slices(title: str, slices: list[tuple[str, float]], total: float, *, v
         shapes.append(_draw_slice(angle, end, kind=kind))
         angle = end
         share = f"{100 * value / total:.1f}".removesuffix(".0")
-        label = build_label(f"{name} ({value:g}, {share} %)" if values else f"{name} ({share} %)")
+        label = build_label(f"{name} ({value:g}, {share} %)" if found["values"] else f"{name} ({share} %)")
         shapes.append(write_rect(Point(left, top + 3), 12, 12, kind=kind, radius=2))
         shapes.append(
             write_text(label, Point(left + 20, top + label.height / 2), kind="caption", anchor="start")

@@ -2,7 +2,7 @@
 
 import re
 
-from keryx.markdown.diagrams.drawing import NotDrawable, build_label
+from keryx.markdown.diagrams.drawing import NotDrawable, build_label, split_lines
 from keryx.markdown.diagrams.flowchart import Chart, FlowEdge, FlowNode, draw_chart
 
 _HEADER = re.compile(r"stateDiagram(?:-v2)?\s*\Z")
@@ -21,10 +21,8 @@ _SHAPES = {"choice": "diamond", "fork": "bar", "join": "bar"}
 
 
 def draw(text: str) -> str:
-    header, *lines = (line.strip() for line in text.split("\n"))
-    if not _HEADER.match(header):
-        raise NotDrawable
-    return draw_chart(_StateDiagramReader().read([line for line in lines if line]))
+    _, lines = split_lines(text, _HEADER)
+    return draw_chart(_StateDiagramReader().read(lines))
 
 
 class _StateDiagramReader:

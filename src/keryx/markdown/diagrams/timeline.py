@@ -6,6 +6,7 @@ from keryx.markdown.diagrams.drawing import (
     NotDrawable,
     Point,
     build_label,
+    split_lines,
     write_line,
     write_rect,
     write_svg,
@@ -22,13 +23,11 @@ _SECTION = re.compile(r"section\s+(.*)\Z")
 
 
 def draw(text: str) -> str:
-    header, *lines = (line.strip() for line in text.split("\n"))
-    if not _HEADER.match(header):
-        raise NotDrawable
+    _, lines = split_lines(text, _HEADER)
     title, section = "", ""
     # Each period with the section that it is in and what happened.
     periods: list[tuple[str, str, list[str]]] = []
-    for line in filter(None, lines):
+    for line in lines:
         if found := _TITLE.match(line):
             title = found[1]
         elif found := _SECTION.match(line):
