@@ -85,7 +85,6 @@ class WhatsAppAgentAdapter:
         self._sends = RateWindow(settings.per_minute)
         self._polls = RateWindow(settings.polls_per_minute)
         self._typing = TypingIndicator(self._api, self._route, per_minute=settings.per_minute)
-        self._link = LinkState.CONNECTING
         self.capabilities = Capabilities(
             typing=True,
             attachments=AttachmentLimits(max_bytes=_MAX_UPLOAD_BYTES),
@@ -101,7 +100,6 @@ class WhatsAppAgentAdapter:
 
     async def listen(self, context: AdapterContext) -> None:
         receiver = WhatsAppReceiver(context, newest_messages=self._typing.newest_messages)
-        self._link = LinkState.CONNECTING
         try:
             await self._poll(context, receiver)
         except asyncio.CancelledError:
@@ -186,14 +184,14 @@ class WhatsAppAgentAdapter:
                 )
                 payload = None if found is None else msgspec.convert(found, WhatsAppPayload)
             except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
-                self._report(context, LinkState.CONNECTING, str(exc))
+                context.report(LinkState.CONNECTING, str(exc))
             except msgspec.ValidationError as exc:
-                self._report(context, LinkState.CONNECTING, f"WhatsApp answers in another form: {exc}")
+                context.report(LinkState.CONNECTING, f"WhatsApp answers in another form: {exc}")
             except WhatsAppApiError as exc:
                 conflicts += exc.status == 409
                 least = self._handle_error(context, exc, conflicts)
             else:
-                self._report(context, LinkState.CONNECTED)
+                context.report(LinkState.CONNECTED)
                 return payload
             failures += 1
             await self._sleep(max(least, _BACKOFF.seconds(failures)))
@@ -206,17 +204,12 @@ class WhatsAppAgentAdapter:
             # The poll of a process that was just killed may still hang at WhatsApp.
             return 0
         if error.status == 429:
-            self._report(context, LinkState.THROTTLED, "WhatsApp takes 15 polls a minute from an agent")
+            context.report(LinkState.THROTTLED, "WhatsApp takes 15 polls a minute from an agent")
             return error.retry_after
         if error.status < 500:
             raise Forbidden(BAD_KEY if error.code in (100, 190) else str(error)) from None
-        self._report(context, LinkState.CONNECTING, str(error))
+        context.report(LinkState.CONNECTING, str(error))
         return error.retry_after
-
-    def _report(self, context: AdapterContext, link: LinkState, detail: str = "") -> None:
-        if link is not self._link:
-            self._link = link
-            context.report(link, detail)
 
 
 def format_position(offset: int, message: str = "") -> str:
