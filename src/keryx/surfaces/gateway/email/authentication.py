@@ -32,28 +32,6 @@ def find_doubt(headers: MailHeaders, author: MailPerson, trusted: frozenset[str]
         if found := _RESULT.match(item):
             properties = {key.lower(): text.lower() for key, text in _PROPERTY.findall(item)}
             results.setdefault(found[1].lower(), []).append((found[2].lower(), properties))
-    return _judge(results, author)
-
-
-def find_server(headers: MailHeaders) -> str:
-    """Return the name of the server that recorded the topmost result; empty if there is none."""
-    server, _, _ = _read_value(headers).partition(";")
-    # A version may follow the name.
-    name = (server.split() or [""])[0].lower()
-    return NAMELESS_SERVER if "=" in name else name
-
-
-def _read_value(headers: MailHeaders) -> str:
-    """Return the value without its comments."""
-    value = headers.get("authentication-results")[:_LONGEST_VALUE]
-    for _ in range(_MOST_COMMENT_LEVELS):
-        value, count = _COMMENT.subn(" ", value)
-        if not count:
-            break
-    return value
-
-
-def _judge(results: dict[str, list[tuple[str, dict[str, str]]]], author: MailPerson) -> str:
     for verdict, properties in results.get("dmarc", []):
         if verdict == "pass":
             return (
@@ -73,6 +51,24 @@ def _judge(results: dict[str, list[tuple[str, dict[str, str]]]], author: MailPer
             ):
                 return ""
     return "passed neither DMARC, nor DKIM or SPF for the domain of its author"
+
+
+def find_server(headers: MailHeaders) -> str:
+    """Return the name of the server that recorded the topmost result; empty if there is none."""
+    server, _, _ = _read_value(headers).partition(";")
+    # A version may follow the name.
+    name = (server.split() or [""])[0].lower()
+    return NAMELESS_SERVER if "=" in name else name
+
+
+def _read_value(headers: MailHeaders) -> str:
+    """Return the value without its comments."""
+    value = headers.get("authentication-results")[:_LONGEST_VALUE]
+    for _ in range(_MOST_COMMENT_LEVELS):
+        value, count = _COMMENT.subn(" ", value)
+        if not count:
+            break
+    return value
 
 
 def _get_domain(value: str) -> str:

@@ -76,10 +76,19 @@ def build_mail(
     message["Date"] = format_datetime(now)
     message["Auto-Submitted"] = "auto-replied" if details.references else "auto-generated"
     message[HOP_HEADER] = "1"
-    plain, html = _render(part, details, quote=quote, mark=mark)
+    plain = replace_unwritable(part.text)
+    html = part.markup.html if isinstance(part.markup, MailMarkup) else email_html.render_plain(plain)
+    if mark:
+        plain, html = mark + plain, f"<p>{email_html.render_plain(mark)}</p>\n{html}"
+    if quote and details.quote and part.number == 0:
+        key = "mail.quoted_at" if details.date else "mail.quoted"
+        heading = to_single_line(part.texts.say(key, date=details.date, author=details.author))
+        quoted = replace_unwritable(details.quote)
+        plain += f"\n\n{heading}\n" + "\n".join(f"> {line}".rstrip() for line in quoted.split("\n"))
+        html += f"\n<p>{email_html.render_plain(heading)}</p>\n{email_html.render_quote(quoted)}"
     message.set_content(plain)
     message.add_alternative(
-        f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head><body>\n{html}\n</body></html>\n',
+        f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head><body>\n{replace_unwritable(html)}\n</body></html>\n',
         subtype="html",
     )
     for file in (*part.attachments, *([part.attachment] if part.attachment else [])):
@@ -96,17 +105,3 @@ def build_mail(
         references = trim_references([id_ for id_ in details.references if is_message_id(id_)])
         fields += [f"In-Reply-To: {parent}", "References: " + "\r\n ".join(references or (parent,))]
     return "".join(f"{field}\r\n" for field in fields).encode() + message.as_bytes()
-
-
-def _render(part: OutgoingPart, details: ReplyDetails, *, quote: bool, mark: str) -> tuple[str, str]:
-    plain = replace_unwritable(part.text)
-    html = part.markup.html if isinstance(part.markup, MailMarkup) else email_html.render_plain(plain)
-    if mark:
-        plain, html = mark + plain, f"<p>{email_html.render_plain(mark)}</p>\n{html}"
-    if quote and details.quote and part.number == 0:
-        key = "mail.quoted_at" if details.date else "mail.quoted"
-        heading = to_single_line(part.texts.say(key, date=details.date, author=details.author))
-        quoted = replace_unwritable(details.quote)
-        plain += f"\n\n{heading}\n" + "\n".join(f"> {line}".rstrip() for line in quoted.split("\n"))
-        html += f"\n<p>{email_html.render_plain(heading)}</p>\n{email_html.render_quote(quoted)}"
-    return plain, replace_unwritable(html)

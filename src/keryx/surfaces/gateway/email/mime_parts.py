@@ -151,7 +151,17 @@ def _find_boundary(raw: bytes, marker: bytes, start: int, end: int) -> int:
 def _collect(part: _MailPart, texts: list[str], content: MailContent) -> None:
     """Add the texts and files of a part and of those below it."""
     if part.kind == "multipart/alternative" and part.children:
-        _collect_alternative(part.children, texts, content)
+        # The plain text of alternatives, or else the best other one. Files among them are kept.
+        found: list[tuple[bool, list[str], MailContent]] = []
+        for child in part.children:
+            below, files = list[str](), MailContent()
+            _collect(child, below, files)
+            found.append((child.kind == "text/plain", below, files))
+            content.files += files.files[: _MAX_FILES - len(content.files)]
+            content.lost += files.lost
+        readable = [entry for entry in found if "".join(entry[1]).strip()]
+        if readable:
+            texts += next((entry for entry in readable if entry[0]), readable[-1])[1]
     elif part.children:
         for child in part.children:
             _collect(child, texts, content)
@@ -165,20 +175,6 @@ def _collect(part: _MailPart, texts: list[str], content: MailContent) -> None:
             content.lost.append(f"{name!r} (the mail has too many files)")
         else:
             content.files.append(Attachment(name=name, mime=part.kind, body=part.decode_body()))
-
-
-def _collect_alternative(children: list[_MailPart], texts: list[str], content: MailContent) -> None:
-    """Add the plain text of alternatives, or else the best other one. Files among them, such as invitations, are kept."""
-    found: list[tuple[bool, list[str], MailContent]] = []
-    for child in children:
-        below, files = list[str](), MailContent()
-        _collect(child, below, files)
-        found.append((child.kind == "text/plain", below, files))
-        content.files += files.files[: _MAX_FILES - len(content.files)]
-        content.lost += files.lost
-    readable = [entry for entry in found if "".join(entry[1]).strip()]
-    if readable:
-        texts += next((entry for entry in readable if entry[0]), readable[-1])[1]
 
 
 def _find_name(headers: MailHeaders) -> str:

@@ -91,7 +91,13 @@ class SignalReceiver:
         """Receive everything that is in the spool and not stored yet, and what signal-cli has handed over, which is put there
         first. A shared spool should contain it already."""
         lines = await asyncio.to_thread(self._spool.read)
-        missing = _find_missing(pulled, lines)
+        # What signal-cli has handed over and is not in the spool, as lines.
+        wanted = [json.dumps(item, sort_keys=True) for item in pulled]
+        known: set[str] = set()
+        for line in lines if wanted else ():
+            with suppress(ValueError, RecursionError):
+                known.add(json.dumps(json.loads(line.text), sort_keys=True))
+        missing = [text.encode() for text in wanted if text not in known]
         if pulled:
             self.problem = NO_SPOOL.format(path=self._spool.path) if missing and self._spool.shared else ""
         if missing:
@@ -214,13 +220,3 @@ def read_line(line: SpoolLine) -> ReceivedEnvelope | None:
         except (ValueError, RecursionError):
             continue
     return None
-
-
-def _find_missing(pulled: Sequence[object], lines: Sequence[SpoolLine]) -> list[bytes]:
-    """Return what signal-cli has handed over and is not in the spool, as lines."""
-    wanted = [json.dumps(item, sort_keys=True) for item in pulled]
-    known: set[str] = set()
-    for line in lines if wanted else ():
-        with suppress(ValueError, RecursionError):
-            known.add(json.dumps(json.loads(line.text), sort_keys=True))
-    return [text.encode() for text in wanted if text not in known]

@@ -21,7 +21,6 @@ from keryx.core.ports.adapter import (
     AttachmentLimits,
     Capabilities,
     LengthUnit,
-    MenuItem,
     OutgoingPart,
     RenderedPart,
     Streaming,
@@ -245,9 +244,11 @@ class TelegramAdapter:
             for language, menu in (("", context.menu), *context.menus.items()):
                 everywhere = [item for item in menu if not item.direct]
                 for scope, items in (({"type": "default"}, everywhere), (_DIRECT_CHATS, menu)):
-                    await api.call(
-                        "setMyCommands", commands=_build_menu(items), scope=scope, language_code=language
-                    )
+                    commands = [
+                        {"command": item.name.replace("-", "_"), "description": item.help[:_MAX_HELP_LENGTH]}
+                        for item in items[:_MAX_COMMANDS]
+                    ]
+                    await api.call("setMyCommands", commands=commands, scope=scope, language_code=language)
         except TelegramApiError as exc:
             log.warning("the menu of commands is not shown: %s", exc)
         names = frozenset(item.name for item in context.menu) | {"start"}
@@ -309,10 +310,3 @@ class TelegramAdapter:
         except Unavailable:
             return WebhookResponse(status=503)
         return WebhookResponse()
-
-
-def _build_menu(menu: Sequence[MenuItem]) -> list[dict[str, str]]:
-    return [
-        {"command": item.name.replace("-", "_"), "description": item.help[:_MAX_HELP_LENGTH]}
-        for item in menu[:_MAX_COMMANDS]
-    ]

@@ -1,7 +1,6 @@
 """Receives Bot API updates one by one: parses them and hands them to the engine. Unreadable updates are counted and skipped."""
 
 import logging
-from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -57,7 +56,18 @@ class UpdateReceiver:
         An update without a message does not move the stored cursor; the next message does. Until then it is read
         again after a restart."""
         updates = self._sort_batch(batch)
-        ready = _mark_comments([self._parse(update) for update in updates.values()])
+        # Mark each message of a batch that a forward by the same person follows, so that its turn waits
+        # for the forward.
+        parsed = [self._parse(update) for update in updates.values()]
+        ready = list(parsed)
+        for index, (update, following) in enumerate(pairwise(parsed)):
+            one, next_one = update.inbound, following.inbound
+            if one is None or next_one is None or not next_one.continues:
+                continue
+            author, other = one.source, next_one.source
+            if (author.chat, author.thread, author.user) == (other.chat, other.thread, other.user):
+                inbound = msgspec.structs.replace(one, more=True)
+                ready[index] = msgspec.structs.replace(update, inbound=inbound)
         for number, event in zip(updates, ready, strict=True):
             await self._receive(event, cursor=str(number + 1))
         return max(updates) + 1 if updates else None
@@ -126,17 +136,3 @@ class UpdateReceiver:
     def _skip(self, why: str) -> None:
         self.skipped += 1
         log.warning("an update of Telegram is left out, %d so far: %s", self.skipped, why)
-
-
-def _mark_comments(updates: Sequence[_PendingUpdate]) -> list[_PendingUpdate]:
-    """Mark each message of a batch that a forward by the same person follows, so that its turn waits for the forward."""
-    marked = list(updates)
-    for index, (update, following) in enumerate(pairwise(updates)):
-        one, next_one = update.inbound, following.inbound
-        if one is None or next_one is None or not next_one.continues:
-            continue
-        author, other = one.source, next_one.source
-        if (author.chat, author.thread, author.user) == (other.chat, other.thread, other.user):
-            inbound = msgspec.structs.replace(one, more=True)
-            marked[index] = msgspec.structs.replace(update, inbound=inbound)
-    return marked

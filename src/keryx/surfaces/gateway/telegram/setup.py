@@ -44,7 +44,21 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     base_url = check_url("base_url", str(dialog.configured.get("base_url") or DEFAULT_URL))
     api = TelegramApi(token, base_url)
     try:
-        bot = await _find_bot(api, take_over=bool(answers["take_over"]))
+        try:
+            bot = msgspec.convert(await api.call("getMe"), BotInfo)
+            webhook = msgspec.convert(await api.call("getWebhookInfo"), dict[str, object]).get("url")
+            if webhook and not answers["take_over"]:
+                raise Conflict(
+                    f"another program gets the messages of @{bot.username} by a webhook: --take-over removes that"
+                )
+            if webhook:
+                await api.call("deleteWebhook", drop_pending_updates=False)
+        except TelegramApiError as exc:
+            if exc.code in (401, 404):
+                raise Forbidden(BAD_TOKEN) from None
+            raise Unavailable(str(exc)) from None
+        except (TelegramUnreachable, TelegramNoResponse, msgspec.ValidationError) as exc:
+            raise Unavailable(f"the token could not be checked: {exc}. Try again later") from None
     finally:
         await api.close()
     return SetupOutcome(
@@ -58,26 +72,6 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         note=_PRIVACY_OFF if bot.can_read_all_group_messages else _PRIVACY_ON,
         details={"id": bot.id, "username": bot.username, "name": bot.first_name},
     )
-
-
-async def _find_bot(api: TelegramApi, *, take_over: bool) -> BotInfo:
-    """Return the bot of the token. Raise `Conflict` if it has a webhook, or remove that with `take_over`."""
-    try:
-        bot = msgspec.convert(await api.call("getMe"), BotInfo)
-        webhook = msgspec.convert(await api.call("getWebhookInfo"), dict[str, object]).get("url")
-        if webhook and not take_over:
-            raise Conflict(
-                f"another program gets the messages of @{bot.username} by a webhook: --take-over removes that"
-            )
-        if webhook:
-            await api.call("deleteWebhook", drop_pending_updates=False)
-    except TelegramApiError as exc:
-        if exc.code in (401, 404):
-            raise Forbidden(BAD_TOKEN) from None
-        raise Unavailable(str(exc)) from None
-    except (TelegramUnreachable, TelegramNoResponse, msgspec.ValidationError) as exc:
-        raise Unavailable(f"the token could not be checked: {exc}. Try again later") from None
-    return bot
 
 
 SETUP = PlatformSetup(
