@@ -11,7 +11,7 @@ from tests.gateway.matrix.encrypted_person import EncryptedPerson, correct_sas
 from tests.gateway.matrix.person import Person
 from tests.gateway.matrix.synapse import Synapse
 
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import list_account_folders, read_report
+from keryx.surfaces.gateway.matrix.encryption.control_files import list_account_folders, read_report
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ from keryx.core.ports.adapter import OutgoingPart
 from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix import MatrixAdapter
 from keryx.surfaces.gateway.matrix.encryption import DeviceTrust
-from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
+from keryx.surfaces.gateway.matrix.encryption.control_files import (
     ConfirmRequest,
     EncryptionReport,
     RestoreRequest,
     add_request,
     read_report,
 )
+from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.surfaces.gateway.matrix.sync import ENCRYPTED_NOTICE, PLAIN_REASON, UNREAD_NOTICE
 from keryx.testing import RecordingAdapterContext

@@ -20,16 +20,16 @@ from keryx.surfaces.gateway.matrix.encryption import (
     UndecryptableMessage,
     UntrustedDevice,
 )
-from keryx.surfaces.gateway.matrix.encryption.device_list import DeviceList
-from keryx.surfaces.gateway.matrix.encryption.key_backup import format_recovery_key, parse_recovery_key
-from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
-from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
+from keryx.surfaces.gateway.matrix.encryption.control_files import (
     AcceptRequest,
     RestoreRequest,
     add_request,
     read_report,
 )
+from keryx.surfaces.gateway.matrix.encryption.device_list import DeviceList
+from keryx.surfaces.gateway.matrix.encryption.key_backup import format_recovery_key, parse_recovery_key
+from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
+from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
 from keryx.surfaces.gateway.matrix.event_types import EncryptionState, MatrixEvent, SyncResponse
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 

@@ -13,12 +13,12 @@ from tests.gateway.matrix.test_olm_machine import ANN, BOT, ROOM, Clock, Parties
 from vodozemac import Curve25519PublicKey, EstablishedSas, Sas
 
 from keryx.surfaces.gateway.matrix.encryption import DeviceTrust, UntrustedDevice
-from keryx.surfaces.gateway.matrix.encryption.olm_account import encode_base64, encode_canonical
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
+from keryx.surfaces.gateway.matrix.encryption.control_files import (
     ConfirmRequest,
     add_request,
     read_report,
 )
+from keryx.surfaces.gateway.matrix.encryption.olm_account import encode_base64, encode_canonical
 from keryx.surfaces.gateway.matrix.encryption.sas_verification import EMOJI
 from keryx.surfaces.gateway.matrix.event_types import MatrixEvent
 

@@ -13,7 +13,7 @@ from keryx.cli import output
 from keryx.cli.options import Json, Yes, confirm, load_settings, report
 from keryx.core.errors import Conflict, Invalid, NotFound, Unavailable
 from keryx.core.text import format_count
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
+from keryx.surfaces.gateway.matrix.encryption.control_files import (
     AcceptRequest,
     ConfirmRequest,
     EncryptionReport,

@@ -47,7 +47,7 @@ from keryx.surfaces.gateway.matrix.encryption import (
     UndecryptableMessage,
     UntrustedDevice,
 )
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import build_account_folder
+from keryx.surfaces.gateway.matrix.encryption.control_files import build_account_folder
 from keryx.surfaces.gateway.matrix.event_types import (
     ENCRYPTED,
     MEMBER,

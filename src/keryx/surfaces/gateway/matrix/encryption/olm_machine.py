@@ -28,6 +28,15 @@ from keryx.surfaces.gateway.matrix.encryption import (
     UntrustedDevice,
     room_keys,
 )
+from keryx.surfaces.gateway.matrix.encryption.control_files import (
+    AcceptRequest,
+    ConfirmRequest,
+    EncryptionReport,
+    OperatorRequest,
+    RestoreRequest,
+    take_requests,
+    write_report,
+)
 from keryx.surfaces.gateway.matrix.encryption.cross_signing import CrossSigning
 from keryx.surfaces.gateway.matrix.encryption.device_list import Device, DeviceList
 from keryx.surfaces.gateway.matrix.encryption.key_backup import KeyBackup
@@ -37,15 +46,6 @@ from keryx.surfaces.gateway.matrix.encryption.olm_account import (
     DeviceMessage,
     OlmAccount,
     has_signature,
-)
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import (
-    AcceptRequest,
-    ConfirmRequest,
-    EncryptionReport,
-    OperatorRequest,
-    RestoreRequest,
-    take_requests,
-    write_report,
 )
 from keryx.surfaces.gateway.matrix.encryption.room_keys import RoomKey, RoomKeys
 from keryx.surfaces.gateway.matrix.encryption.sas_verification import SasVerifications

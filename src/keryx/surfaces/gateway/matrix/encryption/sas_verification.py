@@ -11,9 +11,9 @@ from vodozemac import Curve25519PublicKey, EstablishedSas, Sas
 
 from keryx import logs
 from keryx.core.errors import KeryxError
+from keryx.surfaces.gateway.matrix.encryption.control_files import Comparison
 from keryx.surfaces.gateway.matrix.encryption.device_list import Device, DeviceList
 from keryx.surfaces.gateway.matrix.encryption.olm_account import OlmAccount, encode_base64, encode_canonical
-from keryx.surfaces.gateway.matrix.encryption.operator_requests import Comparison
 from keryx.surfaces.gateway.matrix.event_types import VERIFICATION, EventRelation
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The requests of an operator to the process that holds the keys, and its reports: files beside the keys, which only their owner can read and write. `keryx matrix` writes and reads them."""
+"""The files by which `keryx matrix` controls the process that holds the keys: its requests and the reports of the process. They are beside the keys, and only their owner can read and write them."""
 
 import os
 import secrets
