@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.driver import Cli, Terminal
 from tests.fakes.endpoint import KEY, MODEL, Endpoint, Stall, answer, finish, says
-from tests.language import find_foreign_words
+from tests.untranslated import find_untranslated_words
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
 LIST = "# Ferries\n\nThere are **two** ferries a day, and they leave at `14:00` from the harbour in Kiel.\n\n- Kiel\n- Copenhagen"
@@ -302,7 +302,7 @@ def test_the_chat_speaks_german(connected: Cli, endpoint: Endpoint) -> None:
         assert all(len(line) <= 40 for line in terminal.screen.splitlines())
         said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.raw)
     names = "queue steer collect interrupt ask auto read minimal low medium high end reset llm fast large hallo Fertig Tab Strg default ID Titel Modelle title model effort busy temp Alt Esc Enter"
-    foreign = find_foreign_words(" ".join(said.split()), names)
+    foreign = find_untranslated_words(" ".join(said.split()), names)
     assert not foreign, " ".join(foreign)
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tests.engine.world import AT_ONCE, SECONDS, Pause, Scenes, World
 from tests.fakes.telegram import TOKEN, FakeTelegram
-from tests.language import find_foreign_words
+from tests.untranslated import find_untranslated_words
 
 from keryx.agents.llm import Model, provider_errors
 from keryx.core.access import AccessRule
@@ -230,7 +230,7 @@ async def test_a_conversation_in_german_has_no_english_text(
     foreign = {
         text: found
         for text in (*telegram.texts(), *telegram.texts(8))
-        if (found := find_foreign_words(text, *COMMANDS, *DATA))
+        if (found := find_untranslated_words(text, *COMMANDS, *DATA))
     }
     assert not foreign, json.dumps(foreign, ensure_ascii=False, indent=1)
     for label in {label for bubble in telegram.bubbles for label in bubble.buttons}:
@@ -250,4 +250,4 @@ async def test_a_conversation_in_german_has_no_english_text(
     ],
 )
 def test_a_text_that_bypasses_the_catalogue_is_found(text: str, found: list[str] | bool) -> None:
-    assert bool(find_foreign_words(text, *DATA)) is bool(found)
+    assert bool(find_untranslated_words(text, *DATA)) is bool(found)

@@ -1,4 +1,4 @@
-"""What of a text that people see does not come from the German catalogue."""
+"""Finds the words of a text for people that do not come from the German catalogue."""
 
 import re
 from functools import cache
@@ -11,7 +11,7 @@ _CODE = re.compile(r"\b[A-Z0-9]{8}\b")
 _WORD = re.compile(r"(?<![/\w])[A-Za-zÄÖÜäöüß]{2,}(?!\w)")
 
 
-def find_foreign_words(text: str, *data: str) -> list[str]:
+def find_untranslated_words(text: str, *data: str) -> list[str]:
     """Return the words that are neither of a German text of the catalogue, nor of the `data` that the texts are filled with:
     names, and what people and agents said. Fields of a text are checked as well."""
     # Chats show code without its marks.
