@@ -1,12 +1,12 @@
 """People who talk with Keryx over the wire of a platform, through a whole service."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
-from tests.engine.world import AT_ONCE, OPERATORS, SECONDS, World
+from tests.engine.world import AT_ONCE, OPERATORS, SECONDS, Pause, World
 
 from keryx.core.access import EVERYBODY, AccessRule
 from keryx.core.clock import Clock
@@ -175,3 +175,25 @@ class Conversations:
         for world in self._worlds:
             await world.close()
             await close_all(world.serves)
+
+
+async def check_deletion_while_waiting(
+    open_chat: Callable[..., Awaitable[Conversation[Any]]],
+    delete: Callable[[Any, Any], object],
+    ann: str,
+    ben: str,
+) -> None:
+    """A message that is deleted before its turn begins is not answered, and the model does not see it."""
+    pause = Pause()
+    chat = await open_chat({"slow": [pause, TextDelta("done")]})
+    chat.fake.write(ann, "slow")
+    await pause.reached()
+    wrong = chat.fake.write(ann, "wrong chat")
+    await chat.receives(2)
+    delete(chat.fake, wrong)
+    # Events come in order, so the deletion was received as well.
+    chat.fake.write(ben, "hello")
+    await chat.reads(ben, "hello")
+    pause.go_on()
+    chat.fake.write(ann, "and now?")
+    await chat.reads(ann, "done", "slow | and now?")

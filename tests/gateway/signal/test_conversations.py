@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.contracts.signal import build_adapter
-from tests.engine.world import AT_ONCE, Pause, World, inbound
+from tests.engine.world import AT_ONCE, World, inbound
 from tests.fakes.signal import ANN, BEN, GROUP, NUMBER, UUID, FakeSignalCli
 from tests.gateway.conversation import (
     EVERYONE,
@@ -16,6 +16,7 @@ from tests.gateway.conversation import (
     Conversations,
     Scripts,
     ask_permission,
+    check_deletion_while_waiting,
     repeat_all,
 )
 
@@ -137,19 +138,7 @@ async def test_files_come_and_go(open_chat: Open) -> None:
 
 
 async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(open_chat: Open) -> None:
-    pause = Pause()
-    chat = await open_chat({"slow": [pause, TextDelta("done")]})
-    chat.fake.write(ANN, "slow")
-    await pause.reached()
-    wrong = chat.fake.write(ANN, "wrong chat")
-    await chat.receives(2)
-    chat.fake.delete(ANN, wrong)
-    # Events come in order, so the deletion was received as well.
-    chat.fake.write(BEN, "hello")
-    await chat.reads(BEN, "hello")
-    pause.go_on()
-    chat.fake.write(ANN, "and now?")
-    await chat.reads(ANN, "done", "slow | and now?")
+    await check_deletion_while_waiting(open_chat, lambda fake, message: fake.delete(ANN, message), ANN, BEN)
 
 
 async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -> None:

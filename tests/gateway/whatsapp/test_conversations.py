@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.whatsapp import ANN, BEN, build_agent, build_cloud
-from tests.engine.world import OPERATORS, Pause, World
+from tests.engine.world import OPERATORS, World
 from tests.fakes.whatsapp import CREATOR, DISPLAY, GROUP, TEMPLATE, FakeWhatsAppAgent, FakeWhatsAppCloud
 from tests.gateway.conversation import (
     EVERYONE,
@@ -17,6 +17,7 @@ from tests.gateway.conversation import (
     Conversations,
     Scripts,
     ask_permission,
+    check_deletion_while_waiting,
     repeat_all,
 )
 
@@ -133,19 +134,7 @@ async def test_a_slow_file_of_one_person_holds_up_nobody_else(open_chat: Open) -
 
 
 async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(open_chat: Open) -> None:
-    pause = Pause()
-    chat = await open_chat({"slow": [pause, TextDelta("done")]})
-    chat.fake.write(ANN, "slow")
-    await pause.reached()
-    wrong = chat.fake.write(ANN, "wrong chat")
-    await chat.receives(2)
-    chat.fake.revoke(ANN, wrong)
-    # Events come in order, so the deletion was received as well.
-    chat.fake.write(BEN, "hello")
-    await chat.reads(BEN, "hello")
-    pause.go_on()
-    chat.fake.write(ANN, "and now?")
-    await chat.reads(ANN, "done", "slow | and now?")
+    await check_deletion_while_waiting(open_chat, lambda fake, message: fake.revoke(ANN, message), ANN, BEN)
 
 
 async def test_an_album_of_three_pictures_gets_one_answer(open_chat: Open) -> None:
