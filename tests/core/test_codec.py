@@ -183,7 +183,7 @@ def read(kind, barrier):
 for n in range(100):
     kinds = define(n)
     if PREPARED:
-        codec.prepare_structs()
+        codec.resolve_struct_types()
     barrier = threading.Barrier(len(kinds))
     threads = [threading.Thread(target=read, args=(kind, barrier)) for kind in kinds]
     for thread in threads:

@@ -97,7 +97,7 @@ def count_values(raw: bytes) -> int:
     return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
-def prepare_structs() -> None:
+def resolve_struct_types() -> None:
     """Let msgspec look at the types of all structs that are defined by now. It ends the process with a segmentation fault if one
     thread reads a struct of which another one is just finding out the types, so this belongs before the start of threads."""
     with _preparing:

@@ -56,7 +56,7 @@ class ThreadPool:
         self._jobs: queue.SimpleQueue[_ThreadCall[Any] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._pending = 0
-        codec.prepare_structs()
+        codec.resolve_struct_types()
 
     async def run(self, call: Callable[[], T]) -> T:
         """Return or raise what the call does. The call is made even if the task is cancelled."""
