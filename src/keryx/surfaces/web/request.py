@@ -168,7 +168,7 @@ class ApiRequest:
     @property
     def texts(self) -> Texts:
         """The texts for people in the language of the viewer, or of a stranger, for whom some pages are."""
-        caller: Caller | None = getattr(self.http.state, "caller", None)
+        caller: Caller | None = self.http.scope["state"].get("caller")
         return self.hub.texts.speak(self.language, "", *list_readers(caller.viewer if caller else None))
 
     @property
