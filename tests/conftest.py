@@ -1,6 +1,7 @@
 """Fixtures of the whole suite: both databases, a clock, and coroutine tests without a mark on each."""
 
 import asyncio
+import faulthandler
 import gc
 import inspect
 import os
@@ -35,6 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Open = Callable[[], Awaitable[Database]]
+_STDERR = pytest.StashKey[int]()
 _STORE_TESTS = Path(__file__).with_name("store")
 
 
@@ -60,6 +62,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             ids=str,
             indirect=True,
         )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Output is not captured now.
+    config.stash[_STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[_STDERR])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a test with a longer timeout of its own twice as long, too, before its worker is ended."""
+    mark = item.get_closest_marker("timeout")
+    seconds = 2 * mark.args[0] if mark and mark.args else 0
+    if seconds > float(item.config.getini("faulthandler_timeout")):
+        faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[_STDERR])
 
 
 def pytest_collection_finish() -> None:
