@@ -1,7 +1,7 @@
 """The agents that the settings name, and which of them answers in a session."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 
 import msgspec
 
@@ -63,7 +63,7 @@ def _open_agent(
         )
     match configured.kind:
         case AgentKind.ECHO:
-            return _wrap_agent(EchoAgent())
+            return nullcontext(EchoAgent())
         case AgentKind.PYTHON:
             module = python if configured.isolation is Isolation.THREAD else python_process
             return module.open_agent(configured.path)
@@ -91,11 +91,6 @@ async def open_transcriber(settings: Settings) -> AsyncGenerator[TranscribeSound
         ) from exc
     async with transcription.open_transcriber(model) as transcribe:
         yield transcribe
-
-
-@asynccontextmanager
-async def _wrap_agent(agent: Agent) -> AsyncGenerator[Agent]:
-    yield agent
 
 
 @asynccontextmanager

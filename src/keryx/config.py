@@ -575,11 +575,7 @@ def _merge_sources(environ: Mapping[str, str], text: str | None = None) -> dict[
             target = target.setdefault(part, {})
         is_list = path[:1] == ["access"]
         target[last] = [item.strip() for item in text.split(",") if item.strip()] if is_list else text
-    return _move_account_rules(values)
-
-
-def _move_account_rules(values: dict[str, Any]) -> dict[str, Any]:
-    """Move `[access.telegram.work]` to the key `telegram.work`, and what KERYX_TELEGRAM_WORK_ALLOW has set as well."""
+    # Move `[access.telegram.work]` to the key `telegram.work`, as well as KERYX_TELEGRAM_WORK_ALLOW.
     names = {
         f"{platform}_{name}".lower().replace("-", "_"): f"{platform}.{name}"
         for platform, table in values.get("platforms", {}).items()

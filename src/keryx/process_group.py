@@ -18,7 +18,19 @@ def main(parent_pipe: int, command: list[str]) -> int:
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     child = os.fork()
     if child == 0:
-        _exec_child(parent_pipe, command, library)
+        try:
+            _set_process_group(0)
+            if library:
+                library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _lower_priority()
+            os.close(parent_pipe)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            os.execvp(command[0], command)
+        except OSError as exc:
+            os.write(2, f"{command[0]} cannot be run: {exc.strerror}\n".encode())
+        finally:
+            os._exit(127)
 
     def watch_parent() -> None:
         while os.read(parent_pipe, 1):
@@ -55,22 +67,6 @@ def list_descendants(root: int) -> list[int]:
     for pid in found:
         found += children.get(pid, ())
     return found
-
-
-def _exec_child(parent_pipe: int, command: list[str], library: ctypes.CDLL | None) -> None:
-    try:
-        _set_process_group(0)
-        if library:
-            library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        _lower_priority()
-        os.close(parent_pipe)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        os.execvp(command[0], command)
-    except OSError as exc:
-        os.write(2, f"{command[0]} cannot be run: {exc.strerror}\n".encode())
-    finally:
-        os._exit(127)
 
 
 def _lower_priority() -> None:

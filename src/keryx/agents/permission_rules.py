@@ -65,7 +65,18 @@ def find_scope(tool: str, arguments: Mapping[str, Any], *, cwd: str) -> CallScop
         return CallScope(rule, Phrase("question.always_command"), (rule,))
     values = [value for key in _PATH_KEYS for value in _as_list(arguments.get(key))]
     if paths := [value for value in values if isinstance(value, str) and value]:
-        return _find_path_scope(tool, [os.path.normpath(os.path.join("/", cwd, path)) for path in paths])
+        paths = [os.path.normpath(os.path.join("/", cwd, path)) for path in paths]
+        folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+        folders: list[str] = []
+        while len(folder) <= _MAX_PATH_LENGTH and os.path.dirname(folder) != folder:
+            folders.append(folder)
+            folder = os.path.dirname(folder)
+        if not folders:
+            rule = _build_exact_rule(tool, " ".join(paths))
+            return CallScope(rule, Phrase("question.always_exact", tool=tool), (rule,))
+        rules = tuple(f"{tool}({f}/)" for f in folders)
+        shown = truncate(to_single_line(folders[0]), 80)
+        return CallScope(rules[0], Phrase("question.always_folder", tool=tool, folder=shown), rules)
     return CallScope(tool, Phrase("question.always_tool", tool=tool), (tool,))
 
 
@@ -80,20 +91,6 @@ def _find_program(command: str) -> str:
     word = words[0] if words else ""
     known = _PLAIN_WORD.fullmatch(word) and not _WRAPPER.fullmatch(os.path.basename(word))
     return word if known else ""
-
-
-def _find_path_scope(tool: str, paths: list[str]) -> CallScope:
-    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-    folders: list[str] = []
-    while len(folder) <= _MAX_PATH_LENGTH and os.path.dirname(folder) != folder:
-        folders.append(folder)
-        folder = os.path.dirname(folder)
-    if not folders:
-        rule = _build_exact_rule(tool, " ".join(paths))
-        return CallScope(rule, Phrase("question.always_exact", tool=tool), (rule,))
-    rules = tuple(f"{tool}({f}/)" for f in folders)
-    shown = truncate(to_single_line(folders[0]), 80)
-    return CallScope(rules[0], Phrase("question.always_folder", tool=tool, folder=shown), rules)
 
 
 def _build_exact_rule(tool: str, text: str) -> str:

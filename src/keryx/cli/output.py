@@ -171,7 +171,16 @@ def write_table(
         rest = sum(size for n, size in enumerate(sizes) if n != flexible) + len(_GAP) * (len(sizes) - 1)
         room = terminal_width() - rest
         if room < min(sizes[flexible], _MIN_COLUMN):
-            _write_entries(heads, cells, flexible if title is None else title)
+            # Each row as its title in bold, with the other values below it.
+            title = flexible if title is None else title
+            size = max((cell_len(head) for n, head in enumerate(heads) if n != title), default=0)
+            room = terminal_width()
+            for row in cells:
+                write(style_text(truncate(row[title], room) or "–", "bold"))
+                for n, (head, cell) in enumerate(zip(heads, row, strict=True)):
+                    if n != title and cell:
+                        label = f"{_GAP}{style_text(head, 'dim')}{' ' * (size - cell_len(head))}{_GAP}"
+                        write(label + truncate(cell, room - size - 2 * len(_GAP)))
             return
         sizes[flexible] = min(sizes[flexible], room)
     write(style_text(_format_row(heads, sizes, right), "dim"))
@@ -183,18 +192,6 @@ def write_table(
                 right,
             )
         )
-
-
-def _write_entries(heads: Sequence[str], rows: Sequence[Sequence[str]], title: int) -> None:
-    """Print each row as its title in bold, with the other values below it."""
-    size = max((cell_len(head) for n, head in enumerate(heads) if n != title), default=0)
-    room = terminal_width()
-    for row in rows:
-        write(style_text(truncate(row[title], room) or "–", "bold"))
-        for n, (head, cell) in enumerate(zip(heads, row, strict=True)):
-            if n != title and cell:
-                label = f"{_GAP}{style_text(head, 'dim')}{' ' * (size - cell_len(head))}{_GAP}"
-                write(label + truncate(cell, room - size - 2 * len(_GAP)))
 
 
 def write_list(

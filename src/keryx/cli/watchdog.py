@@ -111,21 +111,15 @@ async def watch_loop(watchdog: LoopWatchdog) -> AsyncGenerator[None]:
     # While no process watches, the signal for a dump must not end this one. Children would inherit that it is ignored.
     previous = signal.signal(watchdog_process.DUMP_SIGNAL, lambda _, __: None)
     try:
-        async with _watch(watchdog):
-            yield
+        watchdog.start()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(watchdog.keep_beating)
+                try:
+                    yield
+                finally:
+                    group.cancel_scope.cancel()
+        finally:
+            watchdog.stop()
     finally:
         signal.signal(watchdog_process.DUMP_SIGNAL, previous)
-
-
-@asynccontextmanager
-async def _watch(watchdog: LoopWatchdog) -> AsyncGenerator[None]:
-    watchdog.start()
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(watchdog.keep_beating)
-            try:
-                yield
-            finally:
-                group.cancel_scope.cancel()
-    finally:
-        watchdog.stop()

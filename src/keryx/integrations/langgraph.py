@@ -508,7 +508,9 @@ def _matches(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, dict):
         conditions = cast("dict[str, Any]", wanted)
         if any(name.startswith("$") for name in conditions):
-            return all(_compare(found, name, value) for name, value in conditions.items())
+            if unknown := next((name for name in conditions if name not in _COMPARISONS), None):
+                raise ValueError(f"{unknown!r} is no comparison: use one of {', '.join(_COMPARISONS)}")
+            return all(_COMPARISONS[name](found, value) for name, value in conditions.items())
         return isinstance(found, dict) and all(
             _matches(cast("dict[str, Any]", found).get(name), value) for name, value in conditions.items()
         )
@@ -520,12 +522,6 @@ def _matches(found: Any, wanted: Any) -> bool:
             and all(map(_matches, items, values))
         )
     return found == wanted
-
-
-def _compare(found: Any, comparison: str, wanted: Any) -> bool:
-    if comparison not in _COMPARISONS:
-        raise ValueError(f"{comparison!r} is no comparison: use one of {', '.join(_COMPARISONS)}")
-    return _COMPARISONS[comparison](found, wanted)
 
 
 def _matches_namespace(name: tuple[str, ...], condition: MatchCondition) -> bool:

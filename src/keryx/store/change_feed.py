@@ -53,7 +53,37 @@ def list_after(tx: Transaction, cursor: Cursor, *, limit: int = 500) -> list[Cha
 def read_page(tx: Transaction, cursor: Cursor, *, limit: int) -> FeedPage:
     """The entries after a cursor, in commit order, and whether more wait. Raises `CursorExpired` if some were trimmed."""
     if tx.engine is Engine.POSTGRES:
-        return _read_page_postgres(tx, cursor, limit)
+        place, _, snapshot = cursor.partition("@")
+        first, _, second = place.partition(".")
+        xid, position = _parse_number(first, cursor), _parse_number(second, cursor)
+        end = _parse_snapshot_end(snapshot, cursor)
+        state = _read_state(tx)
+        _check_not_trimmed(state.trimmed, xid, cursor)
+        rows = tx.rows(
+            f"""
+            select c.xid, c.position, {_COLUMNS}
+            from changes c {_LATERAL_JOINS}
+            where (c.xid, c.position) > (:xid, :position)
+              and c.xid < :horizon
+              and not pg_visible_in_snapshot(c.xid::text::xid8, cast(:seen as pg_snapshot))
+            order by c.xid, c.position
+            limit :limit
+            """,
+            {
+                "xid": xid,
+                "position": position,
+                "horizon": state.horizon,
+                "seen": snapshot or "1:1:",
+                "limit": limit,
+            },
+        )
+        found = [
+            _change_from_row(
+                Cursor(f"{row[0]}.{row[1]}@{snapshot}" if row[0] < end else f"{row[0]}.{row[1]}"), row[2:]
+            )
+            for row in rows
+        ]
+        return FeedPage(found, state.held_back)
     position = _parse_number(cursor, cursor)
     rows = tx.rows(
         f"select c.position, {_COLUMNS} from changes c {_JOINS} where c.position > :position order by c.position limit :limit",
@@ -77,40 +107,6 @@ def check_cursor(tx: Transaction, cursor: Cursor) -> None:
 def has_held_back(tx: Transaction) -> bool:
     """Whether committed entries wait for an older transaction of Keryx to end before they may be read."""
     return tx.engine is Engine.POSTGRES and _read_state(tx).held_back
-
-
-def _read_page_postgres(tx: Transaction, cursor: Cursor, limit: int) -> FeedPage:
-    place, _, snapshot = cursor.partition("@")
-    first, _, second = place.partition(".")
-    xid, position = _parse_number(first, cursor), _parse_number(second, cursor)
-    end = _parse_snapshot_end(snapshot, cursor)
-    state = _read_state(tx)
-    _check_not_trimmed(state.trimmed, xid, cursor)
-    rows = tx.rows(
-        f"""
-        select c.xid, c.position, {_COLUMNS}
-        from changes c {_LATERAL_JOINS}
-        where (c.xid, c.position) > (:xid, :position)
-          and c.xid < :horizon
-          and not pg_visible_in_snapshot(c.xid::text::xid8, cast(:seen as pg_snapshot))
-        order by c.xid, c.position
-        limit :limit
-        """,
-        {
-            "xid": xid,
-            "position": position,
-            "horizon": state.horizon,
-            "seen": snapshot or "1:1:",
-            "limit": limit,
-        },
-    )
-    found = [
-        _change_from_row(
-            Cursor(f"{row[0]}.{row[1]}@{snapshot}" if row[0] < end else f"{row[0]}.{row[1]}"), row[2:]
-        )
-        for row in rows
-    ]
-    return FeedPage(found, state.held_back)
 
 
 def _read_state(tx: Transaction) -> _FeedState:

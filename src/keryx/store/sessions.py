@@ -81,6 +81,7 @@ _SESSIONS_IN_STATE = {
         select t.session from turns t where t.state in {_FAILED_STATES} order by t.position desc limit :limit
     """,
 }
+_SESSIONS_WITH_TAG = "select session from session_tags where tag = :tag limit :limit"
 _CONDITIONS = {
     StateFilter.PINNED: "s.pinned = 1",
     StateFilter.ARCHIVED: "s.archived = 1",
@@ -672,7 +673,7 @@ def build_conditions(
     where: list[str] = []
     for state in dict.fromkeys(filters.is_):
         if state in _CONDITIONS:
-            few = _find_in_state(tx, state) if sparse and state in _SESSIONS_IN_STATE else None
+            few = _find_few(tx, _SESSIONS_IN_STATE[state]) if sparse and state in _SESSIONS_IN_STATE else None
             # A session whose turn has failed may have had another one since.
             if few is None or state is StateFilter.FAILED:
                 where.append(_CONDITIONS[state])
@@ -684,7 +685,7 @@ def build_conditions(
         found = _find_named(tx, viewer, "tags", [name])
         param = _name_param("tag", n)
         params[param] = found[0] if found else ""
-        few = _find_tagged(tx, params[param]) if sparse else None
+        few = _find_few(tx, _SESSIONS_WITH_TAG, tag=params[param]) if sparse else None
         if few is None:
             where.append(f"exists (select 1 from session_tags x where x.session = s.id and x.tag = :{param})")
         else:
@@ -702,20 +703,11 @@ def _name_sessions(tx: Transaction, found: list[str], param: str, params: dict[s
     return f"s.id {tx.in_names.replace(':names', f':{param}')}"
 
 
-def _find_in_state(tx: Transaction, state: StateFilter) -> list[str] | None:
-    """The sessions with a turn in a state, `None` if there are too many to look them up one by one."""
+def _find_few(tx: Transaction, sql: str, **params: str) -> list[str] | None:
+    """Return the sessions that a statement finds, `None` if there are too many to look them up one by one."""
     limit = _SPARSE + 1
-    rows = tx.rows(_SESSIONS_IN_STATE[state], {"limit": limit})
+    rows = tx.rows(sql, {**params, "limit": limit})
     return None if len(rows) == limit else list(dict.fromkeys(row[0] for row in rows))
-
-
-def _find_tagged(tx: Transaction, tag: str) -> list[str] | None:
-    """The sessions with a tag, `None` if there are too many to look them up one by one."""
-    limit = _SPARSE + 1
-    rows = tx.rows(
-        "select session from session_tags where tag = :tag limit :limit", {"tag": tag, "limit": limit}
-    )
-    return None if len(rows) == limit else [row[0] for row in rows]
 
 
 def _match_any(column: str, values: list[str], params: dict[str, Any]) -> str:

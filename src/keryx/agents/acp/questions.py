@@ -62,7 +62,19 @@ async def ask_permission(ask: AskPerson, question: Question) -> Json:
 async def ask_form(ask: AskPerson, params: Json, *, agent: str, number: int) -> Json:
     """Ask for each field of a form in turn, or show its address, and return the result of the request."""
     if params.get("mode") == "url":
-        return await _ask_url(ask, params, agent=agent, number=number)
+        address = as_text(params.get("url"))
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RpcError(INVALID_PARAMS, "the address is none that a browser opens")
+        title = Phrase("question.open_page", agent=agent, host=to_single_line(parts.hostname))
+        question = Question(
+            key=f"visit-{number}",
+            title=str(title),
+            phrase=title.store(),
+            detail="\n".join(t for t in (as_text(params.get("message")), address) if t),
+            options=_URL_OPTIONS,
+        )
+        return {"action": await ask(question) or "cancel"}
     fields = as_object(as_object(params.get("requestedSchema")).get("properties"))
     if not fields or len(fields) > _MAX_FORM_FIELDS:
         raise RpcError(INVALID_PARAMS, f"a form has between 1 and {_MAX_FORM_FIELDS} fields")
@@ -84,22 +96,6 @@ async def ask_form(ask: AskPerson, params: Json, *, agent: str, number: int) -> 
         if options or answer.strip() != _SKIP_ANSWER:
             content[name] = _convert_answer(field, answer)
     return {"action": "accept", "content": content}
-
-
-async def _ask_url(ask: AskPerson, params: Json, *, agent: str, number: int) -> Json:
-    address = as_text(params.get("url"))
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise RpcError(INVALID_PARAMS, "the address is none that a browser opens")
-    title = Phrase("question.open_page", agent=agent, host=to_single_line(parts.hostname))
-    question = Question(
-        key=f"visit-{number}",
-        title=str(title),
-        phrase=title.store(),
-        detail="\n".join(t for t in (as_text(params.get("message")), address) if t),
-        options=_URL_OPTIONS,
-    )
-    return {"action": await ask(question) or "cancel"}
 
 
 def _parse_field_options(field: Json) -> tuple[Option, ...]:

@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from keryx import config
-from keryx.agents.acp.probe import PROBE_SECONDS, ProbeResult, probe
+from keryx.agents.acp.probe import PROBE_SECONDS, probe
 from keryx.agents.agent_config import AgentKind
 from keryx.cli import output
 from keryx.cli.options import Json, parse_timeout
@@ -105,26 +105,24 @@ async def check(
     if json:
         output.write_json(found)
     else:
-        _print_probe(found)
+        if can := found.abilities:
+            flags = msgspec.structs.asdict(can)
+            abilities = [text for flag, text in _ABILITY_TEXTS.items() if flags[flag]]
+            for label, value in (
+                ("agent", f"{can.name or found.name} {can.version}".strip()),
+                ("protocol", str(can.protocol)),
+                ("can", ", ".join(abilities) or "nothing beyond the least"),
+                ("logins", ", ".join(f"{way.id} ({way.name})" for way in can.logins) or "none needed"),
+                ("models", ", ".join(found.models) or "none to choose from"),
+                ("modes", ", ".join(found.modes) or "none to choose from"),
+            ):
+                output.write(f"{label:<10} {output.sanitize(value, one_line=True)}")
+        if found.noise:
+            output.write(
+                f"{'noise':<10} {output.format_count(found.noise, 'line')} of output that is no message"
+            )
+        if found.error:
+            output.write(output.style_text(output.sanitize(found.error, one_line=True), "bad"))
+        for row in found.log.splitlines()[-5:]:
+            output.write("  " + output.style_text(output.truncate(row, output.terminal_width() - 2), "dim"))
     return int(bool(found.error))
-
-
-def _print_probe(found: ProbeResult) -> None:
-    if can := found.abilities:
-        flags = msgspec.structs.asdict(can)
-        abilities = [text for flag, text in _ABILITY_TEXTS.items() if flags[flag]]
-        for label, value in (
-            ("agent", f"{can.name or found.name} {can.version}".strip()),
-            ("protocol", str(can.protocol)),
-            ("can", ", ".join(abilities) or "nothing beyond the least"),
-            ("logins", ", ".join(f"{way.id} ({way.name})" for way in can.logins) or "none needed"),
-            ("models", ", ".join(found.models) or "none to choose from"),
-            ("modes", ", ".join(found.modes) or "none to choose from"),
-        ):
-            output.write(f"{label:<10} {output.sanitize(value, one_line=True)}")
-    if found.noise:
-        output.write(f"{'noise':<10} {output.format_count(found.noise, 'line')} of output that is no message")
-    if found.error:
-        output.write(output.style_text(output.sanitize(found.error, one_line=True), "bad"))
-    for row in found.log.splitlines()[-5:]:
-        output.write("  " + output.style_text(output.truncate(row, output.terminal_width() - 2), "dim"))

@@ -20,7 +20,6 @@ from keryx.cli.options import FLAG, Json, load_base
 from keryx.cli.output import show_progress
 from keryx.config import Settings
 from keryx.core.errors import Conflict, Invalid, NotFound, StoreBroken, StoreDamaged, Unavailable
-from keryx.core.records import Progress
 from keryx.store.admin import backup as backups
 from keryx.store.admin import copy as store_copy
 from keryx.store.admin import stats as statistics
@@ -127,7 +126,18 @@ async def verify(*, json: Json = False) -> int:
     app = load_base()
     _check_store_exists(app.settings)
     with show_progress() as progress:
-        problems = await _find_problems(app.settings, progress)
+        problems: list[StoreProblem] = []
+        try:
+            if not app.settings.on_postgres:
+                progress("file", 0, 0)
+                problems += await asyncio.to_thread(backups.check_file, Path(app.settings.store))
+            async with open_database(app.settings, inspect=True) as database:
+                problems += await check_all(database, progress=progress)
+        except StoreDamaged as exc:
+            problems = problems or [StoreProblem(check="file", subject="store", text=str(exc))]
+        except Unavailable as exc:
+            if not problems:
+                raise Unavailable(f"the store could not be checked: {exc}") from exc
     if json:
         output.write_json(VerifyReport(store=mask_secrets(app.settings.store), problems=problems))
         return int(bool(problems))
@@ -299,22 +309,6 @@ async def stats(*, json: Json = False) -> None:
         output.write("")
         rows = [(b.id, b.title or "untitled", f"{b.messages:,}", f"{b.tokens:,}") for b in found.busiest]
         output.write_table(("id", "title", "messages", "tokens"), rows, flexible=1, right=(2, 3))
-
-
-async def _find_problems(settings: Settings, progress: Progress) -> list[StoreProblem]:
-    found: list[StoreProblem] = []
-    try:
-        if not settings.on_postgres:
-            progress("file", 0, 0)
-            found += await asyncio.to_thread(backups.check_file, Path(settings.store))
-        async with open_database(settings, inspect=True) as database:
-            found += await check_all(database, progress=progress)
-    except StoreDamaged as exc:
-        found = found or [StoreProblem(check="file", subject="store", text=str(exc))]
-    except Unavailable as exc:
-        if not found:
-            raise Unavailable(f"the store could not be checked: {exc}") from exc
-    return found
 
 
 def _settings_for(address: str) -> Settings:

@@ -52,7 +52,16 @@ def highlight(text: str, query: Query, *, width: int = 160, scan: int = SCAN_LIM
     hits = [(b + start, e + start, atom) for b, e, atom in sorted(found, key=lambda hit: hit[:2])]
     begin, end = _choose_window(text, hits, width)
     inside = [(max(b, begin), min(e, end)) for b, e, _ in hits if b < end and e > begin]
-    return _build_snippet(text, begin, end, inside)
+    front = _ELLIPSIS if begin > 0 else ""
+    back = _ELLIPSIS if end < len(text) else ""
+    shift = len(front) - begin
+    spans: list[tuple[int, int]] = []
+    for start, stop in sorted(inside):
+        if spans and start + shift <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], stop + shift))
+        else:
+            spans.append((start + shift, stop + shift))
+    return Snippet(front + _UNPRINTABLE.sub(" ", text[begin:end]) + back, tuple(spans))
 
 
 def _list_atoms(expr: Expr) -> Iterator[_Atom]:
@@ -97,19 +106,15 @@ def _match_atoms(run: list[Token], atoms: list[_Atom]) -> Iterator[tuple[int, in
         if isinstance(atom, Term) and atom.mark is not None:
             yield from ((t.start, t.end, atom) for t in run if t.mark and t.text == atom.mark)
         if atom.words:
-            yield from _match_words(words, names, atom)
-
-
-def _match_words(words: list[Token], names: list[str], atom: _Atom) -> Iterator[tuple[int, int, _Atom]]:
-    *wanted, wanted_last = atom.words
-    for i, last in enumerate(words[len(wanted) :]):
-        if names[i : i + len(wanted)] != wanted:
-            continue
-        if last.text == wanted_last:
-            yield words[i].start, last.end, atom
-        elif isinstance(atom, Prefix) and last.text.startswith(wanted_last):
-            # A CJK bigram that matches by its first character is a hit of that character only.
-            yield words[i].start, last.start + 1 if is_cjk(last.text) else last.end, atom
+            *wanted, wanted_last = atom.words
+            for i, last in enumerate(words[len(wanted) :]):
+                if names[i : i + len(wanted)] != wanted:
+                    continue
+                if last.text == wanted_last:
+                    yield words[i].start, last.end, atom
+                elif isinstance(atom, Prefix) and last.text.startswith(wanted_last):
+                    # A CJK bigram that matches by its first character is a hit of that character only.
+                    yield words[i].start, last.start + 1 if is_cjk(last.text) else last.end, atom
 
 
 def _choose_window(text: str, hits: list[tuple[int, int, _Atom]], width: int) -> tuple[int, int]:
@@ -140,16 +145,3 @@ def _choose_window(text: str, hits: list[tuple[int, int, _Atom]], width: int) ->
 
 def _find_blank(text: str, start: int, stop: int) -> int | None:
     return next((i for i in range(start, stop) if text[i].isspace()), None)
-
-
-def _build_snippet(text: str, begin: int, end: int, hits: list[tuple[int, int]]) -> Snippet:
-    front = _ELLIPSIS if begin > 0 else ""
-    back = _ELLIPSIS if end < len(text) else ""
-    shift = len(front) - begin
-    spans: list[tuple[int, int]] = []
-    for start, stop in sorted(hits):
-        if spans and start + shift <= spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(spans[-1][1], stop + shift))
-        else:
-            spans.append((start + shift, stop + shift))
-    return Snippet(front + _UNPRINTABLE.sub(" ", text[begin:end]) + back, tuple(spans))

@@ -1,8 +1,7 @@
 """Commands on a chat: home channel, instructions, mirroring, and handing a session over to another chat."""
 
-from keryx.core.deliveries import Target, parse_targets
+from keryx.core.deliveries import parse_targets
 from keryx.core.errors import Invalid, NotFound
-from keryx.core.lanes import Lane
 from keryx.core.ports.adapter import PlatformReach, check_target, find_account
 from keryx.core.source import ChatType
 from keryx.core.texts import Phrase
@@ -58,7 +57,20 @@ def hand_over(call: CommandCall) -> CommandResult:
         raise Invalid(Phrase("chat.handoff_one"))
     target = find_account(targets[0], call.policy.reach)
     check_target(target, call.policy.reach.get(target.platform, PlatformReach()))
-    lane = _find_lane(call, target)
+    # The lane of the session's owner that matches the target, preferably the direct chat that was used last.
+    session = call.current_session
+    matches = [
+        lane
+        for lane in lane_store.list_for_owner(call.tx, profile=session.profile, owner=session.owner)
+        if lane.source.platform == target.platform
+        and target.account in ("", lane.source.account)
+        and (not target.chat or (lane.target.chat, lane.target.thread) == (target.chat, target.thread))
+        and (call.lane is None or lane.key != call.lane.key)
+    ]
+    direct = [lane for lane in matches if lane.source.chat_type is ChatType.DM]
+    if not matches:
+        raise NotFound(Phrase("chat.handoff_unknown", target=str(target)))
+    lane = (direct or matches)[0]
     came_from = call.inbound.source.platform
     control.switch(call.tx, lane, session, why=f"handed over from {came_from}")
     if call.lane is not None:
@@ -77,20 +89,3 @@ def hand_over(call: CommandCall) -> CommandResult:
     return CommandResult(
         call.say("chat.handoff_done", session=quote_title(session), target=str(lane.target)), session.id
     )
-
-
-def _find_lane(call: CommandCall, target: Target) -> Lane:
-    """Return the lane of the session's owner that matches a target, preferably the direct chat that was used last."""
-    session = call.current_session
-    matches = [
-        lane
-        for lane in lane_store.list_for_owner(call.tx, profile=session.profile, owner=session.owner)
-        if lane.source.platform == target.platform
-        and target.account in ("", lane.source.account)
-        and (not target.chat or (lane.target.chat, lane.target.thread) == (target.chat, target.thread))
-        and (call.lane is None or lane.key != call.lane.key)
-    ]
-    direct = [lane for lane in matches if lane.source.chat_type is ChatType.DM]
-    if not matches:
-        raise NotFound(Phrase("chat.handoff_unknown", target=str(target)))
-    return (direct or matches)[0]

@@ -60,7 +60,17 @@ def link(call: CommandCall) -> CommandResult:
             )
             return CommandResult(call.say("person.cut"), asker=new)
         case _:
-            return _redeem_code(call)
+            asker, profile = call.viewer.principal, call.viewer.profile
+            key = f"link:{profile}:{asker}"
+            access_units.check_wrong_codes(call.tx, key)
+            other = people.redeem_link_code(call.tx, call.text, profile=profile)
+            if other is None:
+                access_store.add_failed_attempt(call.tx, key, since=call.now - access_units.LOCKOUT)
+                raise NotFound(Phrase("person.link_wrong"))
+            if other == asker:
+                return CommandResult(call.say("person.link_same"))
+            merged = identities.merge(call.tx, asker, other, profile=profile)
+            return CommandResult(call.say("person.linked"), call.session_id, asker=merged)
 
 
 def set_zone(call: CommandCall) -> CommandResult:
@@ -71,20 +81,6 @@ def set_zone(call: CommandCall) -> CommandResult:
     zone = own or call.policy.zone
     now = f"{clock.to_wall_time(call.now, clock.find_zone(zone)):%Y-%m-%d %H:%M}"
     return CommandResult(call.say("person.zone" if own else "person.zone_default", zone=zone, now=now))
-
-
-def _redeem_code(call: CommandCall) -> CommandResult:
-    asker, profile = call.viewer.principal, call.viewer.profile
-    key = f"link:{profile}:{asker}"
-    access_units.check_wrong_codes(call.tx, key)
-    other = people.redeem_link_code(call.tx, call.text, profile=profile)
-    if other is None:
-        access_store.add_failed_attempt(call.tx, key, since=call.now - access_units.LOCKOUT)
-        raise NotFound(Phrase("person.link_wrong"))
-    if other == asker:
-        return CommandResult(call.say("person.link_same"))
-    merged = identities.merge(call.tx, asker, other, profile=profile)
-    return CommandResult(call.say("person.linked"), call.session_id, asker=merged)
 
 
 def _list_identities(call: CommandCall) -> list[str]:

@@ -10,7 +10,7 @@ from keryx.core.compaction import Epoch
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import SessionId
 from keryx.core.lanes import LaneMove, LaneSharing
-from keryx.core.sessions import Session, SessionListItem, Viewer
+from keryx.core.sessions import SessionListItem, Viewer
 from keryx.engine.units import access
 from keryx.store import epochs, lanes, sessions
 from keryx.store.db import Transaction
@@ -33,7 +33,18 @@ def load(tx: Transaction, id_: SessionId, *, viewer: Viewer, sharing: LaneSharin
     """Return the forks of a session and its neighbours in its lanes, as the viewer may see them, parents before their
     children."""
     session = sessions.get(tx, id_, viewer=viewer)
-    family = _load_family(tx, viewer, session)
+    # The oldest ancestor that the viewer may see, and its visible descendants.
+    root = session
+    while root.parent:
+        try:
+            root = sessions.get(tx, root.parent, viewer=viewer)
+        except NotFound:
+            break
+    family = [root]
+    for member in family:
+        if len(family) < _MAX_FAMILY:
+            children = [s for s in sessions.list_children(tx, member.id) if viewer.sees(s.profile, s.owner)]
+            family += children[: _MAX_FAMILY - len(family)]
     # The one that its lane had before, and why the lane left that.
     keys = {lane.key for lane in lanes.list_for_session(tx, session.id)}
     if session.origin is not None:
@@ -63,22 +74,6 @@ def load(tx: Transaction, id_: SessionId, *, viewer: Viewer, sharing: LaneSharin
             )
         )
     return entries
-
-
-def _load_family(tx: Transaction, viewer: Viewer, session: Session) -> list[Session]:
-    """Return the oldest ancestor of a session that the viewer may see, and its visible descendants."""
-    root = session
-    while root.parent:
-        try:
-            root = sessions.get(tx, root.parent, viewer=viewer)
-        except NotFound:
-            break
-    family = [root]
-    for member in family:
-        if len(family) < _MAX_FAMILY:
-            children = [s for s in sessions.list_children(tx, member.id) if viewer.sees(s.profile, s.owner)]
-            family += children[: _MAX_FAMILY - len(family)]
-    return family
 
 
 def _find_breaks(moves: Iterable[LaneMove]) -> dict[SessionId, tuple[SessionId, str]]:

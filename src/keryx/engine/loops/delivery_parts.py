@@ -35,7 +35,26 @@ async def split_delivery(
     """Return all parts in order; none if the delivery only ends a preview. `Refused` if the adapter cannot split the
     text."""
     if adapter.capabilities.files_with_text:
-        return await _join_files(adapter, delivery, max_parts, media, texts)
+        # The last part has all files. The text names those that cannot be sent.
+        limits, files, total = adapter.capabilities.attachments, list[Attachment](), 0
+        lines = [delivery.text] if delivery.text else []
+        for item in delivery.media:
+            file = await load_attachment(media, delivery.session, item)
+            reason = find_reason_unsent(adapter, file)
+            size = len(file.body) if file else 0
+            if not reason and limits and limits.max_bytes and total + size > limits.max_bytes:
+                reason = Phrase("attachment.too_large_together", limit=limits.max_bytes)
+            if reason or file is None:
+                lines.append(_describe_unsent(item, reason, texts))
+            else:
+                files.append(file)
+                total += size
+        split = await _split_text(adapter, "\n\n".join(lines), max_parts, texts) if lines else ()
+        files = [*(part for part in split if isinstance(part, Attachment)), *files]
+        rendered = [part for part in split if isinstance(part, RenderedPart)]
+        if not files:
+            return [*rendered]
+        return [*rendered[:-1], TextWithFiles(rendered[-1] if rendered else RenderedPart(""), tuple(files))]
     parts: list[Content] = []
     if delivery.text:
         parts += await _split_text(adapter, delivery.text, max_parts, texts)
@@ -46,31 +65,6 @@ async def split_delivery(
             named = texts.say("attachment.named", kind=_describe_kind(file), name=_choose_file_name(file))
             parts += await plugins.render_parts(adapter, named)
     return parts
-
-
-async def _join_files(
-    adapter: Adapter, delivery: Delivery, max_parts: int, media: MediaStorage, texts: Texts
-) -> list[Content]:
-    """Return the parts of the text, the last one with all files. The text names those that cannot be sent."""
-    limits, files, total = adapter.capabilities.attachments, list[Attachment](), 0
-    lines = [delivery.text] if delivery.text else []
-    for item in delivery.media:
-        file = await load_attachment(media, delivery.session, item)
-        reason = find_reason_unsent(adapter, file)
-        size = len(file.body) if file else 0
-        if not reason and limits and limits.max_bytes and total + size > limits.max_bytes:
-            reason = Phrase("attachment.too_large_together", limit=limits.max_bytes)
-        if reason or file is None:
-            lines.append(_describe_unsent(item, reason, texts))
-        else:
-            files.append(file)
-            total += size
-    split = await _split_text(adapter, "\n\n".join(lines), max_parts, texts) if lines else ()
-    files = [*(part for part in split if isinstance(part, Attachment)), *files]
-    rendered = [part for part in split if isinstance(part, RenderedPart)]
-    if not files:
-        return [*rendered]
-    return [*rendered[:-1], TextWithFiles(rendered[-1] if rendered else RenderedPart(""), tuple(files))]
 
 
 def get_head(adapter: Adapter, text: str, parts: int) -> str:

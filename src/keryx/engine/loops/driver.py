@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Seque
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from functools import cache, partial
-from typing import TypeGuard, TypeVar
+from typing import TypeVar, cast
 
 import anyio
 import msgspec
@@ -227,10 +227,6 @@ class UntitledSession(msgspec.Struct, frozen=True):
     context: TurnContext
 
 
-def _is_titler(agent: Agent) -> TypeGuard[Titler]:
-    return _names_conversations(type(agent))
-
-
 @cache
 def _names_conversations(kind: type[Agent]) -> bool:
     """Whether agents of a class are titlers. The check of a protocol takes longer than a query."""
@@ -240,14 +236,14 @@ def _names_conversations(kind: type[Agent]) -> bool:
 async def request_title(database: Database, untitled: UntitledSession, turn: Turn) -> None:
     """Ask the agent for a title and store it. If that fails, the default title stays."""
     agent, context = untitled.agent, untitled.context
-    if not _is_titler(agent):
+    if not _names_conversations(type(agent)):
         return
     answer = await database.read("title.read", partial(answers.load_final_text, turn=turn))
     if answer is None:
         return
     try:
         with guard_plugin():
-            result = await agent.title(context, answer)
+            result = await cast(Titler, agent).title(context, answer)
         if result is not None:
             title, used = result
             write = partial(turn_writes.set_title, turn=turn, title=title, used=used)

@@ -380,11 +380,7 @@ async def verify(database: Database, *, progress: Progress = ignore_progress) ->
             problems[-1] = "store", "there are more of these"
         found += [StoreProblem(check=name, subject=subject, text=text) for subject, text in problems]
     progress("search index", len(_CHECKS), len(_CHECKS))
-    return found + await _check_search_index(database)
-
-
-async def _check_search_index(database: Database) -> list[StoreProblem]:
-    """The search index has what the messages say."""
+    # The search index has what the messages say.
     index = SearchIndex(database)
     try:
         text = await index.describe_differences()
@@ -393,7 +389,9 @@ async def _check_search_index(database: Database) -> list[StoreProblem]:
     finally:
         index.close()
     mend = "nothing is lost, `keryx store reindex` builds it again"
-    return [StoreProblem(check=SEARCH_INDEX_CHECK, subject="store", text=f"{text}; {mend}")] if text else []
+    if text:
+        found.append(StoreProblem(check=SEARCH_INDEX_CHECK, subject="store", text=f"{text}; {mend}"))
+    return found
 
 
 def _register(name: str) -> Callable[[StoreCheck], StoreCheck]:

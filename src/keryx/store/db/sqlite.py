@@ -401,7 +401,14 @@ def open_store(path: Path, fatal: Callable[[str], None] | None = None) -> apsw.C
         _check_content(connection, path)
         enable_wal(connection)
         connection.execute("begin immediate")
-        _sync_folder(path, fatal or _exit_process)
+        # Make the names of the files durable before the first commit. SQLite tries the same, but ignores
+        # a failure.
+        try:
+            fsync(path.parent)
+        except OSError as exc:
+            # Other codes say that the file system cannot sync a folder, or that it may not be opened.
+            if exc.errno == errno.EIO:
+                _end(f"{path.parent}: {exc.strerror}", fatal or _exit_process)
         try:
             migrate.apply(SqliteTransaction(connection, datetime.now(UTC)))
             connection.pragma("application_id", APPLICATION_ID)
@@ -498,16 +505,6 @@ def _has_free_descriptor() -> bool:
     except OSError as exc:
         return exc.errno not in (errno.EMFILE, errno.ENFILE)
     return True
-
-
-def _sync_folder(path: Path, fatal: Callable[[str], None]) -> None:
-    """Make the names of the store's files durable before the first commit. SQLite tries the same, but ignores a failure."""
-    try:
-        fsync(path.parent)
-    except OSError as exc:
-        # Other codes say that the file system cannot sync a folder, or that it may not be opened.
-        if exc.errno == errno.EIO:
-            _end(f"{path.parent}: {exc.strerror}", fatal)
 
 
 def _exit_on_failed_sync(exc: Exception, path: Path, fatal: Callable[[str], None]) -> None:

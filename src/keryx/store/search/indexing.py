@@ -165,7 +165,18 @@ def next_batch(tx: Transaction, seen: str | None) -> IndexBatch | None:
         ]
         return IndexBatch(previous_state=seen, state=codec.dumps(following), titles=titles, complete=not rows)
     if state.anew:
-        return _reindex_sessions(tx, seen, state)
+        # The next messages of the sessions to index again: of several, if those are short.
+        anew, upto = state.anew, state.upto
+        found: list[IndexDocument] = []
+        size = 0
+        while anew and len(found) < BATCH_SIZE and size < BATCH_BYTES:
+            where = "m.session = :session and m.seq > :upto"
+            part = _read_slice(tx, "seq", where, {"session": anew[0], "upto": upto})
+            found += part.documents
+            size += part.size
+            anew, upto = (anew[1:], 0) if part.ended else (anew, part.last or 0)
+        following = msgspec.structs.replace(state, anew=anew, upto=upto)
+        return IndexBatch(previous_state=seen, state=codec.dumps(following), documents=found)
     try:
         changed = change_feed.list_after(tx, state.cursor, limit=BATCH_SIZE)
     except (CursorExpired, Invalid):
@@ -239,21 +250,6 @@ class _MessageSlice(NamedTuple):
     last: int | None
     size: int
     ended: bool
-
-
-def _reindex_sessions(tx: Transaction, seen: str | None, state: IndexState) -> IndexBatch:
-    """Return the next messages of the sessions to index again: of several, if those are short."""
-    anew, upto = state.anew, state.upto
-    found: list[IndexDocument] = []
-    size = 0
-    while anew and len(found) < BATCH_SIZE and size < BATCH_BYTES:
-        where = "m.session = :session and m.seq > :upto"
-        part = _read_slice(tx, "seq", where, {"session": anew[0], "upto": upto})
-        found += part.documents
-        size += part.size
-        anew, upto = (anew[1:], 0) if part.ended else (anew, part.last or 0)
-    following = msgspec.structs.replace(state, anew=anew, upto=upto)
-    return IndexBatch(previous_state=seen, state=codec.dumps(following), documents=found)
 
 
 def _read_slice(tx: Transaction, number: str, where: str, params: Params) -> _MessageSlice:

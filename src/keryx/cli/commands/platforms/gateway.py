@@ -19,9 +19,9 @@ from keryx.cli.options import FLAG, Json, load_settings, open_hub
 from keryx.core.access import EVERYBODY
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
 from keryx.core.ports.adapter import LinkState
-from keryx.core.ports.setup import PlatformSetup, SetupField, SetupOutcome
+from keryx.core.ports.setup import PlatformSetup, SetupField
 from keryx.settings_file import format_variable
-from keryx.setup_registry import ALLOW, YES, SetupSession, WrittenSetup
+from keryx.setup_registry import ALLOW, YES, SetupSession
 
 Command = Callable[..., Awaitable[None]]
 
@@ -213,7 +213,25 @@ async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
             }
         )
         return
-    _print_outcome(setup, label, outcome, written)
+    output.write(output.sanitize(outcome.summary, one_line=True))
+    labels = {field.name: _lower_first(field.label) for field in setup.fields}
+    for name, path in written.secrets.items():
+        output.write(f"The {labels.get(name, name)} is in {path}; {written.settings} refers to it.")
+    if not written.secrets:
+        output.write(f"The settings are in {written.settings}, under [{label}].")
+    if written.allow:
+        who = "Everybody" if EVERYBODY in written.allow else ", ".join(written.allow)
+        output.write(output.sanitize(f"{who} may talk to it.", one_line=True))
+    steps = [*outcome.steps]
+    if setup.allow_example and not written.allow:
+        rule = f'[access.{label}] allow = ["{setup.allow_example}"]'
+        steps.insert(0, f"say who may talk to it: in keryx.toml, {rule}")
+    if steps:
+        output.write("\nNext:")
+    for number, step in enumerate(steps, 1):
+        output.write(f"  {number}. {output.sanitize(step, one_line=True)}")
+    if outcome.note:
+        output.write(f"\n{output.sanitize(outcome.note)}")
 
 
 def _collect_answers(
@@ -227,7 +245,13 @@ def _collect_answers(
         if field.name == ALLOW:
             answers[ALLOW] = ",".join(value or []) or setup_registry.find_variable(field, label, os.environ)
         elif field.secret and value is not None:
-            answers[field.name] = _read_secret_file(value)
+            try:
+                text = value.read_text(encoding="utf-8").strip()
+            except (OSError, ValueError) as exc:
+                raise Invalid(f"{value} cannot be read: {exc}") from exc
+            if not text:
+                raise Invalid(f"{value} is empty")
+            answers[field.name] = text
         elif field.flag:
             answers[field.name] = YES if value else ""
         else:
@@ -327,38 +351,6 @@ def _find_mistake(field: SetupField, answer: str) -> str:
             sentence = str(exc)
             return f"{sentence[:1].upper()}{sentence[1:]}."
     return ""
-
-
-def _print_outcome(setup: PlatformSetup, label: str, outcome: SetupOutcome, written: WrittenSetup) -> None:
-    output.write(output.sanitize(outcome.summary, one_line=True))
-    labels = {field.name: _lower_first(field.label) for field in setup.fields}
-    for name, path in written.secrets.items():
-        output.write(f"The {labels.get(name, name)} is in {path}; {written.settings} refers to it.")
-    if not written.secrets:
-        output.write(f"The settings are in {written.settings}, under [{label}].")
-    if written.allow:
-        who = "Everybody" if EVERYBODY in written.allow else ", ".join(written.allow)
-        output.write(output.sanitize(f"{who} may talk to it.", one_line=True))
-    steps = [*outcome.steps]
-    if setup.allow_example and not written.allow:
-        rule = f'[access.{label}] allow = ["{setup.allow_example}"]'
-        steps.insert(0, f"say who may talk to it: in keryx.toml, {rule}")
-    if steps:
-        output.write("\nNext:")
-    for number, step in enumerate(steps, 1):
-        output.write(f"  {number}. {output.sanitize(step, one_line=True)}")
-    if outcome.note:
-        output.write(f"\n{output.sanitize(outcome.note)}")
-
-
-def _read_secret_file(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as exc:
-        raise Invalid(f"{path} cannot be read: {exc}") from exc
-    if not text:
-        raise Invalid(f"{path} is empty")
-    return text
 
 
 def _lower_first(text: str) -> str:

@@ -88,7 +88,7 @@ async def create_chat_completion(
     history, inputs = request_bodies.split_question(said)
     tools, others = request_bodies.read_tools(body.tools)
     thread, keeps_history = _find_thread(request, body.model, body.user, history)
-    task = _is_marked_task(request, reader.instructions, inputs) or _is_task(history, inputs)
+    task = _is_task(request, reader.instructions, history, inputs)
     asked = ApiTurnRequest(
         viewer=request.viewer,
         model=body.model,
@@ -300,20 +300,23 @@ def _find_thread(
     return "", True
 
 
-def _is_task(history: Sequence[PastMessage], inputs: Sequence[PastMessage]) -> bool:
-    """Whether a front end asks for a title, tags or the like: nothing that belongs to the conversation."""
-    if history or len(inputs) != 1 or not all(isinstance(part, Text) for part in inputs[0].parts):
-        return False
-    return _TASK_PROMPTS.match(join_text(inputs[0].parts), 0, _MAX_TASK_CHARS) is not None
-
-
-def _is_marked_task(request: ApiRequest, instructions: Sequence[str], inputs: Sequence[PastMessage]) -> bool:
-    """Whether a front end says that it asks for something beside the conversation, or its words tell that it does."""
+def _is_task(
+    request: ApiRequest,
+    instructions: Sequence[str],
+    history: Sequence[PastMessage],
+    inputs: Sequence[PastMessage],
+) -> bool:
+    """Whether a front end asks for a title, tags or the like: nothing that belongs to the conversation. It says so in a
+    header, or its words show it."""
     if request.http.headers.get(_TASK_HEADER, "").strip():
         return True
     if any(_TOOL_CHOICE in text for text in instructions):
         return True
-    return any(join_text(past.parts).startswith(_TASK_BEGINNINGS) for past in inputs)
+    if any(join_text(past.parts).startswith(_TASK_BEGINNINGS) for past in inputs):
+        return True
+    if history or len(inputs) != 1 or not all(isinstance(part, Text) for part in inputs[0].parts):
+        return False
+    return _TASK_PROMPTS.match(join_text(inputs[0].parts), 0, _MAX_TASK_CHARS) is not None
 
 
 def _build_echo(body: ResponseForm) -> dict[str, Any]:
