@@ -387,7 +387,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def _find_second(*names: str) -> int | None:
-    """Return the index of the first name that stood before already."""
+    """Return the index of the first name that repeats an earlier one."""
     return next((number for number, name in enumerate(names) if name in names[:number]), None)
 
 
@@ -412,7 +412,7 @@ def read(environ: Mapping[str, str] | None = None, *, text: str | None = None) -
 
 
 def find_unknown_variables(environ: Mapping[str, str], setups: Iterable[AdapterSetup] = ()) -> list[str]:
-    """Return a sentence for each variable that looks like a setting and is none. Those of a platform are checked if its
+    """Return a sentence for each variable that looks like a setting but is not one. Those of a platform are checked if its
     adapter has read its settings from one of the setups."""
     read = [setup for setup in setups if setup.names]
     known = {f"{PREFIX}{name.replace('.', '_').upper()}" for name in _list_names(Settings)} | _OTHER_VARIABLES

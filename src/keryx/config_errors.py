@@ -218,7 +218,7 @@ def _describe_type(hint: Any, limits: tuple[Any, ...]) -> str:
 
 
 def _list_words(hint: Any) -> list[str]:
-    """Return the words that a setting accepts; empty for a setting that is no choice of words."""
+    """Return the words that a setting accepts; empty for a setting of any other kind."""
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return [item.value for item in hint]
     return list(dict.fromkeys(word for inner in get_args(hint) for word in _list_words(inner)))

@@ -56,7 +56,7 @@ class PythonProcess:
         self._logged_since = -math.inf
         self._reading = asyncio.create_task(self._read())
         self.loading = asyncio.create_task(self._load())
-        # A process that ends before anybody waits for it is no error of this task.
+        # A process that ends before anything waits for it is not an error of this task.
         self.loading.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
@@ -157,7 +157,7 @@ class PythonProcess:
 
 
 class ProcessAgent:
-    """An agent in a process of its own, so that whatever it does ends or slows nothing else."""
+    """An agent in a process of its own, so that it can neither end nor slow down this one."""
 
     def __init__(self, path: str) -> None:
         self._path = path

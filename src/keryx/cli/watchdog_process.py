@@ -119,7 +119,7 @@ class ProcessWatch:
             text = json.dumps({**entry, "error": detail} if detail else entry)
         else:
             text = f"{stamp} ERROR keryx.watchdog: {message}" + (f"\n{detail}" if detail else "")
-        # A full disk for the log is no reason to stop to watch.
+        # Continue to watch when the disk of the log is full.
         with contextlib.suppress(OSError):
             os.write(2, f"{text}\n".encode("utf-8", "replace"))
 

@@ -84,7 +84,7 @@ class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pairing: bool = True
     # In groups, answer only messages that are addressed to the agent.
     mention: bool = True
-    # In a thread in which the agent takes part, no mention is needed. Standing topics are no threads.
+    # In a thread in which the agent takes part, no mention is needed. Permanent topics do not count as threads.
     follow_threads: bool = True
     # Keep the other messages of a group as context.
     observe: bool = False

@@ -122,6 +122,6 @@ def _get_decoder(kind: type[T], strict: bool) -> msgspec.json.Decoder[T]:
 
 def _build_error(kind: type[Any], reason: Exception) -> Invalid:
     name = getattr(kind, "__name__", str(kind))
-    # Text that is JSON and lacks a field, or has a wrong one, is told apart from text that is none.
+    # The message says whether the text is not JSON at all, or has a missing or wrong field.
     start = f"not a valid {name}" if isinstance(reason, msgspec.ValidationError) else f"not JSON of {name}"
     return Invalid(f"{start}: {str(reason)[:_LONGEST_REASON]}")

@@ -114,5 +114,5 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_have_siblings(files: Iterable[RemoteFile]) -> bool:
-    """Whether a message has a file of which people send several at once: anything but a sound."""
+    """Whether a message has a file of a kind that people send several of at once: any but a sound."""
     return any(not file.mime.startswith("audio/") for file in files)

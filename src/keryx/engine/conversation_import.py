@@ -121,7 +121,7 @@ class _KnownImport(msgspec.Struct, frozen=True):
     records: dict[int, int] = {}
     # Of the conversation that it was forked from.
     inherited: Collection[int] = ()
-    # The number of batches in which its records are noted.
+    # In how many batches its records were stored.
     batches: int = 0
     # Nothing about its file has changed.
     watched: bool = True

@@ -344,7 +344,7 @@ def _ensure_person(tx: Transaction, scope: MigrationScope, place: _Place) -> tup
 def _move_chat(
     tx: Transaction, scope: MigrationScope, chat: ForeignChat, log: ImportLog, result: MigrationResult
 ) -> None:
-    """Let a chat go on in its session."""
+    """Continue a chat in its session."""
     session = imports.find_session(tx, scope.profile, scope.program, chat.session)
     if session is None or _plan_chat(tx, scope, chat, log) is None:
         return

@@ -339,7 +339,7 @@ def open_database(path: Path, log: ImportLog) -> Generator[ForeignDatabase | Non
             connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
             connection.execute("pragma query_only = on")  # pyright: ignore[reportUnknownMemberType]
-            # A file that is no database says so here.
+            # SQLite reports here that a file is not a database.
             connection.execute("select 1 from sqlite_schema limit 1")  # pyright: ignore[reportUnknownMemberType]
         except apsw.Error as exc:
             log.damage(str(path), f"it is not a readable SQLite database: {exc}")

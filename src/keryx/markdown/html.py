@@ -121,7 +121,7 @@ def render(text: str) -> str:
 
 @contextmanager
 def delegate_long_texts(delegate: Callable[[str], str]) -> Generator[None]:
-    """Let `render` call `delegate` for long texts while the block runs. Threads may call it at the same time."""
+    """Make `render` call `delegate` for long texts while the block runs. Threads may call it at the same time."""
     _delegates.append(delegate)
     try:
         yield

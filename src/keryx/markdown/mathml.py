@@ -198,7 +198,7 @@ class _Parser:
             raise _UnknownTex
 
     def _parse_scripted(self) -> str:
-        """Return an atom with what stands above and below it."""
+        """Return an atom with its superscript and subscript."""
         name = self._peek().removeprefix("\\")
         known = self._peek().startswith("\\") and (
             name in _SUMS or name in _LIMIT_FUNCTIONS or name in ("underbrace", "overbrace")
@@ -252,7 +252,7 @@ class _Parser:
         return f"<mrow>{row}</mrow>"
 
     def _parse_atom(self) -> str:
-        # Whatever is in something else is reached through here.
+        # All nesting passes through this method.
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise _UnknownTex

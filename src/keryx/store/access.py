@@ -315,7 +315,7 @@ def _sign_in_from_row(row: Row) -> SignIn:
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who can sign in on the page. `password` is a hash."""
+    """A person who can sign in on the page. `password` is a hash."""
 
     name: str
     viewer: Viewer

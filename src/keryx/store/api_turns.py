@@ -199,7 +199,7 @@ def remove(tx: Transaction, turn: TurnId) -> None:
 
 
 def list_abandoned(tx: Transaction, *, before: datetime) -> list[ApiTurn]:
-    """Return the temporary turns from before a time, whose answers nobody has taken."""
+    """Return the temporary turns from before a time whose answers were never fetched."""
     rows = tx.rows(
         f"{_SELECT} where temporary = 1 and created_at < :before order by created_at limit 100",
         {"before": to_micros(before)},

@@ -698,7 +698,7 @@ def build_conditions(
 def _name_sessions(tx: Transaction, found: list[str], param: str, params: dict[str, Any]) -> str:
     params[param] = json.dumps(found)
     if tx.engine is Engine.POSTGRES:
-        # An array is looked up by the key whatever the engine believes; a subquery might be joined with all sessions.
+        # PostgreSQL always looks up an array by the key; it might join a subquery with all sessions.
         return f"s.id = any (array (select value from json_array_elements_text(cast(:{param} as json))))"
     return f"s.id {tx.in_names.replace(':names', f':{param}')}"
 

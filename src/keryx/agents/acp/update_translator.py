@@ -239,7 +239,7 @@ def format_diff(old: str, new: str, path: str, *, compare: bool = True) -> str:
         return "\n".join(_shift_hunk(line, first) for line in lines)
     removed = [f"-{line}" for line in before[start : len(before) - end]]
     added = [f"+{line}" for line in after[start : len(after) - end]]
-    # Where there are no lines, the number is that of the line before.
+    # An empty side of a hunk has the number of the line before it.
     heading = f"@@ -{start + bool(removed)},{len(removed)} +{start + bool(added)},{len(added)} @@"
     return "\n".join([f"--- {path}", f"+++ {path}", heading, *removed, *added])
 

@@ -118,7 +118,7 @@ async def _fetch_picture(context: TurnContext, part: Image) -> Picture | None:
 
 
 def parse_arguments(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments of a call; what is no object is passed on as text."""
+    """Return the arguments of a call. Arguments that are not an object are passed on as text."""
     try:
         return msgspec.json.decode(call.input or "{}", type=dict[str, Any])
     except msgspec.DecodeError:

@@ -260,7 +260,7 @@ class _TurnRun:
         return self._prompt_context.model
 
     async def use(self, model: Model) -> None:
-        """Let a model answer from now on."""
+        """Answer with this model from now on."""
         self._prompt_context, self._specs = await self._prepare(
             self._context, model, self._messages, self._prompt_context.summary
         )

@@ -246,7 +246,7 @@ class StreamPacer:
         self._heavy_free_at = 0.0
 
     async def pause(self, seconds: float, load: "StreamLoad") -> None:
-        """Let others run after a stream has computed for so long."""
+        """Yield to other tasks after a stream has computed for this long."""
         now = asyncio.get_running_loop().time()
         seconds = min(seconds, _MAX_SLICE_SECONDS)
         self._free_at = max(self._free_at, now) + seconds / _ALL_SHARE

@@ -197,7 +197,7 @@ class StreamPrinter:
         elif change.note == "added":
             self._print_message(message)
         elif message.role is Role.USER and message.mark is Mark.CANCELLED:
-            # Stopped before the first word, so there is no answer that could have the mark.
+            # Stopped before the first word, so no answer can have the mark.
             for mark in terminal.format_marks(message, self._texts):
                 self._print_mark(mark)
             self._draw()

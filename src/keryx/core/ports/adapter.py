@@ -142,7 +142,7 @@ class InboundFailure(InboundEvent, frozen=True, kw_only=True):
     reason: str
     # The platform accepts no message to the person until they write.
     held: bool = False
-    # There is no such person or chat any more: a job that sends there is paused.
+    # The person or chat does not exist any more: a job that sends there is paused.
     gone: bool = False
 
 

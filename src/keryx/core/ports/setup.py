@@ -269,5 +269,5 @@ class SetupService(Protocol):
         ...
 
     def restart(self) -> None:
-        """Let the process start again with what is written."""
+        """Restart the process with the written settings."""
         ...

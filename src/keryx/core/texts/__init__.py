@@ -38,7 +38,7 @@ _FORMATTER = Formatter()
 
 
 class Reader(StrEnum):
-    """Readers to whom some texts say something else than to the people of a chat."""
+    """Readers for whom some texts differ from those for the people of a chat."""
 
     OPERATOR = "operator"
     PAGE = "page"

@@ -87,7 +87,7 @@ class CommandCall:
         return session.id
 
     def release(self) -> str:
-        """Let a turn of the session that is held begin now. Return a sentence about it, empty if there is none."""
+        """Begin the held turn of the session now. Return a sentence about it, empty without such a turn."""
         if self.session and turns.release(self.tx, self.session.id):
             return f" {self.say('turn.released')}"
         return ""

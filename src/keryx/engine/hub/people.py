@@ -106,7 +106,7 @@ class HubPeople(HubPart):
     def set_role(
         self, tx: Transaction, viewer: Viewer, platform: str, person: str, *, operator: bool
     ) -> Grant:
-        """Let a person who was let in give the commands of operators, or no longer. Raise `NotFound` without a grant."""
+        """Set whether a person with a grant may use the commands of operators. Raise `NotFound` without a grant."""
         handle = source.parse_handle(person)
         grant = access.find_grant(tx, profile=viewer.profile, platform=platform, person=handle)
         if grant is None:

@@ -13,7 +13,7 @@ from keryx.store import access, api_turns, people
 from keryx.store.access import Passkey, User
 from keryx.store.db import Transaction
 
-# The platform of the identity by which a user is known among the people.
+# The platform of the identity of a user.
 WEB_PLATFORM = "web"
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}\Z")
 _RESERVED_NAMES = frozenset({"operator", "admin", "root"})

@@ -65,7 +65,7 @@ class HubWatchedSessions(HubPart):
 
     @write_unit("watch.takeover")
     def take_over(self, tx: Transaction, viewer: Viewer, session: SessionId) -> WatchedSession:
-        """Let the next message continue a session here although its program is open."""
+        """Continue a session here with the next message, although its program is open."""
         return takeover.take_over(tx, sessions.get(tx, session, viewer=viewer), self._policy.takeovers)
 
     @write_unit("watch.person")

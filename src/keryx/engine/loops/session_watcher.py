@@ -312,7 +312,7 @@ class SessionWatcher:
         }
         if not self._recent or monotonic < self._states_at:
             return
-        # Whoever ends a program in a terminal may go on elsewhere at once.
+        # A person who ends a program in a terminal may continue elsewhere at once.
         busy = any(recent.state is not ProgramState.IDLE for recent in self._recent.values())
         self._states_at = monotonic + (POLL_SECONDS if busy else _STATE_SECONDS)
         programs = [files.program for files in self._files]

@@ -51,7 +51,7 @@ class TurnDraft(msgspec.Struct, frozen=True):
     asking: bool = False
     # The tool calls since the last message that was sent.
     steps: tuple[ToolStep, ...] = ()
-    # Of the person who asked, while there is no text.
+    # The language of the person who asked, until there is a text.
     language: str | None = None
 
 

@@ -201,7 +201,7 @@ def add(tx: Transaction, name: str, rules: list[RelayRule]) -> RelayKey:
 
 
 def assign(tx: Transaction, name: str, rules: list[RelayRule]) -> None:
-    """Let chats belong to an instance. Raise `Conflict` if they belong to another one."""
+    """Assign chats to an instance. Raise `Conflict` if they belong to another one."""
     relay.get_instance(tx, name)
     for rule in rules:
         if any(ids.unescape(ids.escape(id_)) != id_ for id_ in (rule.account, rule.chat, rule.person)):
@@ -351,7 +351,7 @@ def begin_send(
     ):
         relay.set_send_state(tx, login.name, key, RelaySendState.HELD)
         return BeginSend(held=True)
-    # Until the outcome is known it stays in doubt, whatever happens to this attempt.
+    # The send counts as uncertain until its outcome is known.
     relay.set_send_state(tx, login.name, key, RelaySendState.DOUBT)
     return BeginSend(send_key=earlier.send_key, doubt=True)
 

@@ -100,7 +100,7 @@ class Chart:
 
 @dataclass(slots=True)
 class _NodeBox:
-    """Where a node, or an edge on its way, stands in a layer. `across` and `along` are its sizes."""
+    """The position of a node in a layer, or of an edge that crosses the layer. `across` and `along` are its sizes."""
 
     across: float
     along: float

@@ -32,7 +32,7 @@ class StatementDeadline:
         self.answered = time.monotonic()
         # Whether it was silent while another one did not answer, and should not be used any more.
         self.suspect = False
-        # Whether somebody waits for the server between statements, and so learns of a cut at once.
+        # Whether a thread reads from the server between statements, so that it notices at once when the connection is cut.
         self.listens = False
 
     def __enter__(self) -> None:

@@ -1,6 +1,6 @@
 # The type stubs of apsw name a type that Python 3.11 does not have.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""The files of a SQLite store: notices that somebody removes, replaces, overwrites or truncates them while the store is open."""
+"""The files of a SQLite store: notices when they are removed, replaced, overwritten or truncated while the store is open."""
 
 import os
 import secrets

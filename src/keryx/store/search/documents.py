@@ -31,7 +31,7 @@ from keryx.core.search.tokens import tokenize as cut
 from keryx.core.sessions import Session, Viewer
 
 _SLICE_LENGTH = 50_000
-# No token reaches over such a blank.
+# No token spans such a blank.
 _SLICE_BORDER = re.compile(r"[ \t\r\n](?=[A-Za-z0-9])")
 _LONGEST_TAG = 100
 _LINK = re.compile(r"https?://", re.IGNORECASE)

@@ -122,7 +122,7 @@ def read_cookie_key(folder: Path) -> bytes:
 
 
 def list_readers(viewer: Viewer | None) -> Sequence[Reader]:
-    """Return as what somebody, `None` for a stranger, reads the texts of the page."""
+    """Return the kinds of reader that a viewer is, for the texts of the page; `None` is a stranger."""
     return (Reader.PAGE, Reader.OPERATOR) if viewer and viewer.principal == OPERATOR else (Reader.PAGE,)
 
 

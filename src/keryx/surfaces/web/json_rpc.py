@@ -18,7 +18,7 @@ class RpcCall(msgspec.Struct, frozen=True):
     method: str
     params: Json
     id: CallId = None
-    # Nobody waits for an answer.
+    # The client does not wait for an answer.
     notification: bool = False
 
 

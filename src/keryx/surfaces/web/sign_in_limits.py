@@ -22,7 +22,7 @@ _MAX_PER_ADDRESS = 10
 _MAX_IN_ALL = 60
 _MAX_PER_USER = 10
 _USER_WINDOW_SECONDS = 600.0
-# What each address may try with a user after that, so that nobody can lock a user out from elsewhere.
+# What each address may try with a user after that, so that a stranger cannot lock a user out from elsewhere.
 _MAX_PER_USER_AND_ADDRESS = 3
 _WINDOW_SECONDS = 60.0
 _BROWSER_WINDOW_SECONDS = 600.0

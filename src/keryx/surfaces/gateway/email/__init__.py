@@ -61,7 +61,7 @@ class EmailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     saves_sent: bool = False
     # A tail with the mail that is answered is put below an answer.
     quote: bool = True
-    # Between two looks, for servers without IDLE.
+    # The time between two polls, for servers without IDLE.
     poll: timedelta = timedelta(seconds=60)
     # The largest mail that is fetched as a whole, and the most bytes of files in one answer.
     download: Annotated[int, msgspec.Meta(ge=100_000)] = 25_000_000
@@ -106,7 +106,7 @@ def build_adapter(settings: EmailSettings, setup: AdapterSetup) -> "EmailAdapter
 
 
 def read_servers(settings: EmailSettings, setup: AdapterSetup) -> MailServers:
-    """Return the servers that the settings name. Raise `Invalid` for an address that is none."""
+    """Return the servers that the settings name. Raise `Invalid` for a malformed address."""
     return MailServers(
         imap=parse_address(settings.imap, "imap", f"{setup.label}.imap"),
         smtp=parse_address(settings.smtp, "smtp", f"{setup.label}.smtp"),

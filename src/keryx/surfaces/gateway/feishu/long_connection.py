@@ -97,8 +97,7 @@ class LongConnection:
         except FeishuNoResponse as exc:
             raise Unavailable(str(exc)) from None
         self._config = endpoint.config or self._config
-        # The number that pings carry. Raise `Unavailable` for an address that is not that of a
-        # websocket.
+        # Pings carry the number of the service, which is in the address.
         try:
             parts = urlsplit(endpoint.url)
             service = parse_qs(parts.query).get("service_id", ["0"])[0]

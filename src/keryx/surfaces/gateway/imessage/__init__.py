@@ -104,7 +104,7 @@ class IMessageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     # What connects Keryx with the Mac.
     transport: IMessageTransport = IMessageTransport.IMSG
-    # imsg: the program and its command `rpc`. What stands before them runs commands on the Mac, such as ssh.
+    # imsg: the program and its command `rpc`. A command before them runs them on the Mac, such as ssh.
     command: tuple[str, ...] | str = ("imsg", "rpc")
     # BlueBubbles: the address of the server, and its password.
     base_url: str = ""
@@ -113,7 +113,7 @@ class IMessageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     # them, Keryx is told at once that there is something new.
     url: str = ""
     secret: Secret = Secret()
-    # BlueBubbles: how often Keryx asks for what is new besides.
+    # BlueBubbles: how often Keryx polls, besides the posts.
     poll: timedelta = timedelta(seconds=15)
     # BlueBubbles: answers in groups quote the message. Needs the private API.
     quote: bool = False
@@ -396,7 +396,7 @@ class BlueBubblesAdapter(_RowAdapter):
             await reader.catch_up(updates=not self._settings.url)
 
     async def _register_hook(self, url: str) -> None:
-        """Let the server post to us, once. Remove hooks of ours with an older secret, or with fewer events."""
+        """Register the hook of this adapter at the server, once. Remove hooks of ours with an older secret, or with fewer events."""
         prefix = f"{url}/hooks/{self._hook_path}/"
         wanted = f"{prefix}{self._secret}"
         registered = bluebubbles_api.convert(await self._api.get("webhook") or [], list[BlueBubblesWebhook])

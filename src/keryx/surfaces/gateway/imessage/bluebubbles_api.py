@@ -38,7 +38,7 @@ class BlueBubblesError(KeryxError):
         try:
             body = msgspec.convert(json.loads(answer.content), _FailureBody)
         except (ValueError, RecursionError):
-            # Not of the server, but of what stands before it.
+            # From a proxy before the server.
             return cls(answer.status_code, answer.reason_phrase or "no reason is given")
         try:
             code = msgspec.convert(body.data or {}, _SentRow).error

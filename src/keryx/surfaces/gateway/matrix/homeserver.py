@@ -277,7 +277,7 @@ class Homeserver:
         )
 
     async def set_typing(self, room: str, user: str, *, seconds: float) -> None:
-        """Show for so long that the user is typing; with 0 seconds, stop showing it."""
+        """Show for these seconds that the user is typing; with 0 seconds, stop showing it."""
         body = {"typing": True, "timeout": int(seconds * 1000)} if seconds else {"typing": False}
         await self._request("PUT", f"{_build_room_path(room)}/typing/{_quote_segment(user)}", body=body)
 

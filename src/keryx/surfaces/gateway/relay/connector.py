@@ -197,7 +197,7 @@ class RelayServer:
 
     @asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncGenerator[int]:
-        """Let instances in while the block runs. Yield the port."""
+        """Accept instances while the block runs. Yield the port."""
         await self._hub.relay.record_end()
         cursor = await self._hub.head_cursor()
         unknown = self._unknown

@@ -23,7 +23,7 @@ class SlackFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> Phrase | None:
-        """Why Slack does not give it out, `None` if it does."""
+        """Why Slack does not hand out the file, `None` if it does."""
         match self.mode:
             case "tombstone":
                 return Phrase("file.gone")

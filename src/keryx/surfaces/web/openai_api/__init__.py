@@ -73,7 +73,7 @@ class OutputItem(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = True
     # A crash cut it off, and the agent has begun again.
     interrupted: bool = False
-    # What a message with a link to it stands for.
+    # The file that a message links to.
     file: Image | File | Audio | None = None
 
     @property

@@ -28,7 +28,7 @@ ItemLimit = Annotated[int, Meta(ge=1, le=100)]
 ItemId = Annotated[str, Meta(max_length=200)]
 
 MAX_BODY_BYTES = 32 << 20
-# They are stored in one write, for which every other one waits.
+# They are stored in one transaction, and other writes wait for it.
 MAX_ITEMS = 5_000
 _MAX_FILES = 100
 _MAX_TOOLS = 512
@@ -289,7 +289,7 @@ class InputReader:
 
 
 def split_question(said: Sequence[PastMessage]) -> tuple[tuple[PastMessage, ...], tuple[PastMessage, ...]]:
-    """Return what was said before the last answer, with it, and what is to be answered now."""
+    """Return the messages up to the last answer, and the messages to answer now."""
     start = len(said)
     while start and said[start - 1].role in (Role.USER, Role.TOOL):
         start -= 1
@@ -304,7 +304,7 @@ def check_question(inputs: Sequence[PastMessage]) -> None:
 
 
 def read_tools(tools: Sequence[Json] | None) -> tuple[tuple[ClientTool, ...], list[str]]:
-    """Return the functions of the program, and the types of those tools that are no functions."""
+    """Return the functions of the program, and the types of those tools that are not functions."""
     found: list[ClientTool] = []
     others: list[str] = []
     for tool in tools or ():
@@ -327,7 +327,7 @@ def read_tools(tools: Sequence[Json] | None) -> tuple[tuple[ClientTool, ...], li
 
 
 def read_chat_parameters(form: ChatCompletionForm) -> Json:
-    """Return what the model is to be asked with."""
+    """Return the parameters for the model."""
     if form.n not in (None, 1):
         raise Invalid("`n` is 1: ask again for another answer")
     values = msgspec.structs.asdict(form)
@@ -335,7 +335,7 @@ def read_chat_parameters(form: ChatCompletionForm) -> Json:
 
 
 def read_response_parameters(form: ResponseForm) -> Json:
-    """Return what the model is to be asked with, under the names of the chat completions API."""
+    """Return the parameters for the model, from the names of the chat completions API."""
     values: Json = {
         "temperature": form.temperature,
         "top_p": form.top_p,
@@ -386,7 +386,7 @@ def _as_entries(value: object) -> list[Json]:
 
 
 def _join_content(content: object) -> str:
-    """Return the text of a content, of which the other entries have no meaning here."""
+    """Return the text of a content. Other entries of it have no meaning here."""
     if content is None:
         return ""
     if not isinstance(content, str):

@@ -66,7 +66,7 @@ class ChangeEncoder:
         drafts: Mapping[str, list[DraftChunk]],
         messages: Mapping[str, schema.MessageSchema],
     ) -> list[EncodedEvent]:
-        """Return the events of a batch in the order of its changes. Several changes of one thing give one event with its
+        """Return the events of a batch in the order of its changes. Several changes of one thing become one event with its
         current state; a session comes before the messages and turns in it. `messages` are those with HTML; any other
         long one has its text without markup."""
         slots: list[list[EncodedEvent]] = [[] for _ in batch]
