@@ -269,13 +269,16 @@ def show_progress() -> Generator[Progress]:
         yield ignore_progress
         return
     # Slow to import, and seldom needed.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bars  # noqa: PLC0415
+    from rich import console, progress  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, progress.TaskID] = {}
 
         def update(stage: str, done: int, total: int, /) -> None:
             if stage not in tasks:

@@ -31,7 +31,14 @@ def report_received(inbound: InboundEvent, receipt: Receipt, seconds: float) -> 
 
 
 def report_asked(platform: str, chat: str | None, receipt: Receipt, seconds: float) -> None:
-    outcome = _describe_receipt(receipt)
+    if receipt.duplicate:
+        outcome = "duplicate"
+    elif receipt.turn:
+        outcome = "queued"
+    elif receipt.reply:
+        outcome = "replied"
+    else:
+        outcome = "stored" if receipt.session else "ignored"
     metrics.RECEIVED.add(platform, outcome)
     log.info(
         "received",
@@ -44,16 +51,6 @@ def report_asked(platform: str, chat: str | None, receipt: Receipt, seconds: flo
             seconds=round(seconds, 4),
         ),
     )
-
-
-def _describe_receipt(receipt: Receipt) -> str:
-    if receipt.duplicate:
-        return "duplicate"
-    if receipt.turn:
-        return "queued"
-    if receipt.reply:
-        return "replied"
-    return "stored" if receipt.session else "ignored"
 
 
 def begin_turn(turn: Turn, now: datetime) -> None:

@@ -2,9 +2,14 @@
 
 import logging
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.modes import CBC, ECB
+    from cryptography.hazmat.primitives.padding import PKCS7
 
 T = TypeVar("T")
 # Of AES.
@@ -41,22 +46,23 @@ def has_cipher() -> bool:
 
 def encrypt_aes(body: bytes, key: bytes) -> bytes:
     """Encrypt with AES in the mode ECB and padding by PKCS #7. The length of the key decides between AES-128 and AES-256."""
-    # An optional extra.
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
-    from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
-
-    padder = PKCS7(BLOCK_BYTES * 8).padder()
-    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    cipher, padding = _build_cipher(key, None)
+    padder, encryptor = padding.padder(), cipher.encryptor()
     return encryptor.update(padder.update(body) + padder.finalize()) + encryptor.finalize()
 
 
 def decrypt_aes(body: bytes, key: bytes, *, vector: bytes | None = None) -> bytes:
     """Decrypt what was padded by PKCS #7: in the mode CBC with an initialization vector, in ECB without one. Raise
     `ValueError` if it was not encrypted with the key."""
+    cipher, padding = _build_cipher(key, vector)
+    unpadder, decryptor = padding.unpadder(), cipher.decryptor()
+    return unpadder.update(decryptor.update(body) + decryptor.finalize()) + unpadder.finalize()
+
+
+def _build_cipher(key: bytes, vector: bytes | None) -> "tuple[Cipher[ECB | CBC], PKCS7]":
     # An optional extra.
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
     from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415
 
-    decryptor = Cipher(algorithms.AES(key), modes.ECB() if vector is None else modes.CBC(vector)).decryptor()
-    unpadder = PKCS7(BLOCK_BYTES * 8).unpadder()
-    return unpadder.update(decryptor.update(body) + decryptor.finalize()) + unpadder.finalize()
+    mode = modes.ECB() if vector is None else modes.CBC(vector)
+    return Cipher(algorithms.AES(key), mode), PKCS7(BLOCK_BYTES * 8)
