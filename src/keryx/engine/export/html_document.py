@@ -117,7 +117,14 @@ class ContentsEntry(msgspec.Struct, frozen=True):
 
 def render(contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages]) -> Iterator[str]:
     """Yield the text of a file in pieces."""
-    yield _render_head(contents[0].title if len(contents) == 1 else f"{len(contents)} conversations")
+    head = contents[0].title if len(contents) == 1 else f"{len(contents)} conversations"
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{_escape_line(head)}</title>\n<style>{_STYLE_SHEET}</style>\n</head>\n<body>\n<main>\n"
+    )
     if len(contents) > 1:
         items = "".join(
             f'<li><a href="#{_escape_line(c.id)}">{_escape_line(c.title)}</a> <span>{c.when}</span></li>\n'
@@ -149,16 +156,6 @@ def render_markdown(text: str, *, prefix: str = "") -> str:
     """Return a text as on the page. The cache of the page is not used: an export reads each text once. `prefix` begins its
     anchors."""
     return html.prepare_document("".join(html.render_blocks(text)), prefix=prefix)
-
-
-def _render_head(title: str) -> str:
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{_escape_line(title)}</title>\n<style>{_STYLE_SHEET}</style>\n</head>\n<body>\n<main>\n"
-    )
 
 
 def _render_message(message: MessageRecord) -> str:

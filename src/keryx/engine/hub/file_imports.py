@@ -93,18 +93,13 @@ def _find_program(path: Path) -> Program | None:
     """Return the program whose reader finds most in the beginning of a file, `None` if none finds a message. Blocks."""
     best, most = None, 0
     for program in importers.PROGRAMS.values():
-        found = _count_messages(program, path)
-        if found > most:
-            best, most = program, found
+        log, count = ImportLog(), 0
+        try:
+            for session in islice(program.read(path, log), _TRIED_SESSIONS):
+                tried = islice(session.entries(), _TRIED_ENTRIES)
+                count += sum(isinstance(entry, ForeignMessage) for entry in tried)
+        except (Invalid, OSError):
+            continue
+        if count - len(log.damages) > most:
+            best, most = program, count - len(log.damages)
     return best
-
-
-def _count_messages(program: Program, path: Path) -> int:
-    log, count = ImportLog(), 0
-    try:
-        for session in islice(program.read(path, log), _TRIED_SESSIONS):
-            tried = islice(session.entries(), _TRIED_ENTRIES)
-            count += sum(isinstance(entry, ForeignMessage) for entry in tried)
-    except (Invalid, OSError):
-        return 0
-    return count - len(log.damages)

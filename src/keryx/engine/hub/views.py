@@ -307,10 +307,15 @@ class HubViews(HubPart):
     def load_home(self, tx: Transaction, viewer: Viewer, *, limit: int = 50) -> HomeView:
         page = _load_page(tx, viewer, SessionFilter(limit=limit))
         known = projects.list_for_viewer(tx, viewer)
+        shown = Counter(item.session.project for item in page.listed)
+        short = [p for p in known if shown[p.id] < min(p.sessions, _SECTION)]
         return HomeView(
             page=page,
             projects=known,
-            sections=_load_sections(tx, viewer, page, known),
+            sections={
+                p.id: _load_page(tx, viewer, SessionFilter(project=p.id, archived=False, limit=_SECTION))
+                for p in short[:_MAX_SECTIONS]
+            },
             unread=viewer_state.list_unread(tx, viewer, limit=_MAX_UNREAD),
             tags=projects.list_tags(tx, viewer),
             turns=turns_store.list_active(tx, profile=viewer.profile, owner=viewer.owner),
@@ -427,17 +432,6 @@ def _load_page(tx: Transaction, viewer: Viewer, listing: SessionFilter) -> Sessi
     listed, after = sessions.list_page(tx, viewer, listing)
     read_marks = viewer_state.get_read_marks(tx, viewer, [item.session for item in listed])
     return SessionListPage(listed=listed, read=read_marks, next=after)
-
-
-def _load_sections(
-    tx: Transaction, viewer: Viewer, page: SessionListPage, known: Sequence[Project]
-) -> dict[ProjectId, SessionListPage]:
-    shown = Counter(item.session.project for item in page.listed)
-    short = [p for p in known if shown[p.id] < min(p.sessions, _SECTION)]
-    return {
-        p.id: _load_page(tx, viewer, SessionFilter(project=p.id, archived=False, limit=_SECTION))
-        for p in short[:_MAX_SECTIONS]
-    }
 
 
 def _load_inputs(tx: Transaction, queued: Sequence[Turn]) -> list[Message]:

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import pairwise
+from textwrap import TextWrapper
 from typing import NamedTuple
 
 LINE_HEIGHT = 18.0
@@ -15,6 +16,7 @@ _MAX_LABEL_LINES = 10
 _MAX_LIST_LINES = 30
 _MAX_LIST_CHARS = 60
 _BREAK = re.compile(r"<br\s*/?>|\\n", re.IGNORECASE)
+_WRAPPER = TextWrapper(_MAX_LINE_CHARS, break_long_words=False, break_on_hyphens=False)
 _HEAD = 8.0
 _MARGIN = 8.0
 
@@ -53,23 +55,12 @@ def build_label(text: str) -> Label:
         text = text[1:-1].strip().strip("`")
     if len(text) > _MAX_LABEL_CHARS:
         raise NotDrawable
-    lines = [line for part in _BREAK.split(text) for line in _wrap(part.strip())]
+    parts = (" ".join(part.split()) for part in _BREAK.split(text))
+    lines = [line for part in parts for line in _WRAPPER.wrap(part)]
     if len(lines) > _MAX_LABEL_LINES:
         raise NotDrawable
     width = max((_measure(line) for line in lines), default=0.0)
     return Label(tuple(lines), width, LINE_HEIGHT * len(lines))
-
-
-def _wrap(text: str) -> list[str]:
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > _MAX_LINE_CHARS:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return [*lines, line] if line else lines
 
 
 def _measure(text: str) -> float:

@@ -129,7 +129,13 @@ def draw_chart(chart: Chart) -> str:
     routes = _build_layers(chart, places, forward, upright=upright)
     layers = _sort_layers([*places.values(), *(p for route in routes for p in route[1:-1])])
     _position(layers)
-    depths = _find_depths(layers)
+    # How far down the middle of each layer is.
+    depths: list[float] = []
+    end = 0.0
+    for layer in layers:
+        thickness = max((p.along for p in layer), default=0.0)
+        depths.append(end + thickness / 2)
+        end += thickness + _LAYER_GAP
     return _draw_chart(chart, places, forward, routes, depths)
 
 
@@ -380,17 +386,6 @@ def _position(layers: list[list[_NodeBox]]) -> None:
                 right[n] = min(wanted[n], most)
             for place, a, b in zip(layer, left, right, strict=True):
                 place.position = (a + b) / 2
-
-
-def _find_depths(layers: list[list[_NodeBox]]) -> list[float]:
-    """Return how far down the middle of each layer is."""
-    depths: list[float] = []
-    at = 0.0
-    for layer in layers:
-        thickness = max((p.along for p in layer), default=0.0)
-        depths.append(at + thickness / 2)
-        at += thickness + _LAYER_GAP
-    return depths
 
 
 def _draw_chart(
