@@ -6,8 +6,8 @@
 ## make programs  install the real programs that tests of imports and watching talk to, into ~/.cache/keryx-tests: 2 GB
 ## make bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour
 
-# how many tests run at once: two for each core, since tests wait for processes that they start
-WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 8 ? 8 : n)))
+# how many tests run at once: three for each core, since tests wait for processes that they start
+WORKERS ?= $(shell n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 8 ? 8 : n)))
 # pytest keeps its compiled tests, which halves the time to collect them
 unexport PYTHONDONTWRITEBYTECODE
 

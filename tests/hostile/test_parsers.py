@@ -165,7 +165,7 @@ def highlight(given: str) -> object:
 @pytest.mark.parametrize("renderer", MARKUP)
 def test_markup_takes_a_time_that_grows_with_its_length(renderer: str) -> None:
     # All renderers read the tree, which takes most of the time.
-    sizes = (budget.SMALL, budget.LARGE) if renderer == "the tree" else (budget.SMALL // 2, budget.LARGE // 2)
+    sizes = (budget.SMALL, budget.LARGE) if renderer == "the tree" else (budget.SMALL // 4, budget.LARGE // 4)
     slow = budget.find_slow(MARKUP[renderer], corpus.TEXTS.items(), milliseconds_per_kilobyte=60, sizes=sizes)
     assert slow == []
 
