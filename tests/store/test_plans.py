@@ -182,6 +182,7 @@ _SQLITE_NAMES = {
     "passkeys_pkey": "sqlite_autoindex_passkeys_1",
     "api_keys_digest_key": "sqlite_autoindex_api_keys_2",
     "graph_threads_name": "sqlite_autoindex_graph_threads_1",
+    "graph_checkpoints_pkey": "graph_checkpoints USING PRIMARY KEY",
     "graph_items_pkey": "graph_items USING PRIMARY KEY",
     "graph_writes_pkey": "graph_writes USING PRIMARY KEY",
     "adk_sessions_name": "sqlite_autoindex_adk_sessions_1",
@@ -451,7 +452,7 @@ CASES: list[Case] = [
     (
         "the last checkpoint of a graph",
         load_checkpoint,
-        ["graph_threads_name", "graph_checkpoints_id", "graph_items_pkey", "graph_writes_pkey"],
+        ["graph_threads_name", "graph_checkpoints_pkey", "graph_items_pkey", "graph_writes_pkey"],
     ),
     (
         "checkpoints of a run",

@@ -101,7 +101,7 @@ TABLES = (
     TableSpec("relay_files", ("media", "position")),
     TableSpec("relay_sends", ("instance", "key")),
     TableSpec("graph_threads", ("number",), "number"),
-    TableSpec("graph_checkpoints", ("thread", "n")),
+    TableSpec("graph_checkpoints", ("thread", "namespace", "id")),
     TableSpec("graph_writes", ("thread", "checkpoint", "namespace", "task")),
     TableSpec("graph_lists", ("thread", "n")),
     TableSpec("graph_items", ("thread", "list", "position")),

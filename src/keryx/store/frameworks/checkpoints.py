@@ -89,10 +89,9 @@ class StoredWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointKey(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a checkpoint is stored, and its names."""
+    """The names of a checkpoint, with the number of its thread."""
 
     number: int
-    n: int
     thread: str
     namespace: str
     id: str
@@ -126,21 +125,34 @@ def put(tx: Transaction, viewer: Viewer, new: NewCheckpoint) -> bool:
     for name, (version, value) in new.values.items():
         channels[name] = thread.put_value(version, value, known.get(name))
     body = _CheckpointBody(thread.split(new.body), channels)
+    key = {
+        "thread": thread.number,
+        "namespace": new.namespace,
+        "checkpoint": packed_bytes.pack_id(new.id),
+    }
+    early = tx.rows(
+        """
+        delete from graph_writes
+        where thread = :thread and checkpoint = :checkpoint and namespace = :namespace
+        returning task, body
+        """,
+        key,
+    )
+    writes = {task: _decode(packed, _TaskBody) for task, packed in early}
     tx.run(
         """
-        insert into graph_checkpoints (thread, n, namespace, id, parent, run, body)
-        values (:thread, :n, :namespace, :id, :parent, :run, :body)
+        insert into graph_checkpoints (thread, namespace, id, parent, run, body, writes)
+        values (:thread, :namespace, :checkpoint, :parent, :run, :body, :writes)
         on conflict (thread, namespace, id)
-        do update set parent = excluded.parent, run = excluded.run, body = excluded.body
+        do update set parent = excluded.parent, run = excluded.run, body = excluded.body,
+                      writes = coalesce(excluded.writes, graph_checkpoints.writes)
         """,
         {
-            "thread": thread.number,
-            "n": thread.next_n(),
-            "namespace": new.namespace,
-            "id": packed_bytes.pack_id(new.id),
+            **key,
             "parent": _pack_optional(new.parent),
             "run": _pack_optional(new.run),
             "body": _encode(body),
+            "writes": _encode({**(_read_tasks(tx, key) or {}), **writes}) if writes else None,
         },
     )
     thread.save()
@@ -158,33 +170,44 @@ def put_writes(
     path: str,
     writes: Iterable[NewWrite],
 ) -> None:
-    """Add what a task has written to a checkpoint, which may be stored later."""
+    """Add what a task has written to a checkpoint, which may be stored later. It is kept beside a checkpoint that is there."""
     found = _Thread(tx, viewer, thread)
+    packed_task = packed_bytes.pack_id(task)
     key = {
         "thread": found.number,
         "namespace": namespace,
         "checkpoint": packed_bytes.pack_id(checkpoint),
-        "task": packed_bytes.pack_id(task),
     }
-    row = tx.row(
+    early = tx.row(
         """
         select body from graph_writes
         where thread = :thread and checkpoint = :checkpoint and namespace = :namespace and task = :task
         """,
-        key,
+        {**key, "task": packed_task},
     )
-    body = _decode(row[0], _TaskBody) if row else _TaskBody(path, {})
+    beside = None if early else _read_tasks(tx, key)
+    body = _decode(early[0], _TaskBody) if early else (beside or {}).get(packed_task)
+    body = body or _TaskBody(path, {})
     for write in writes:
         if write.replace or write.index not in body.writes:
             body.writes[write.index] = _TaskWrite(write.channel, found.split(write.value))
-    tx.run(
-        """
-        insert into graph_writes (thread, namespace, checkpoint, task, body)
-        values (:thread, :namespace, :checkpoint, :task, :body)
-        on conflict (thread, checkpoint, namespace, task) do update set body = excluded.body
-        """,
-        {**key, "body": _encode(body)},
-    )
+    if beside is None:
+        tx.run(
+            """
+            insert into graph_writes (thread, namespace, checkpoint, task, body)
+            values (:thread, :namespace, :checkpoint, :task, :body)
+            on conflict (thread, checkpoint, namespace, task) do update set body = excluded.body
+            """,
+            {**key, "task": packed_task, "body": _encode(body)},
+        )
+    else:
+        tx.run(
+            """
+            update graph_checkpoints set writes = :writes
+            where thread = :thread and namespace = :namespace and id = :checkpoint
+            """,
+            {**key, "writes": _encode({**beside, packed_task: body})},
+        )
     found.save()
 
 
@@ -214,7 +237,7 @@ def list_keys(tx: Transaction, viewer: Viewer, query: CheckpointQuery) -> list[C
     limit = f"limit {int(query.limit)}" if query.limit is not None else ""
     rows = tx.rows(
         f"""
-        select t.number, c.n, t.name, c.namespace, c.id, c.parent
+        select t.number, t.name, c.namespace, c.id, c.parent
         from graph_checkpoints c join graph_threads t on t.number = c.thread
         where {" and ".join(conditions)}
         order by c.id desc {limit}
@@ -226,20 +249,20 @@ def list_keys(tx: Transaction, viewer: Viewer, query: CheckpointQuery) -> list[C
 
 def load_body(tx: Transaction, key: CheckpointKey) -> bytes | None:
     """Return the body of a checkpoint, `None` if it was deleted."""
-    body = _read_body(tx, key.number, key.n)
-    return body and _join_values(tx, key.number, [body.pieces])[0]
+    found = _read(tx, key)
+    return found and _join_values(tx, key.number, [found[0].pieces])[0]
 
 
 def load(tx: Transaction, key: CheckpointKey) -> StoredCheckpoint | None:
     """Return a checkpoint with the values of its channels and what tasks have written to it, `None` if it was deleted."""
-    body = _read_body(tx, key.number, key.n)
-    if body is None:
+    found = _read(tx, key)
+    if found is None:
         return None
+    body, writes = found
     values = {
-        name: [found.pieces] if isinstance(found, _InlineValue) else _read_items(tx, key.number, found)
-        for name, found in body.channels.items()
+        name: [value.pieces] if isinstance(value, _InlineValue) else _read_items(tx, key.number, value)
+        for name, value in body.channels.items()
     }
-    writes = _read_writes(tx, key)
     joined = iter(
         _join_values(
             tx,
@@ -264,17 +287,19 @@ def find_damaged(tx: Transaction) -> Iterator[tuple[str, str]]:
     """Yield the name of each thread whose last checkpoints cannot be read, and why."""
     rows = tx.rows(
         """
-        select t.number, c.n, t.name, c.namespace, c.id, c.parent
-        from graph_checkpoints c join graph_threads t on t.number = c.thread
-        join (select thread, namespace, max(n) as n from graph_checkpoints group by thread, namespace) last
-          on last.thread = c.thread and last.n = c.n
+        select number, name, namespace, id, parent from (
+          select t.number, t.name, c.namespace, c.id, c.parent,
+                 row_number() over (partition by c.thread, c.namespace order by c.id desc) as place
+          from graph_checkpoints c join graph_threads t on t.number = c.thread
+        ) ranked
+        where place = 1
         """
     )
     for row in rows:
         try:
             load(tx, _decode_key(row))
         except (StoreDamaged, msgspec.DecodeError, zlib.error, ValueError) as exc:
-            yield str(row[2]), f"its last checkpoint cannot be read: {exc}"
+            yield str(row[1]), f"its last checkpoint cannot be read: {exc}"
 
 
 def remove_thread(tx: Transaction, viewer: Viewer, thread: str) -> None:
@@ -298,7 +323,7 @@ def remove_runs(tx: Transaction, viewer: Viewer, runs: Iterable[str]) -> None:
     for run in runs:
         rows = tx.rows(
             """
-            select t.number, c.n, t.name, c.namespace, c.id, c.parent
+            select t.number, t.name, c.namespace, c.id, c.parent
             from graph_checkpoints c join graph_threads t on t.number = c.thread
             where c.run = :run and t.profile = :profile and t.owner = :owner
             """,
@@ -342,7 +367,7 @@ def copy_thread(tx: Transaction, viewer: Viewer, source: str, target: str) -> No
 
 
 _COPIED_COLUMNS = {
-    "graph_checkpoints": "n, namespace, id, parent, run, body",
+    "graph_checkpoints": "namespace, id, parent, run, body, writes",
     "graph_writes": "namespace, checkpoint, task, body",
     "graph_lists": "n, parent, parent_length",
     "graph_items": "list, position, chain, body",
@@ -531,22 +556,51 @@ def _read_items(tx: Transaction, thread: int, value: _WholeValue | _ListValue) -
     return items
 
 
-def _read_writes(tx: Transaction, key: CheckpointKey) -> list[tuple[str, _TaskWrite]]:
-    """Return what tasks have written to a checkpoint, in the order in which it is applied, each with its task."""
-    rows = tx.rows(
+def _read(tx: Transaction, key: CheckpointKey) -> tuple[_CheckpointBody, list[tuple[str, _TaskWrite]]] | None:
+    """Return the body of a checkpoint, and what tasks have written to it in the order in which it is applied, each with its
+    task."""
+    params = {
+        "thread": key.number,
+        "checkpoint": packed_bytes.pack_id(key.id),
+        "namespace": key.namespace,
+    }
+    row = tx.row(
+        """
+        select body, writes from graph_checkpoints
+        where thread = :thread and namespace = :namespace and id = :checkpoint
+        """,
+        params,
+    )
+    if row is None:
+        return None
+    early = tx.rows(
         """
         select task, body from graph_writes
         where thread = :thread and checkpoint = :checkpoint and namespace = :namespace
         """,
-        {
-            "thread": key.number,
-            "checkpoint": packed_bytes.pack_id(key.id),
-            "namespace": key.namespace,
-        },
+        params,
     )
-    tasks = [(packed_bytes.unpack_id(task), _decode(body, _TaskBody)) for task, body in rows]
+    found = {**_decode_tasks(row[1]), **{task: _decode(body, _TaskBody) for task, body in early}}
+    tasks = [(packed_bytes.unpack_id(task), body) for task, body in found.items()]
     tasks.sort(key=lambda found: (found[1].path, found[0]))
-    return [(task, body.writes[index]) for task, body in tasks for index in sorted(body.writes)]
+    writes = [(task, body.writes[index]) for task, body in tasks for index in sorted(body.writes)]
+    return _decode(row[0], _CheckpointBody), writes
+
+
+def _read_tasks(tx: Transaction, key: Mapping[str, Any]) -> dict[bytes, _TaskBody] | None:
+    """Return what is kept beside a checkpoint of what tasks have written, `None` if the checkpoint is not there."""
+    row = tx.row(
+        """
+        select writes from graph_checkpoints
+        where thread = :thread and namespace = :namespace and id = :checkpoint
+        """,
+        key,
+    )
+    return _decode_tasks(row[0]) if row else None
+
+
+def _decode_tasks(packed: bytes | None) -> dict[bytes, _TaskBody]:
+    return {} if packed is None else _decode(packed, dict[bytes, _TaskBody])
 
 
 def _join_values(tx: Transaction, thread: int, values: Sequence[Pieces]) -> list[bytes]:
@@ -581,19 +635,24 @@ def _lock(tx: Transaction, number: int) -> None:
 
 def _remove_checkpoints(tx: Transaction, thread: int, keys: Iterable[CheckpointKey]) -> None:
     for key in keys:
+        params = {
+            "thread": thread,
+            "checkpoint": packed_bytes.pack_id(key.id),
+            "namespace": key.namespace,
+        }
         tx.run(
-            "delete from graph_checkpoints where thread = :thread and n = :n", {"thread": thread, "n": key.n}
+            """
+            delete from graph_checkpoints
+            where thread = :thread and namespace = :namespace and id = :checkpoint
+            """,
+            params,
         )
         tx.run(
             """
             delete from graph_writes
             where thread = :thread and checkpoint = :checkpoint and namespace = :namespace
             """,
-            {
-                "thread": thread,
-                "checkpoint": packed_bytes.pack_id(key.id),
-                "namespace": key.namespace,
-            },
+            params,
         )
     _remove_unused(tx, thread)
 
@@ -603,9 +662,13 @@ def _remove_unused(tx: Transaction, thread: int) -> None:
     params = {"thread": thread}
     values: list[Pieces] = []
     lengths: dict[int, int] = {}
-    for (packed,) in tx.rows("select body from graph_checkpoints where thread = :thread", params):
+    tasks: list[_TaskBody] = []
+    for packed, writes in tx.rows(
+        "select body, writes from graph_checkpoints where thread = :thread", params
+    ):
         body = _decode(packed, _CheckpointBody)
         values.append(body.pieces)
+        tasks += _decode_tasks(writes).values()
         for value in body.channels.values():
             if isinstance(value, _InlineValue):
                 values.append(value.pieces)
@@ -627,25 +690,18 @@ def _remove_unused(tx: Transaction, thread: int) -> None:
     for (packed,) in tx.rows("select body from graph_items where thread = :thread", params):
         values.append(packed_bytes.unpack(packed))
     for (packed,) in tx.rows("select body from graph_writes where thread = :thread", params):
-        values += [write.pieces for write in _decode(packed, _TaskBody).writes.values()]
+        tasks.append(_decode(packed, _TaskBody))
+    values += [write.pieces for task in tasks for write in task.writes.values()]
     used = packed_bytes.list_texts(values)
     for (number,) in tx.rows("select n from graph_texts where thread = :thread", params):
         if number not in used:
             tx.run("delete from graph_texts where thread = :thread and n = :n", {**params, "n": number})
 
 
-def _read_body(tx: Transaction, thread: int, n: int) -> _CheckpointBody | None:
-    row = tx.row(
-        "select body from graph_checkpoints where thread = :thread and n = :n", {"thread": thread, "n": n}
-    )
-    return _decode(row[0], _CheckpointBody) if row else None
-
-
 def _decode_key(row: Row) -> CheckpointKey:
-    number, n, thread, namespace, id_, parent = row
+    number, thread, namespace, id_, parent = row
     return CheckpointKey(
         number=number,
-        n=n,
         thread=thread,
         namespace=namespace,
         id=packed_bytes.unpack_id(id_),
@@ -657,7 +713,7 @@ def _pack_optional(text: str | None) -> bytes | None:
     return None if text is None else packed_bytes.pack_id(text)
 
 
-def _encode(body: msgspec.Struct) -> bytes:
+def _encode(body: object) -> bytes:
     return packed_bytes.compress(msgspec.msgpack.encode(body))
 
 
