@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tests import left_out
 
-COMMAND = "make programs (they are put into ~/.cache/keryx-tests, 2 GB)"
+COMMAND = "make programs (they are put into ~/.cache/keryx-tests, 4 GB)"
 _SECONDS = 900
 
 
@@ -24,12 +24,15 @@ class RealProgram(NamedTuple):
     # Where its commands are, below the folder that it is installed in.
     commands: str = "node_modules/.bin"
     python: bool = False
+    # What npm installs first, and runs the program with.
+    node: str = ""
 
 
 REAL_PROGRAMS = {
     "claude": RealProgram("@anthropic-ai/claude-code", "2.1.325"),
     "claude-agent-acp": RealProgram("@agentclientprotocol/claude-agent-acp", "0.100.0"),
     "codex": RealProgram("@openai/codex", "0.166.0"),
+    "codex-acp": RealProgram("@agentclientprotocol/codex-acp", "2.6.0"),
     "opencode": RealProgram("opencode-ai", "1.18.33"),
     "gemini": RealProgram("@google/gemini-cli", "0.61.0"),
     "qwen": RealProgram("@qwen-code/qwen-code", "0.24.4"),
@@ -37,6 +40,7 @@ REAL_PROGRAMS = {
     "goose": RealProgram(
         "@aaif/goose-binary-linux-x64", "1.52.0", "node_modules/@aaif/goose-binary-linux-x64/bin"
     ),
+    "openclaw": RealProgram("openclaw", "2026.9.6", node="node@26"),
     "hermes": RealProgram("hermes-agent[messaging]", "0.19.0", "bin", python=True),
 }
 
@@ -60,7 +64,7 @@ class Place:
         path = find_program(words[0])
         base = {
             "HOME": str(self.home),
-            "PATH": os.environ["PATH"],
+            "PATH": _build_path(words[0]),
             "NO_COLOR": "1",
             "CI": "1",
             "TERM": "dumb",
@@ -87,6 +91,34 @@ class Place:
             "IS_SANDBOX": "1",
         }
 
+    def set_up_codex(self, model: str = "fake") -> dict[str, str]:
+        """Return the variables that Codex needs. Before its answers it warns of models that it does not know."""
+        provider = f'[model_providers.rig]\nname = "rig"\nbase_url = "{self.model}/v1"\nenv_key = "RIG_KEY"\nwire_api = "responses"\n'
+        settings = f'model = "{model}"\nmodel_provider = "rig"\napproval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
+        self.write(".codex/config.toml", settings + provider)
+        return {"RIG_KEY": "x"}
+
+    def set_up_gemini(self) -> dict[str, str]:
+        """Return the variables that Gemini CLI needs."""
+        self.write(".gemini/settings.json", {"security": {"auth": {"selectedType": "gemini-api-key"}}})
+        return {
+            "GEMINI_API_KEY": "x",
+            "GOOGLE_GEMINI_BASE_URL": self.model,
+            "GEMINI_MODEL": "gemini-2.5-pro",
+        }
+
+    def set_up_goose(self) -> dict[str, str]:
+        """Return the variables that goose needs."""
+        return {
+            "GOOSE_PROVIDER": "openai",
+            "GOOSE_MODEL": "fake",
+            "OPENAI_API_KEY": "x",
+            "OPENAI_HOST": self.model,
+            "OPENAI_BASE_PATH": "v1/chat/completions",
+            "GOOSE_DISABLE_KEYRING": "1",
+            "GOOSE_MODE": "auto",
+        }
+
     def set_up_opencode(self) -> None:
         options = {"baseURL": f"{self.model}/v1", "apiKey": "x"}
         provider = {
@@ -103,6 +135,22 @@ class Place:
             "permission": {"*": "allow"},
         }
         self.write(".config/opencode/opencode.json", settings)
+
+    def set_up_openclaw(self) -> None:
+        model = {"id": "fake", "name": "fake", "input": ["text"], "contextWindow": 100_000, "maxTokens": 4000}
+        rig = {
+            "baseUrl": f"{self.model}/v1",
+            "apiKey": "x",
+            "api": "openai-completions",
+            "models": [{**model, "reasoning": False}],
+        }
+        defaults = {"model": {"primary": "rig/fake"}, "workspace": str(self.work), "skipBootstrap": True}
+        settings = {
+            "gateway": {"mode": "local"},
+            "models": {"providers": {"rig": rig}},
+            "agents": {"defaults": defaults},
+        }
+        self.write(".openclaw/openclaw.json", settings)
 
     def set_up_qwen(self) -> dict[str, str]:
         """Return the variables that Qwen Code needs."""
@@ -132,9 +180,19 @@ def install(name: str) -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         words = [folder / "bin/pip", "install", "--quiet", f"{program.package}=={program.version}"]
     else:
-        package = f"{program.package}@{program.version}"
-        words = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund", package]
-    subprocess.run(words, check=True, timeout=_SECONDS)
+        npm = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund"]
+        if program.node:
+            subprocess.run([*npm, program.node], check=True, timeout=_SECONDS)
+        words = [*npm, f"{program.package}@{program.version}", *filter(None, [program.node])]
+    env = {**os.environ, "PATH": _build_path(name)}
+    subprocess.run(words, check=True, timeout=_SECONDS, env=env)
+
+
+def _build_path(name: str) -> str:
+    """Return the folders where commands are looked for: first that of the Node which a program is installed with."""
+    program = REAL_PROGRAMS.get(name)
+    own = [str(_name_folder(name) / "node_modules/node/bin")] if program and program.node else []
+    return os.pathsep.join([*own, os.environ["PATH"]])
 
 
 def _name_folder(name: str) -> Path:

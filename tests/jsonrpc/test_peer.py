@@ -199,6 +199,10 @@ async def test_a_line_of_too_many_values_keeps_its_place() -> None:
     [
         ({"code": -32603, "message": "Internal error", "data": "no\nchat"}, "Internal error: no chat"),
         ({"code": -32603, "message": "Internal error", "data": {"why": 3}}, "Internal error"),
+        (
+            {"code": -32603, "message": "Internal error", "data": {"details": "no\nsession"}},
+            "Internal error: no session",
+        ),
         ("odd", "no reason given"),
     ],
 )

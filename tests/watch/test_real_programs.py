@@ -18,16 +18,16 @@ from tests.importers.real_programs import Place, find_program
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
-WAIT = 120.0
+WAIT = 150.0
 
 
-def wait_for(what: str, find: Callable[[], Any]) -> Any:
+def wait_for(what: str, find: Callable[[], Any], show: Callable[[], Any] = str) -> Any:
     until = time.monotonic() + WAIT
     while time.monotonic() < until:
         if found := find():
             return found
         threading.Event().wait(0.2)
-    raise AssertionError(f"not within {WAIT} s: {what}")
+    raise AssertionError(f"not within {WAIT} s: {what}: {show()}")
 
 
 class LivePage:
@@ -133,10 +133,42 @@ def build_qwen(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
     return agent, talk
 
 
-@pytest.mark.parametrize(
-    ("surface", "build"),
-    [("claude-code", build_claude), ("opencode", build_opencode), ("qwen", build_qwen)],
-)
+def build_codex(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
+    env = place.set_up_codex("gpt-6.1-sol")
+    program = find_program("codex")
+    # The agent runs the program that the terminal has.
+    agent = {
+        "command": [find_program("codex-acp")],
+        "env": {**env, "HOME": str(place.home), "CODEX_PATH": program},
+    }
+
+    def talk(text: str, *, again: bool) -> str:
+        resume = ("resume", "--last") if again else ()
+        return place.run("codex", "exec", "--skip-git-repo-check", *resume, text, **env)
+
+    return agent, talk
+
+
+def build_goose(place: Place) -> tuple[dict[str, Any], Callable[..., str]]:
+    env = place.set_up_goose()
+    agent = {"command": [find_program("goose"), "acp"], "env": {**env, "HOME": str(place.home)}}
+
+    def talk(text: str, *, again: bool) -> str:
+        return place.run("goose", "run", "-n", "demo", *(["-r"] if again else []), "-t", text, **env)
+
+    return agent, talk
+
+
+BUILDERS = {
+    "claude-code": build_claude,
+    "codex": build_codex,
+    "goose": build_goose,
+    "opencode": build_opencode,
+    "qwen": build_qwen,
+}
+
+
+@pytest.mark.parametrize(("surface", "build"), list(BUILDERS.items()), ids=list(BUILDERS))
 def test_a_conversation_moves_from_the_terminal_to_a_chat_and_back(
     place: Place,
     tmp_path: Path,
@@ -152,7 +184,7 @@ def test_a_conversation_moves_from_the_terminal_to_a_chat_and_back(
             talk("hello there", again=False)
             session = wait_for("the session in the list", lambda: page.find_session(surface))
             id_ = session["id"]
-            wait_for("the first answer", lambda: len(page.read_texts(id_)) == 2)
+            wait_for("the first answer", lambda: len(page.read_texts(id_)) == 2, lambda: page.read_texts(id_))
             begun = [("user", "hello there"), ("assistant", ANSWER)]
             assert page.read_texts(id_) == begun
             hits = page.get("/api/search?q=hello")["hits"]
@@ -174,9 +206,14 @@ def test_a_conversation_moves_from_the_terminal_to_a_chat_and_back(
             assert "this-machine keeps it" in telegram.bubbles[0].text
             telegram.say("and now from the chat")
             # Until then it may show that the agent works.
-            wait_for("the answer in the chat", lambda: telegram.bubbles[-1].text == ANSWER)
+            wait_for(
+                "the answer in the chat",
+                lambda: telegram.bubbles[-1].text == ANSWER,
+                lambda: [bubble.text for bubble in telegram.bubbles],
+            )
             told = [bubble.text for bubble in telegram.bubbles]
             assert len(told) == 2, told
+            wait_for("the end of the turn", lambda: not page.get(f"/api/sessions/{id_}").get("running"))
 
             talk("back in the terminal", again=True)
             wait_for("what was said in the terminal", lambda: len(page.read_texts(id_)) >= 8)

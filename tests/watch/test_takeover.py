@@ -257,3 +257,19 @@ async def test_without_an_agent_for_the_program_it_is_said_how_to_get_one(scene:
 
     with pytest.raises(Forbidden, match=r'continues = "claude-code"'):
         await scene.desk.database.read("test", prepare)
+
+
+async def test_gemini_is_not_continued_unless_the_settings_say_so(database: Database, tmp_path: Path) -> None:
+    desk = Desk(database, tmp_path / "home", "gemini")
+    desk.write_sample("gemini")
+    await desk.poll()
+    [session] = await desk.sessions()
+
+    def refuse(tx: Transaction) -> list[str]:
+        watched = imports.find_watched(tx, session.id)
+        assert watched
+        rules = (TakeoverRules(machine="desk", agents=agents) for agents in ({}, {"gemini": "coder"}))
+        return [str(takeover.find_refusal(tx, watched, found) or "") for found in rules]
+
+    refused, allowed = await database.read("test", refuse)
+    assert "would lose this conversation" in refused and allowed == ""

@@ -18,7 +18,10 @@ _SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 _INVALID_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_TOOL_NAME = 64
 _ADAPTERS = {"claude-agent-acp": "claude-code", "claude-code-acp": "claude-code", "codex-acp": "codex"}
-_PROGRAMS = frozenset({"opencode", "goose", "gemini", "qwen"})
+# Not Gemini CLI: it deletes sessions that its own agent has opened.
+_PROGRAMS = frozenset({"opencode", "goose", "qwen"})
+# Those that refuse to open a session that another process has opened, until a minute after it was closed.
+_LOCKING_PROGRAMS = frozenset({"codex"})
 
 
 class AgentKind(StrEnum):
@@ -89,6 +92,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         # These speak the protocol themselves if they are told to.
         own = names[0] if names[0] in _PROGRAMS and any("acp" in word for word in self.command[1:]) else ""
         return adapter or own
+
+    @property
+    def locks_sessions(self) -> bool:
+        """Whether only one process may have a session open, and must end before another one may."""
+        return self.program in _LOCKING_PROGRAMS
 
 
 def check_agent_name(name: str) -> None:

@@ -19,6 +19,10 @@ _STATE_PHRASES = {
 }
 
 
+# These delete a session some time after their own agent has opened it: seen with Gemini CLI 0.61.
+_LOSING_PROGRAMS = frozenset({"gemini"})
+
+
 class ProgramStateChange(msgspec.Struct, frozen=True):
     """What a program does with one of its sessions now."""
 
@@ -59,6 +63,8 @@ def find_refusal(tx: Transaction, watched: WatchedSession, rules: TakeoverRules)
     if watched.pushed or watched.machine != rules.machine:
         return Phrase("watch.elsewhere", **names)
     if watched.program not in rules.agents:
+        if watched.program in _LOSING_PROGRAMS:
+            return Phrase("watch.loses", **names)
         return Phrase("watch.no_agent", name=watched.program, **names)
     state = watched.get_state(tx.now)
     if state is ProgramState.WRITING:

@@ -76,11 +76,12 @@ class RpcError(Exception):
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Read the error of a response; any JSON value is accepted. The message, with a text that explains it in `data`,
-        is reduced to one line of 500 characters."""
+        """Read the error of a response; any JSON value is accepted. The message, with a text that explains it in `data` or its
+        `details`, is reduced to one line of 500 characters."""
         error = as_object(value)
-        code = error.get("code")
-        reasons = (str(error.get("message") or "no reason given"), as_text(error.get("data")))
+        code, data = error.get("code"), error.get("data")
+        why = as_text(data) or as_text(as_object(data).get("details"))
+        reasons = (str(error.get("message") or "no reason given"), why)
         message = to_single_line(": ".join(filter(None, reasons)))[:500]
         return cls(code if isinstance(code, int) else INTERNAL_ERROR, message)
 

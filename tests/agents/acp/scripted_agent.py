@@ -92,6 +92,7 @@ class Player:
                 name = f"own-{len(list(STORE.glob('own-*'))) + 1}"
                 self.sessions[name] = []
                 self.keep(name)
+                self.mark_open(name)
                 return {"sessionId": name, **self.settings(name)}
             case "session/resume" if "unknown" in BAD:
                 return {"code": -32601, "message": "Method not found"}
@@ -100,6 +101,7 @@ class Player:
                 if not (STORE / name).exists():
                     return {"code": -32002, "message": "Resource not found"}
                 self.sessions[name] = json.loads((STORE / name).read_text())
+                self.mark_open(name)
                 if method == "session/load" and "late" not in BAD:
                     self.replay(name)
                 if "twice" in BAD or (method == "session/resume" and "replays" in BAD):
@@ -113,6 +115,9 @@ class Player:
                 return {}
             case "session/set_mode" if "old" in CAN:
                 self.modes[params["sessionId"]] = params["modeId"]
+                return {}
+            case "session/close" if "close" in CAN and "unclosed" not in BAD:
+                (STORE / f"open-{params['sessionId']}").unlink()
                 return {}
             case "authenticate":
                 return {}
@@ -150,6 +155,10 @@ class Player:
     def keep(self, name: str) -> None:
         STORE.mkdir(exist_ok=True)
         (STORE / name).write_text(json.dumps(self.sessions[name]))
+
+    def mark_open(self, name: str) -> None:
+        """As Codex does: no other process may open the session until it is closed."""
+        (STORE / f"open-{name}").touch()
 
     def replay(self, name: str) -> None:
         for n, (asked, said) in enumerate(self.sessions[name]):

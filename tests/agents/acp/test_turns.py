@@ -1,7 +1,9 @@
 """An agent of the protocol as a conversation sees it: answers, tools, permissions, files, and the way back after a restart."""
 
+import asyncio
 import json
 import sys
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from tests.agents.acp.conversation import Talk, alive, noted, player, said
 from tests.builders import until
 
-from keryx.agents.acp import AcpAgent
+from keryx.agents.acp import AcpAgent, agent_process
 from keryx.agents.agent_config import AgentConfig, AgentKind
 from keryx.core.errors import AgentFailed, QuotaReached
 from keryx.core.messages import Role
@@ -47,6 +49,76 @@ async def test_a_shared_process_serves_all_conversations(tmp_path: Path) -> None
     async with player(tmp_path, shared=True) as agent:
         (one, first), (two, second) = [(await t.say(agent, "session")).split() for t in talks]
     assert one != two and first == second
+
+
+def keep_elsewhere(talk: Talk) -> None:
+    """From now on the session is one that people use in a terminal, too."""
+    talk.bindings["player"] = msgspec.structs.replace(talk.bindings["player"], kept=True)
+
+
+@pytest.mark.parametrize("can", ["can=resume,close", "can=load,close"])
+@pytest.mark.parametrize("question", ["hello", "fail no credit"])
+async def test_a_session_that_a_terminal_uses_is_closed_after_each_turn(
+    tmp_path: Path, can: str, question: str
+) -> None:
+    talk, lock = Talk(), tmp_path / "store" / "open-own-1"
+    async with player(tmp_path, can) as agent:
+        process = (await talk.say(agent, "session")).split()[1]
+        assert lock.exists()
+        keep_elsewhere(talk)
+        with suppress(AgentFailed):
+            await talk.events(agent, question)
+        assert not lock.exists()
+        assert await talk.say(agent, "history") == f"session | {question} | history"
+        assert (await talk.say(agent, "session")).split()[1] == process
+        assert not lock.exists()
+
+
+async def test_a_session_that_a_terminal_uses_is_closed_after_a_turn_that_was_cancelled(
+    tmp_path: Path,
+) -> None:
+    talk, lock = Talk(), tmp_path / "store" / "open-own-1"
+    async with player(tmp_path, "can=resume,close") as agent:
+        await talk.events(agent, "hello")
+        keep_elsewhere(talk)
+        async with aclosing(agent.run(talk.context("silence"))) as events:
+            bound = await anext(events)
+            assert isinstance(bound, BindingEvent)
+            talk.bindings["player"] = bound.binding
+            running = asyncio.ensure_future(anext(events))
+            await until(lambda: "silence" in (tmp_path / "store" / "own-1").read_text())
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+        await until(lambda: not lock.exists())
+        assert await talk.say(agent, "history") == "hello | silence | history"
+
+
+async def test_an_agent_that_does_not_close_a_session_of_a_terminal_is_stopped(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path, "can=resume,close", "bad=unclosed") as agent:
+        process = (await talk.say(agent, "session")).split()[1]
+        keep_elsewhere(talk)
+        await talk.events(agent, "hello")
+        await until(lambda: not alive(process))
+        assert await talk.say(agent, "history") == "session | hello | history"
+
+
+def test_a_conversation_without_a_folder_is_opened_in_that_of_its_session(tmp_path: Path) -> None:
+    binding = Binding(agent="player", id="own-1", cwd="")
+    assert agent_process.find_folder(binding, str(tmp_path)) == str(tmp_path)
+
+
+async def test_an_agent_whose_program_locks_its_sessions_is_stopped_after_each_turn(tmp_path: Path) -> None:
+    talk = Talk()
+    async with player(tmp_path, continues="codex") as agent:
+        process = (await talk.say(agent, "session")).split()[1]
+        assert alive(process)
+        keep_elsewhere(talk)
+        events = await talk.events(agent, "hello")
+        assert said(events) == "Hello." and not noted(events)
+        assert not alive(process)
+        assert await talk.say(agent, "history") == "session | hello | history"
 
 
 @pytest.mark.parametrize("can", ["can=resume", "can=load", "can=load,resume"])

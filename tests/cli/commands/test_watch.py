@@ -79,7 +79,7 @@ def test_a_remote_without_a_store_pushes_with_the_key_of_a_device(
         (("/usr/bin/codex-acp",), "codex"),
         (("opencode", "acp"), "opencode"),
         (("goose", "acp"), "goose"),
-        (("gemini", "--acp"), "gemini"),
+        (("gemini", "--acp"), ""),
         (("qwen", "--experimental-acp"), "qwen"),
         (("opencode",), ""),
         (("my-agent", "acp"), ""),

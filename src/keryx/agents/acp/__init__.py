@@ -114,12 +114,17 @@ class AcpAgent:
         yield BindingEvent(self._build_binding(session, context, history))
         for notice in await self._apply_settings(process, session, context, stored):
             yield NoticeEvent(notice)
-        while blocks:
-            async with aclosing(self._run_prompt(process, session, context, history, blocks)) as events:
-                async for event in events:
-                    yield event
-            new = await context.fetch_new_messages()
-            blocks = await prompt_run.build_blocks(context, process.capabilities, new) if new else []
+        try:
+            while blocks:
+                async with aclosing(self._run_prompt(process, session, context, history, blocks)) as events:
+                    async for event in events:
+                        yield event
+                new = await context.fetch_new_messages()
+                blocks = await prompt_run.build_blocks(context, process.capabilities, new) if new else []
+        except RpcError:
+            await self._release_session(process, session)
+            raise
+        await self._release_session(process, session)
         yield BindingEvent(self._build_binding(session, context, history))
         if session.title:
             self._titles[context.session] = session.title
@@ -169,28 +174,51 @@ class AcpAgent:
                 await run.close()
             elif self._group:
                 done = self._cancelling[context.session] = asyncio.Event()
-                self._group.start_soon(self._cancel_prompt, process, run, context.session, done)
+                self._group.start_soon(self._cancel_prompt, process, run, session, context.session, done)
 
     async def _cancel_prompt(
-        self, process: AgentProcess, run: PromptRun, session: SessionId, done: asyncio.Event
+        self,
+        process: AgentProcess,
+        run: PromptRun,
+        session: AgentSession,
+        conversation: SessionId,
+        done: asyncio.Event,
     ) -> None:
         """Cancel a prompt whose turn was left early. If the agent does not react, its process is stopped as soon as no
         other turn runs in it; the next turn starts a new one."""
         try:
-            if not await run.cancel(self._timeouts.cancel.total_seconds()):
+            if await run.cancel(self._timeouts.cancel.total_seconds()):
+                await self._release_session(process, session)
+            else:
                 process.stopping = True
-                if not process.running_turns:
-                    await process.connection.process.stop()
+            if process.stopping and not process.running_turns:
+                await process.connection.process.stop()
         finally:
-            self._cancelling.pop(session, None)
+            self._cancelling.pop(conversation, None)
             done.set()
+
+    async def _release_session(self, process: AgentProcess, session: AgentSession) -> None:
+        """Let go of a session that people use in a terminal, too: a program may refuse one that another process has open. An
+        agent that does not close it is stopped."""
+        if not session.kept:
+            return
+        if self._config.locks_sessions and not self._config.shared:
+            process.stopping = True
+            await process.connection.process.stop()
+        elif process.capabilities.close:
+            session.closed = True
+            try:
+                seconds = self._timeouts.cancel.total_seconds()
+                await process.connection.request("session/close", {"sessionId": session.id}, seconds=seconds)
+            except (RpcError, AgentUnavailable):
+                process.stopping = True
 
     async def _open_session(
         self, process: AgentProcess, context: TurnContext, stored: Binding | None, cwd: str
     ) -> OpenResult:
         """Return the agent's session for this conversation. One that another process has used since is opened again."""
         session = process.sessions.get(stored.id) if stored else None
-        if session and stored and session.turn == stored.turn:
+        if session and stored and session.turn == stored.turn and not session.closed:
             return OpenResult(session)
         opened = await open_session(
             process.connection,

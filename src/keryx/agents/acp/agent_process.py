@@ -119,7 +119,7 @@ def format_login_help(name: str, config: AgentConfig, logins: Sequence[LoginMeth
 
 def find_folder(stored: Binding | None, cwd: str) -> str:
     """Return the original folder of the conversation if it still exists, else `cwd`."""
-    return stored.cwd if stored and Path(stored.cwd).is_dir() else cwd
+    return stored.cwd if stored and stored.cwd and Path(stored.cwd).is_dir() else cwd
 
 
 def prepare_folder(config: AgentConfig, session_cwd: str, own: Path) -> str:

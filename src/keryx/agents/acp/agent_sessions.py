@@ -42,6 +42,8 @@ class AgentSession:
         self.title = ""
         # A program keeps it for people too.
         self.kept = False
+        # The agent was told to let go of it.
+        self.closed = False
         self.reported_unknown: set[tuple[str, str]] = set()
         self._options: list[Json] = []
         self._modes: Json = {}

@@ -123,6 +123,7 @@ TEXTS = {
     "watch.writing": "{program} works on this in the terminal. Wait until it has answered there, or stop it there; then /retry.",
     "watch.open": "{program} is still open in a terminal, and two must not write at once. End it there and /retry, or /takeover goes on here all the same.",
     "watch.elsewhere": "{program} on {machine} keeps this conversation, and only Keryx there could go on with it. /fork goes on here in a copy.",
+    "watch.loses": "{program} would lose this conversation some time after another program has opened it, so it is not continued here. /fork goes on in a copy with another agent.",
     "watch.no_agent": "No agent here continues conversations of {program}. /fork goes on in a copy with another agent.",
     "watch.no_agent_operator": 'No agent here continues conversations of {program}: add one with `continues = "{name}"` to the settings. /fork goes on in a copy with another agent.',
     "session.pinned": "Pinned.",

@@ -123,6 +123,7 @@ TEXTS = {
     "watch.writing": "{program} arbeitet im Terminal daran. Warte, bis es dort geantwortet hat, oder halte es dort an; danach /retry.",
     "watch.open": "{program} ist noch in einem Terminal offen, und zwei dürfen nicht zugleich schreiben. Beende es dort und gib /retry ein, oder mach mit /takeover trotzdem hier weiter.",
     "watch.elsewhere": "{program} auf {machine} bewahrt dieses Gespräch auf, und nur Keryx dort könnte es fortsetzen. /fork macht hier in einer Kopie weiter.",
+    "watch.loses": "{program} würde dieses Gespräch verlieren, einige Zeit nachdem ein anderes Programm es geöffnet hat; deshalb geht es hier nicht weiter. /fork macht in einer Kopie mit einem anderen Agenten weiter.",
     "watch.no_agent": "Kein Agent hier setzt Gespräche von {program} fort. /fork macht in einer Kopie mit einem anderen Agenten weiter.",
     "watch.no_agent_operator": 'Kein Agent hier setzt Gespräche von {program} fort: ergänze einen mit `continues = "{name}"` in den Einstellungen. /fork macht in einer Kopie mit einem anderen Agenten weiter.',
     "session.pinned": "Angeheftet.",
