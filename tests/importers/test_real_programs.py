@@ -8,6 +8,8 @@ import pytest
 from tests.importers.fake_model import ANSWER, TOOL_ANSWER, serve_model
 from tests.importers.real_programs import REAL_PROGRAMS, Place, find_program
 from tests.importers.test_programs import ON_SQLITE, count, list_sessions, read_messages, read_tables, take
+from tests.web import open_webui
+from tests.web.open_webui import Chat
 
 from keryx.core.messages import Role
 from keryx.importers.conversation import ImportLog
@@ -22,6 +24,8 @@ TOOL_TALK = [
     (Role.TOOL, ""),
     (Role.ASSISTANT, TOOL_ANSWER),
 ]
+# Of programs in which the model is not offered a shell by its name.
+PLAIN_TALK = [*TOOL_TALK[:2], (Role.USER, "one more thing"), (Role.ASSISTANT, ANSWER)]
 
 
 @pytest.fixture
@@ -38,13 +42,9 @@ def talk_with_claude(place: Place) -> Path:
 
 
 def talk_with_codex(place: Place) -> Path:
-    provider = f'[model_providers.rig]\nname = "rig"\nbase_url = "{place.model}/v1"\nenv_key = "RIG_KEY"\nwire_api = "responses"\n'
-    settings = 'model = "fake"\nmodel_provider = "rig"\napproval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
-    place.write(".codex/config.toml", settings + provider)
-    place.run("codex", "exec", "--skip-git-repo-check", "hello there", RIG_KEY="x")
-    place.run(
-        "codex", "exec", "--skip-git-repo-check", "resume", "--last", "please use-tool now", RIG_KEY="x"
-    )
+    env = place.set_up_codex()
+    place.run("codex", "exec", "--skip-git-repo-check", "hello there", **env)
+    place.run("codex", "exec", "--skip-git-repo-check", "resume", "--last", "please use-tool now", **env)
     return place.home / ".codex"
 
 
@@ -81,8 +81,7 @@ def talk_with_qwen(place: Place) -> Path:
 
 
 def talk_with_gemini(place: Place) -> Path:
-    place.write(".gemini/settings.json", {"security": {"auth": {"selectedType": "gemini-api-key"}}})
-    env = {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": place.model, "GEMINI_MODEL": "gemini-2.5-pro"}
+    env = place.set_up_gemini()
     place.run("gemini", "-p", "hello there", "--skip-trust", **env)
     words = ("-y", "-p", "please use-tool now", "--resume", "latest", "--skip-trust")
     place.run("gemini", *words, **env)
@@ -90,19 +89,29 @@ def talk_with_gemini(place: Place) -> Path:
 
 
 def talk_with_goose(place: Place) -> Path:
-    env = {
-        "GOOSE_PROVIDER": "openai",
-        "GOOSE_MODEL": "fake",
-        "OPENAI_API_KEY": "x",
-        "OPENAI_HOST": place.model,
-        "OPENAI_BASE_PATH": "v1/chat/completions",
-        "GOOSE_DISABLE_KEYRING": "1",
-        "GOOSE_MODE": "auto",
-    }
+    env = place.set_up_goose()
     place.run("goose", "run", "-n", "demo", "--with-builtin", "developer", "-t", "hello there", **env)
     words = ("-n", "demo", "-r", "--with-builtin", "developer", "-t", "please use-tool now")
     place.run("goose", "run", *words, **env)
     return place.home / ".local/share/goose/sessions"
+
+
+def talk_with_openclaw(place: Place) -> Path:
+    place.set_up_openclaw()
+    for text in ("hello there", "one more thing"):
+        place.run("openclaw", "agent", "--local", "--session-id", "t1", "--message", text, "--json")
+    return place.home / ".openclaw"
+
+
+def talk_with_open_webui(place: Place) -> Path:
+    open_webui.require()
+    folder = place.home / "open-webui"
+    with open_webui.serving(folder, f"{place.model}/v1") as program:
+        chat = Chat(program, model="fake")
+        for text in ("hello there", "one more thing"):
+            chat.ask(text)
+            chat.wait()
+    return folder / "webui.db"
 
 
 PROGRAMS: dict[str, Callable[[Place], Path]] = {
@@ -114,7 +123,10 @@ PROGRAMS: dict[str, Callable[[Place], Path]] = {
     "qwen": talk_with_qwen,
     "goose": talk_with_goose,
     "gemini": talk_with_gemini,
+    "openclaw": talk_with_openclaw,
+    "open-webui": talk_with_open_webui,
 }
+WITHOUT_TOOLS = ("openclaw", "open-webui")
 
 
 @pytest.mark.parametrize("name", sorted(REAL_PROGRAMS))
@@ -133,16 +145,17 @@ async def test_what_a_real_program_wrote_is_imported_whole_and_once(
     source = PROGRAMS[name](place)
     log = ImportLog()
     report = await take(database, name, source, log=log)
+    expected = PLAIN_TALK if name in WITHOUT_TOOLS else TOOL_TALK
     assert log.damages == []
     assert not [what for what in log.losses if "of type" in what], log.losses
-    found = [s for s in await database.read("test", list_sessions) if s.messages >= len(TOOL_TALK)]
+    found = [s for s in await database.read("test", list_sessions) if s.messages >= len(expected)]
     assert len(found) == 1
     said = await read_messages(database, found[0].id)
     # What an answer says before it calls a tool is its own affair.
     shown = [(m.role, "" if m.calls or m.role is Role.TOOL else m.text.strip('"')) for m in said]
-    assert shown == TOOL_TALK
-    assert "tool-ran" in str(said[4].parts)
-    assert report.tool_calls == 1
+    assert shown == expected
+    results = [m for m in said if "tool-ran" in str(m.parts) and m.role is Role.TOOL]
+    assert len(results) == report.tool_calls == (0 if name in WITHOUT_TOOLS else 1)
     assert found[0].tokens.output > 0
     assert await verify(database) == []
     before = await read_tables(database)

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+from tests import left_out
 from tests.cli.driver import WAIT, end
 from tests.free_ports import find_free_port
 
@@ -51,6 +52,14 @@ def find_folder() -> Path:
 
 def is_installed() -> bool:
     return (find_folder() / "installed").exists()
+
+
+def require() -> None:
+    """Skip the test if Open WebUI is not installed."""
+    if not is_installed():
+        left_out.skip(
+            "the real Open WebUI", why=f"version {VERSION} is not in {find_folder()}", command=COMMAND
+        )
 
 
 def install() -> None:
@@ -134,6 +143,7 @@ class Chat:
     """A chat as its page keeps it: a tree of messages, of which the one with the last answer is sent."""
 
     program: OpenWebUi
+    model: str = "keryx"
     id: str = ""
     question: str = ""
     answer: str = ""
@@ -142,21 +152,21 @@ class Chat:
     def ask(self, text: str, *, pictures: tuple[str, ...] = ()) -> None:
         """Send a message, with pictures as data URLs. The first one of a chat also asks for a title, tags and questions to follow."""
         files = [{"type": "image", "url": url} for url in pictures]
-        self.question = self._add("user", self.answer, content=text, models=["keryx"], files=files)
+        self.question = self._add("user", self.answer, content=text, models=[self.model], files=files)
         self.ask_again()
 
     def ask_again(self) -> None:
         """Ask for another answer to the last question."""
-        self.answer = self._add("assistant", self.question, content="", done=False, model="keryx")
+        self.answer = self._add("assistant", self.question, content="", done=False, model=self.model)
         path = self._list_path()
         history = {"messages": self.messages, "currentId": self.answer}
-        chat = {"title": "New Chat", "models": ["keryx"], "history": history, "messages": path}
+        chat = {"title": "New Chat", "models": [self.model], "history": history, "messages": path}
         first = not self.id
         place = "/api/v1/chats/new" if first else f"/api/v1/chats/{self.id}"
         self.id = self._post(place, {"chat": {**chat, "id": self.id}})["id"]
         body = {
             "stream": True,
-            "model": "keryx",
+            "model": self.model,
             "messages": [{"role": m["role"], "content": m["content"]} for m in path[:-1]],
             "chat_id": self.id,
             "id": self.answer,
@@ -177,6 +187,14 @@ class Chat:
                 return found
             assert time.monotonic() < deadline, found
             time.sleep(0.2)
+
+    def wait_for_title(self) -> str:
+        """Wait until the chat has a title, which comes after the answer. Return it."""
+        deadline = time.monotonic() + WAIT
+        while (title := self.load()["title"]) == "New Chat":
+            assert time.monotonic() < deadline, "no title"
+            time.sleep(0.2)
+        return title
 
     def load(self) -> dict[str, Any]:
         """Return the chat as it is stored."""

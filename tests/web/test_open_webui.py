@@ -49,7 +49,7 @@ def test_chats_stream_retry_carry_pictures_and_survive_a_kill(keryx: Cli, tmp_pa
             found = chat.wait("followUps")
             assert found["content"] == "one"
             # The answers to its own requests came from Keryx, which has kept nothing of them.
-            assert chat.load()["title"] != "New Chat"
+            assert chat.wait_for_title()
             [session] = [s["id"] for s in list_sessions(node)]
             chat.ask("two")
             assert chat.wait()["content"] == "two"
