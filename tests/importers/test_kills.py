@@ -105,7 +105,12 @@ async def check_kill(tmp_path: Path, name: str, nth: int, when: str) -> None:
     source = LONG_SOURCES[name](tmp_path / "source")
     store = tmp_path / "killed.db"
     assert await asyncio.to_thread(run_until_killed, store, name, source, nth, when) == -signal.SIGKILL
-    async with SqliteDatabase(tmp_path / "whole.db") as whole, SqliteDatabase(store) as killed:
+    await check_rest(tmp_path / "whole.db", store, name, source)
+
+
+async def check_rest(other: Path, store: Path, name: str, source: Path) -> None:
+    """The same import again brings what is missing: then the store is as one in which nothing was killed."""
+    async with SqliteDatabase(other) as whole, SqliteDatabase(store) as killed:
         await take(whole, name, source)
         await take(killed, name, source)
         assert await verify(killed) == []
@@ -131,6 +136,25 @@ async def test_an_import_that_is_killed_at_any_commit_goes_on(
     tmp_path: Path, name: str, nth: int, when: str
 ) -> None:
     await check_kill(tmp_path, name, nth, when)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", [name for name in samples.SAMPLES if name not in LONG_SOURCES])
+async def test_an_import_of_any_program_that_is_killed_goes_on(tmp_path: Path, name: str) -> None:
+    """Killed at its first ten moments, or at all if it has fewer: before and after each commit."""
+    source = samples.SAMPLES[name].write(tmp_path / "source")
+    kills = 0
+    for nth in range(1, 6):
+        for when in ("before", "after"):
+            store = tmp_path / f"{nth}-{when}.db"
+            code = await asyncio.to_thread(run_until_killed, store, name, source, nth, when)
+            assert code in (0, -signal.SIGKILL)
+            kills += code == -signal.SIGKILL
+            await check_rest(tmp_path / f"{nth}-{when}-whole.db", store, name, source)
+        if code == 0:
+            break
+    assert kills >= 2
 
 
 @ON_SQLITE
