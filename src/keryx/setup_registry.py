@@ -19,6 +19,7 @@ from keryx.core.ports.setup import (
     SetupField,
     SetupOutcome,
 )
+from keryx.core.texts import Phrase
 from keryx.plugin_thread import PluginThread, guard_plugin, name_error
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,9 @@ def load(platform: str) -> PlatformSetup:
             setup: object = entry.load()
     except Exception as exc:
         why = f"{name_error(exc)}: {exc}"[:_MAX_ERROR_CHARS]
-        raise Unavailable(f"the setup of {platform}, {entry.value}, cannot be used ({why})") from exc
+        raise Unavailable(
+            Phrase("connect.unusable", platform=platform, entry=entry.value, reason=why)
+        ) from exc
     if not isinstance(setup, PlatformSetup) or setup.platform != platform:
         raise Unavailable(f"{entry.value} is no setup of {platform}: its package is wrong")
     if wrong := next((field.name for field in setup.fields if field.name in _RESERVED_NAMES), None):
@@ -82,7 +85,7 @@ def load(platform: str) -> PlatformSetup:
 def build_label(platform: str, name: str) -> str:
     """Return the name of the table of an account. Raise `Invalid` for a name that cannot be written there."""
     if name and not _ACCOUNT_NAME.match(name):
-        raise Invalid(f"{name[:80]!r} is no name for an account: use lower case letters, digits, _ and -")
+        raise Invalid(Phrase("connect.account_name", name=repr(name[:80])))
     return f"{platform}.{name}" if name else platform
 
 
@@ -151,14 +154,12 @@ async def check(
     except KeryxError:
         raise
     except TimeoutError:
-        raise Unavailable(f"{setup.title} did not answer in time: try again later") from None
+        raise Unavailable(Phrase("connect.not_in_time", platform=setup.title)) from None
     except Exception as exc:  # noqa: BLE001 the code can be of another package
         # Without its text, which can contain an answer.
         stack = "".join(traceback.format_tb(exc.__traceback__))
         log.info("the setup of %s failed: %s\n%s", setup.platform, name_error(exc), stack)
-        raise Unavailable(
-            f"the setup of {setup.title} failed ({name_error(exc)}): with log_level = info the log has the details"
-        ) from None
+        raise Unavailable(Phrase("connect.failed", platform=setup.title, kind=name_error(exc))) from None
 
 
 def add_allowed(setup: PlatformSetup, answers: Mapping[str, str], allow: Sequence[str]) -> dict[str, str]:
@@ -173,17 +174,21 @@ def complete_answers(setup: PlatformSetup, answers: Mapping[str, str]) -> dict[s
     fields = {field.name: field for field in setup.fields}
     if unknown := next((name for name in answers if name not in fields), None):
         known = ", ".join(fields)
-        raise Invalid(f"{setup.title} does not ask for {unknown[:80]!r}: it asks for {known}")
+        raise Invalid(
+            Phrase("connect.unknown_field", platform=setup.title, name=repr(unknown[:80]), choices=known)
+        )
     given = {name: answers.get(name, "").strip() for name in fields}
     if missing := find_missing(setup, given):
-        raise Invalid(f"{setup.title} needs {', '.join(field.name for field in missing)}")
+        raise Invalid(
+            Phrase("connect.missing", platform=setup.title, names=", ".join(field.name for field in missing))
+        )
     for name, field in fields.items():
         allowed = (YES,) if field.flag else field.choices
         if allowed and given[name] and given[name] not in allowed:
-            raise Invalid(f"{name}: choose {' or '.join(allowed)}")
+            raise Invalid(Phrase("connect.choose", name=name, choices=" or ".join(allowed)))
         # A secret can have several lines, as private keys do.
         if len(given[name]) > _MAX_ANSWER_CHARS or not given[name].replace("\n", "").isprintable():
-            raise Invalid(f"{name}: this is too long, or has characters that cannot be printed")
+            raise Invalid(Phrase("connect.unprintable", name=name))
     return {name: given[name] or field.default for name, field in fields.items()}
 
 
@@ -209,5 +214,5 @@ def _find_entry(platform: str) -> EntryPoint:
     entries = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     if platform not in entries:
         known = ", ".join(sorted(entries))
-        raise NotFound(f"there is no setup of {platform[:80]!r}: there are {known}")
+        raise NotFound(Phrase("connect.unknown_platform", name=repr(platform[:80]), choices=known))
     return entries[platform]

@@ -4,14 +4,16 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 
 import pytest
 
 import keryx
 from keryx.core.deliveries import REPEAT_MARK
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, NotFound
 from keryx.core.texts import (
     ENGLISH,
+    ERROR_AREAS,
     LANGUAGES,
     NO_CHANGES,
     Catalogue,
@@ -19,6 +21,7 @@ from keryx.core.texts import (
     Reader,
     choose_language,
     find_language,
+    find_phrase,
     list_fields,
     parse_changes,
 )
@@ -27,7 +30,24 @@ from keryx.engine.commands import COMMANDS
 SOURCES = Path(keryx.__file__).parent
 # Keys that are composed: the part before the name of a command, a state, a mark or a kind of file; and the errors of the
 # system, which are chosen beside the catalogue.
-COMPOSED = ("help.", "usage.", "state.", "mark.", "kind.", "terminal.turn_", "setting.mode_", "system.")
+COMPOSED = (
+    "help.",
+    "usage.",
+    "state.",
+    "mark.",
+    "kind.",
+    "terminal.turn_",
+    "setting.mode_",
+    "system.",
+    "move.",
+    "trace.role_",
+    "trace.question_",
+    "export.cost_",
+    "export.user",
+    "export.assistant",
+    "export.tool",
+    "export.notice",
+)
 # Labels of options and reasons, which the server sends.
 SENT = {"page.daily", "page.Allow", "page.Always allow in this conversation", "page.Deny"}
 # Where people read every text, so that no sentence may stand in the code.
@@ -245,6 +265,59 @@ def test_an_operator_changes_a_text_for_one_language_or_all() -> None:
     assert catalogue.speak("de").say("turn.stopping") == catalogue.speak("en").say("turn.stopping") == "OK."
     assert catalogue.speak("de").say("turn.none_running") == "Nichts los."
     assert catalogue.speak("en").say("turn.none_running") == "Nothing is running."
+
+
+def test_a_changed_text_holds_for_operators_too_unless_theirs_is_changed() -> None:
+    shared, own = (
+        {"model": {"none": "No model."}},
+        {"model": {"none": "No model.", "none_operator": "Add one."}},
+    )
+    for table, told in ((shared, "No model."), (own, "Add one.")):
+        catalogue = Catalogue(changes=parse_changes(table))
+        assert catalogue.speak("en", "", Reader.OPERATOR).say("model.none") == told
+        assert catalogue.speak("en").say("model.none") == "No model."
+
+
+@pytest.mark.parametrize("area", [*ERROR_AREAS, "move", "receipt"])
+def test_an_english_text_that_is_stored_is_shown_in_german(area: str) -> None:
+    for key, template in LANGUAGES["en"].items():
+        operators = LANGUAGES["en"].get(f"{key}_{Reader.OPERATOR}", template)
+        if key.partition(".")[0] != area or key.endswith(f"_{Reader.OPERATOR}"):
+            continue
+        fields: dict[str, object] = {
+            name: 2 if "|" in (spec or "") else f"{name}-1"
+            for text in (template, operators)
+            for _, name, spec, _ in Formatter().parse(text)
+            if name
+        }
+        stored = str(Phrase(key, **fields))
+        if len(stored) > 500:
+            continue
+        found = find_phrase(stored, area)
+        assert isinstance(found, Phrase) and str(found) == stored, key
+        assert NO_CHANGES.speak("de").render(found) == NO_CHANGES.speak("de").say(found.key, **found.fields)
+
+
+def test_what_stands_in_a_stored_text_is_shown_in_german_too() -> None:
+    texts = NO_CHANGES.speak("de")
+    stored = "telegram:7: Telegram refuses: the person has blocked the bot"
+    assert (
+        texts.render_stored(stored, *ERROR_AREAS)
+        == "telegram:7: Telegram lehnt ab: die Person hat den Bot blockiert"
+    )
+    assert texts.render_stored("Bad Request: message is empty", "delivery") == "Bad Request: message is empty"
+    assert texts.render_stored("x" * 10_000, *ERROR_AREAS) == "x" * 10_000
+    late = "delivery 1 may have arrived"
+    assert texts.render_stored(late, *ERROR_AREAS) == late
+
+
+def test_the_cause_of_an_error_is_told_in_the_language_of_the_reader() -> None:
+    phrase = Phrase("delivery.not_uploaded", reason=NotFound(Phrase("file.gone")))
+    assert phrase == "the file could not be uploaded: it was deleted"
+    assert (
+        NO_CHANGES.speak("de").render(phrase)
+        == "die Datei konnte nicht hochgeladen werden: die Datei wurde gelöscht"
+    )
 
 
 @pytest.mark.parametrize(

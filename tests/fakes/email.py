@@ -79,6 +79,9 @@ class FakeMail(WireFake):
         self._ids = count(1)
         self._idlers: set[_ImapSession] = set()
         self._sessions: set[socket.socket] = set()
+        # The contents of these mails are handed out when the event is set.
+        self.held: set[int] = set()
+        self.released = threading.Event()
         self._imap = _Server(self, _ImapSession)
         self._smtp = _Server(self, _SmtpSession)
 
@@ -512,6 +515,8 @@ class _ImapSession(_Session):
         uids = {int(number) for number in numbers.split(b",")}
         with self.fake.lock:
             mails = [mail for mail in self.fake.mailboxes[self.mailbox] if mail.uid in uids]
+        if any(item.startswith(b"BODY.PEEK[]") for item in items) and uids & self.fake.held:
+            self.fake.released.wait(30)
         answer = b"".join(_format_fetch(mail, items) for mail in self.fake.inject_event_faults(mails))
         if self.fake.roll(self.fake.faults.torn) and answer:
             self.write(answer[: len(answer) // 2])

@@ -50,6 +50,42 @@ async def test_each_platform_tells_what_it_needs(site: Site, tmp_path: Path) -> 
     assert found["matrix"]["fields"][1]["unless"] == ["token"]
 
 
+# What is the same in German: words of the platforms, and names.
+_SAME = frozenset(
+    {"Token", "Homeserver", "Signing secret", "Encrypt Key", "Verification Token", "App ID", "App Secret"}
+    | {"Phone number ID", "Verify token", "Connect Discord.", "Slack", "Discord", "Signal", "iMessage"}
+)
+
+
+async def test_each_setup_is_told_in_german(site: Site) -> None:
+    def read(setup: dict[str, Any]) -> dict[str, str]:
+        fields = {f"{f['name']}.{k}": f[k] for f in setup["fields"] for k in ("label", "help") if f.get(k)}
+        return fields | {k: setup[k] for k in ("intro", "summary") if setup.get(k)}
+
+    english, german = [
+        {
+            s["platform"]: read(s)
+            for s in (await site.get(SETUPS, headers={"Accept-Language": name}))["setups"]
+        }
+        for name in ("en", "de")
+    ]
+    assert len(german) == 11 and english.keys() == german.keys()
+    for platform, texts in english.items():
+        same = {text for name, text in texts.items() if german[platform][name] == text}
+        assert same <= _SAME, platform
+
+
+async def test_the_outcome_of_a_setup_is_told_in_german(site: Site, telegram: FakeTelegram) -> None:
+    german = {"Accept-Language": "de"}
+    done = await site.post(f"{SETUPS}/telegram", {"answers": {"token": TOKEN}}, headers=german)
+    assert done["summary"] == "Der Bot ist @keryx_bot (Keryx)."
+    assert done["steps"][0] == "starte Keryx, oder starte es neu: keryx serve"
+    telegram.webhook = {"url": "https://other.example/bot"}
+    body = {"answers": {"token": TOKEN}}
+    problem = await site.problem(409, "POST", f"{SETUPS}/telegram", json=body, headers=german)
+    assert problem.startswith("ein anderes Programm bekommt die Nachrichten von @keryx_bot")
+
+
 async def test_answers_are_checked_and_written_and_not_logged(
     site: Site, tmp_path: Path, telegram: FakeTelegram, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import re
+import socket
 
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Scenes, World
+from tests.language import find_foreign_words
 from tests.web.site import Listener, Site, open_site
 
 from keryx.core.deliveries import DeliveryState
@@ -104,6 +106,47 @@ async def test_places_are_listed_suspended_and_reset(site: Site, world: World) -
     assert (await site.patch(path, {"suspended": True}))["suspended"] is True
     assert "session" not in await site.post(f"{path}/reset")
     assert (await site.get("/api/lanes?minutes=1"))["lanes"]
+
+
+async def test_why_lanes_deliveries_and_exports_are_told_in_german(site: Site, world: World) -> None:
+    german = {"Accept-Language": "de"}
+    reason = Phrase("target.refused", platform="Fake", reason=Phrase("gone.blocked"))
+    world.fake.errors_before = [Refused(reason)]
+    turn = await world.ask("hello")
+    await world.until(
+        lambda tx: len(deliveries.list_recent(tx, OPERATORS, states=[DeliveryState.FAILED])) == 1
+    )
+    [lane] = (await site.get("/api/lanes"))["lanes"]
+    [move] = (await site.get(f"/api/lanes/{lane['id']}", headers=german))["moves"]
+    assert move["why"] == "erste Nachricht"
+    [delivery] = (await site.get("/api/deliveries", headers=german))["deliveries"]
+    assert delivery["error"] == "Fake lehnt ab: die Person hat den Bot blockiert"
+    assert (await site.get("/api/deliveries"))["deliveries"][0]["error"] == str(reason)
+    story = await site.get(f"/api/messages/{turn.session}.1/why", headers=german)
+    data = (lane["platform"], str(turn.session), str(turn.id), socket.gethostname())
+    data += ("gateway ann agent main dm queue fake Fake access serve",)
+    for event in story["events"]:
+        assert find_foreign_words(event["what"], *data) == []
+    assert find_foreign_words(story["outcome"], *data) == []
+    for format_, heading in (("markdown", "- Letzte Nachricht: "), ("html", "<dt>Letzte Nachricht</dt>")):
+        exported = await site.request(
+            "GET", f"/api/sessions/{turn.session}/export?format={format_}", headers=german
+        )
+        assert heading in exported.text
+    assert '<html lang="de">' in exported.text and "Exportiert von Keryx" in exported.text
+
+
+async def test_a_job_says_in_german_why_it_is_paused(site: Site, world: World) -> None:
+    made = await site.post("/api/jobs", {"schedule": "@daily", "prompt": "hello"})
+    why = "fake:1: Fake refuses: the topic was deleted"
+    await world.database.write(
+        "test",
+        lambda tx: (
+            tx.rows("update jobs set state = 'paused', next_at = null, why = :why", {"why": why}) and None
+        ),
+    )
+    [job] = (await site.get("/api/jobs", headers={"Accept-Language": "de"}))["jobs"]
+    assert job["id"] == made["id"] and job["why"] == "fake:1: Fake lehnt ab: das Thema wurde gelöscht"
 
 
 async def test_a_failed_delivery_is_sent_again_or_given_up(site: Site, world: World) -> None:

@@ -1,5 +1,6 @@
 """Options that many commands share, and how a command opens the hub."""
 
+import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -18,6 +19,7 @@ from keryx.core import durations
 from keryx.core.errors import Conflict, Invalid, StoreBroken
 from keryx.core.ids import SessionId
 from keryx.core.sessions import Session, Viewer
+from keryx.core.texts import find_language
 from keryx.engine.hub import Hub
 
 Json: TypeAlias = Annotated[
@@ -106,6 +108,12 @@ async def open_hub() -> AsyncGenerator[HubAccess]:
     app = load_base()
     async with app.hub() as hub:
         yield HubAccess(hub, app.viewer)
+
+
+def find_terminal_language() -> str | None:
+    """Return the language of the terminal, `None` if it has no catalogue."""
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    return find_language(next((value for name in names if (value := os.environ.get(name))), ""))
 
 
 def parse_since(text: str) -> datetime:

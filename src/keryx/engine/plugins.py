@@ -74,7 +74,7 @@ async def render_parts(adapter: Adapter, text: str) -> Sequence[RenderedPart]:
         raise
     except Exception as exc:
         raise Refused(
-            f"the {adapter.platform} adapter cannot split this answer ({name_error(exc)}: {exc})"
+            Phrase("delivery.adapter_split", platform=adapter.platform, reason=f"{name_error(exc)}: {exc}")
         ) from exc
 
 
@@ -100,10 +100,12 @@ async def send_part(adapter: Adapter, part: OutgoingPart, timeout: timedelta) ->
     except SendError:
         raise
     except TimeoutError as exc:
-        raise Uncertain(f"{adapter.platform} did not answer in time") from exc
+        raise Uncertain(Phrase("delivery.not_answered", platform=adapter.platform)) from exc
     except Exception as exc:
         log.exception("the %s adapter failed with delivery %s", adapter.platform, part.delivery)
-        raise Uncertain(f"the {adapter.platform} adapter failed: {name_error(exc)}") from exc
+        raise Uncertain(
+            Phrase("delivery.adapter_failed", platform=adapter.platform, kind=name_error(exc))
+        ) from exc
 
 
 async def find_sent(adapter: SupportsReconciliation, part: OutgoingPart, timeout: timedelta) -> str | None:
@@ -115,7 +117,7 @@ async def find_sent(adapter: SupportsReconciliation, part: OutgoingPart, timeout
         raise
     except Exception as exc:
         log.exception("the adapter failed to search for delivery %s", part.delivery)
-        raise NotSent(f"the platform could not be searched for it: {name_error(exc)}") from exc
+        raise NotSent(Phrase("delivery.not_searched", kind=name_error(exc))) from exc
 
 
 async def download(
@@ -143,7 +145,9 @@ async def remove_message(adapter: SupportsRemoval, target: Target, message: str,
         raise
     except Exception as exc:
         log.exception("the %s adapter failed to delete a message", target.platform)
-        raise NotSent(f"the {target.platform} adapter failed: {name_error(exc)}") from exc
+        raise NotSent(
+            Phrase("delivery.adapter_failed", platform=target.platform, kind=name_error(exc))
+        ) from exc
 
 
 async def update_thread(
@@ -160,7 +164,9 @@ async def update_thread(
         raise
     except Exception as exc:
         log.exception("the %s adapter failed to update a thread", target.platform)
-        raise NotSent(f"the {target.platform} adapter failed: {name_error(exc)}") from exc
+        raise NotSent(
+            Phrase("delivery.adapter_failed", platform=target.platform, kind=name_error(exc))
+        ) from exc
 
 
 def has_detached() -> bool:

@@ -22,6 +22,7 @@ from keryx.core.records import Progress, ignore_progress
 from keryx.core.sessions import Session, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.core.text import to_single_line, truncate
+from keryx.core.texts import Phrase
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, control
 from keryx.engine.units import jobs as job_units
@@ -364,7 +365,7 @@ def _move_chat(
     before = {"before": None, "created": lane is None} if known is None else known.data
     if lane is None:
         lane = lane_store.ensure(tx, place.address, place.source, owner=owner)
-    lane = lane_store.move(tx, lane, session, why=f"migrated from {scope.title}")
+    lane = lane_store.move(tx, lane, session, why=Phrase("move.migrated", program=scope.title))
     rule = scope.policy.resets.for_source(place.source.platform, ChatType(place.source.chat_type))
     lane_store.touch(tx, lane, expires_at=resets.find_next_due(rule, last_active=tx.now))
     if chat.suspended:
@@ -621,7 +622,7 @@ def _undo_lane(tx: Transaction, scope: MigrationScope, item: MigrationItem, resu
             lane_store.remove(tx, lane)
             result.chats += 1
         else:
-            lane_store.move(tx, lane, None, why=f"the migration from {scope.title} was taken back")
+            lane_store.move(tx, lane, None, why=Phrase("move.migration_undone", program=scope.title))
             result.chats += 1
     scope.forget(tx, LANE, item.key)
 

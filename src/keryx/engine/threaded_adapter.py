@@ -25,6 +25,7 @@ from keryx.core.ports.adapter import (
     WebhookRequest,
     WebhookResponse,
 )
+from keryx.core.texts import Phrase
 from keryx.plugin_thread import PluginBlocked, PluginThread, bind_to_loop
 
 P = ParamSpec("P")
@@ -117,7 +118,7 @@ class ThreadedAdapter:
         await self._thread.stop()
 
     def _describe_block(self) -> NotSent:
-        return NotSent(f"the {self.platform} adapter is blocked: the log says where")
+        return NotSent(Phrase("delivery.adapter_blocked", platform=self.platform))
 
     def _wrap_hook(self, hook: Webhook) -> Webhook:
         async def handle(request: WebhookRequest) -> WebhookResponse:

@@ -173,10 +173,10 @@ def move(tx: Transaction, lane: Lane, session: SessionId | None, *, why: str) ->
     )
     tx.run(
         "insert into lane_moves (lane, session, why, at) values (:lane, :session, :why, :at)",
-        {"lane": lane.key, "session": session, "why": why, "at": to_micros(tx.now)},
+        {"lane": lane.key, "session": session, "why": str(why), "at": to_micros(tx.now)},
     )
     moved = msgspec.structs.replace(lane, session=session, suspended=False)
-    changes.note(tx, ChangeKind.LANE, lane.key, moved, note=why)
+    changes.note(tx, ChangeKind.LANE, lane.key, moved, note=str(why))
     return moved
 
 

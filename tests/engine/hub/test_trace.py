@@ -1,17 +1,20 @@
 """The trace of a message: everything that happened to it, and how it ended."""
 
+import socket
 from typing import Any
 
 import msgspec
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Pause, Scenes, World, inbound, viewer
+from tests.language import find_foreign_words
 
 from keryx.core.access import AccessRule
 from keryx.core.errors import NotFound, Refused
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.ports.agent import TextDelta
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import NO_CHANGES, Phrase
 from keryx.core.turns import BusyMode
 
 
@@ -30,6 +33,26 @@ async def test_the_trace_of_an_answered_message(world: World) -> None:
         assert any(words in t for t in told), words
     assert any("sent after 1 attempt, 1 part as fake-0" in t for t in told)
     assert [e.at for e in story.events] == sorted(e.at for e in story.events)
+
+
+@pytest.mark.parametrize("asked", ["hello", "!fail x"])
+async def test_the_trace_can_be_read_in_german(begin: Begin, asked: str) -> None:
+    rules = {FAKE: AccessRule(allow=("ann",))}
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, access=rules))
+    world.fake.errors_before = [Refused(Phrase("delivery.too_long", platform="Fake", status=400))]
+    receipt = await world.hub.receive(from_platform(asked, "1.77"))
+    await world.flow(world.settle(receipt))
+    await world.until(lambda tx: bool(tx.rows("select 1 from deliveries where state = 'failed'")))
+    story = await world.hub.trace(OPERATORS, f"{receipt.session}.1")
+    texts = NO_CHANGES.speak("de")
+    data = (
+        *("gateway", "fake", "ann", "agent", "main", "dm", "queue", "echo", "access", "allow", "Fake", "x"),
+        *(str(receipt.session), str(receipt.turn), socket.gethostname(), "serve"),
+    )
+    told = [texts.render(event.what) for event in story.events]
+    assert {text: found for text in told if (found := find_foreign_words(text, *data))} == {}
+    assert "Fake lehnt ab: die Nachricht ist zu lang (400)" in " ".join(told)
+    assert find_foreign_words(texts.render(story.outcome), *data) == []
 
 
 async def test_every_way_to_end_is_a_visible_outcome(begin: Begin) -> None:
@@ -51,7 +74,7 @@ async def test_every_way_to_end_is_a_visible_outcome(begin: Begin) -> None:
     assert (await outcome(merged.seq)) == f"answered in turn {said.turn}"
     assert (await outcome(dropped.seq)).startswith("cancelled")
     await world.hub.undo(OPERATORS, failed.session)
-    assert "undone" in {await outcome(n) for n in range(1, 9)}
+    assert "taken back" in {await outcome(n) for n in range(1, 9)}
 
 
 async def test_the_trace_tells_of_interruptions_and_refusals(begin: Begin) -> None:

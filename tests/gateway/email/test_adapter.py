@@ -25,11 +25,18 @@ from keryx.core.ports.adapter import InboundMessage, LinkState, OutgoingPart
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailAdapter, make
 from keryx.surfaces.gateway.email.event_parser import ReplyDetails, hash_thread
-from keryx.surfaces.gateway.email.event_receiver import begin_again, choose_position, parse_position
+from keryx.surfaces.gateway.email.event_receiver import (
+    LARGE_BYTES,
+    POSITION_SCOPE,
+    begin_again,
+    choose_position,
+    parse_position,
+)
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
 
 ANN = "ann@people.test"
+BOB = "bob@people.test"
 FIRST = "1.0.0.0"
 
 
@@ -415,6 +422,37 @@ async def test_a_mail_that_is_too_large_is_read_as_far_as_the_limit(fake: FakeMa
     async with listening(await connect(download=100_000)) as context:
         [event] = await context.wait_for(1)
     assert get_text(event).startswith("look") and "big.bin" in get_text(event) and not context.attachments
+
+
+async def test_a_large_mail_holds_up_its_author_only(fake: FakeMail, connect: Connect) -> None:
+    big = Attachment(name="big.bin", mime="application/octet-stream", body=b"x" * 2 * LARGE_BYTES)
+    fake.held = {1}
+    async with listening(await connect()) as context:
+        fake.write(ANN, "look", files=[big])
+        fake.write(ANN, "at this")
+        fake.write(BOB, "hello")
+        [first] = await context.wait_for(1)
+        assert get_text(first) == "hello"
+        # After a crash, all three are read again.
+        assert str(context.cursor).split(".")[1] == "0"
+        fake.released.set()
+        assert [get_text(event) for event in await context.wait_for(3)] == ["hello", "look", "at this"]
+        await until(lambda: context.state[POSITION_SCOPE].split(".")[1] == "3")
+    assert [file.body for file in context.attachments] == [big.body]
+
+
+async def test_a_large_mail_whose_connection_breaks_is_fetched_again(
+    fake: FakeMail, connect: Connect
+) -> None:
+    big = Attachment(name="big.bin", mime="application/octet-stream", body=b"x" * 2 * LARGE_BYTES)
+    fake.held = {1}
+    async with listening(await connect()) as context:
+        fake.write(ANN, "look", files=[big])
+        fake.write(BOB, "hello")
+        await context.wait_for(1)
+        fake.disconnect()
+        fake.released.set()
+        assert [get_text(event) for event in await context.wait_for(2)] == ["hello", "look"]
 
 
 async def test_a_reply_to_an_answer_finds_its_thread_without_the_list_of_references(

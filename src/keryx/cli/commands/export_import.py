@@ -12,9 +12,10 @@ from cyclopts import App, Parameter
 
 from keryx import importers
 from keryx.cli import output
-from keryx.cli.options import FLAG, Json, load_base
+from keryx.cli.options import FLAG, Json, find_terminal_language, load_base
 from keryx.cli.output import STDIO, format_count, show_progress
 from keryx.core.errors import Invalid
+from keryx.core.texts import Reader
 from keryx.engine import conversation_import, importer
 from keryx.engine import export as exporter
 from keryx.engine.conversation_import import ConversationReport
@@ -89,6 +90,7 @@ async def export(
                 write,
                 redact=redact,
                 progress=progress,
+                texts=app.settings.policy.texts.speak(find_terminal_language(), "", Reader.OPERATOR),
             )
     if output_ != STDIO:
         report = ExportReport(

@@ -5,7 +5,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from keryx.cli import output
-from keryx.cli.options import Json, open_hub
+from keryx.cli.options import Json, find_terminal_language, open_hub
+from keryx.core.texts import Reader
 from keryx.core.turns import Turn, TurnState
 
 
@@ -78,7 +79,11 @@ async def why(
             output.truncate(trace.message.text or trace.message.role.value, output.terminal_width()), "bold"
         )
     )
+    texts = access.hub.texts.speak(find_terminal_language(), "", Reader.OPERATOR)
     for event in trace.events:
         moment = f"{event.at.astimezone():%d %b %H:%M:%S}"
-        output.write(f"{output.style_text(moment, 'dim')}  {output.sanitize(event.what, one_line=True)}")
-    output.write(f"So: {output.sanitize(trace.outcome, one_line=True)}.")
+        output.write(
+            f"{output.style_text(moment, 'dim')}  {output.sanitize(texts.render(event.what), one_line=True)}"
+        )
+    conclusion = texts.say("trace.conclusion", outcome=trace.outcome)
+    output.write(output.sanitize(conclusion, one_line=True))

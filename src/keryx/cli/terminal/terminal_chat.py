@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from keryx.app import App
 from keryx.cli import output, shutdown, terminal
+from keryx.cli.options import find_terminal_language
 from keryx.cli.terminal import attachments
 from keryx.cli.terminal.completion import CommandValue
 from keryx.cli.terminal.stream_printer import ChatStatus, StreamPrinter
@@ -35,7 +36,7 @@ from keryx.core.sessions import (
 )
 from keryx.core.source import Source
 from keryx.core.text import to_sentence
-from keryx.core.texts import Reader, Texts, find_language
+from keryx.core.texts import Reader, Texts
 from keryx.core.turns import BusyMode, TurnState
 from keryx.engine import commands
 from keryx.engine.hub.views import MessageRange
@@ -412,12 +413,7 @@ def new_id() -> str:
 
 def find_texts(app: App) -> Texts:
     """Return the texts in the language of the settings, or else in that of the terminal."""
-    return app.settings.policy.texts.speak(_find_language(), "", Reader.OPERATOR)
-
-
-def _find_language() -> str | None:
-    names = ("LC_ALL", "LC_MESSAGES", "LANG")
-    return find_language(next((value for name in names if (value := os.environ.get(name))), ""))
+    return app.settings.policy.texts.speak(find_terminal_language(), "", Reader.OPERATOR)
 
 
 def build_source(app: App) -> Source:
@@ -428,5 +424,5 @@ def build_source(app: App) -> Source:
         user="operator",
         user_name=terminal.login_name(),
         profile=app.viewer.profile,
-        language=_find_language(),
+        language=find_terminal_language(),
     )

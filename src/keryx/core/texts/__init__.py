@@ -5,23 +5,52 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from string import Formatter
 from typing import Any
 
 import msgspec
 
 from keryx.core.errors import Invalid, KeryxError
-from keryx.core.texts import english, german, page
+from keryx.core.texts import delivery_texts, english, german, page, setup_texts
 
+# The texts of these modules are pairs of English and German.
+_PAIRS = {**delivery_texts.TEXTS, **setup_texts.TEXTS}
 DEFAULT_LANGUAGE = "en"
 COMMAND_SIGN = "/"
 LANGUAGES: Mapping[str, Mapping[str, str]] = {
-    "en": english.TEXTS | {f"page.{text}": text for text in page.TEXTS},
-    "de": german.TEXTS | {f"page.{text}": translated for text, translated in page.TEXTS.items()},
+    "en": {
+        **english.TEXTS,
+        **{f"page.{text}": text for text in page.TEXTS},
+        **{key: pair[0] for key, pair in _PAIRS.items()},
+    },
+    "de": {
+        **german.TEXTS,
+        **{f"page.{text}": own for text, own in page.TEXTS.items()},
+        **{key: pair[1] for key, pair in _PAIRS.items()},
+    },
 }
 # How a language separates thousands and decimals.
 _SEPARATORS = {"en": (",", "."), "de": (".", ",")}
+# The areas of the errors that are stored with turns, deliveries and jobs.
+ERROR_AREAS = (
+    "access",
+    "agent",
+    "attachment",
+    "connect",
+    "delivery",
+    "file",
+    "gone",
+    "job",
+    "model",
+    "platform",
+    "reason",
+    "secret",
+    "system",
+    "target",
+    "tools",
+    "turn",
+)
 _SYSTEM_ERRORS: Sequence[tuple[type[OSError], str]] = (
     (FileNotFoundError, "system.no_file"),
     (PermissionError, "system.forbidden"),
@@ -32,6 +61,8 @@ _COMMAND_NAMES = sorted(
     (key.removeprefix("help.") for key in english.TEXTS if key.startswith("help.")), key=len
 )
 _COMMAND = re.compile(rf"(?<![\w/.:-])/(?=(?:{'|'.join(reversed(_COMMAND_NAMES))})(?![\w/-])|\Z)")
+# Of the errors that are stored in English: a longer one is that of a program, with its output.
+_LONGEST_STORED = 500
 _WEIGHTED = re.compile(r"\s*([A-Za-z*][A-Za-z0-9-]*)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?)\s*)?\Z")
 
 _FORMATTER = Formatter()
@@ -81,7 +112,8 @@ class Texts:
     """The texts of one language. `sign` is what people put before the name of a command where they read them.
 
     A text has another wording for some `readers` where there is one under its key with their name: `tag.unknown_operator`
-    names a command of the terminal, and `tag.unknown` does not."""
+    names a command of the terminal, and `tag.unknown` does not. A changed text holds for all readers, unless that other
+    wording is changed too."""
 
     def __init__(
         self,
@@ -94,13 +126,15 @@ class Texts:
         self.language = language
         self.sign = sign
         self.readers = readers
-        self._templates = {**LANGUAGES[language], **(changed or {})}
+        self._changed = changed or {}
+        self._templates = {**LANGUAGES[language], **self._changed}
         self._formatter = _TemplateFormatter(self)
 
     def say(self, key: str, /, **fields: Any) -> str:
         """Return the text of a key with its fields filled in."""
+        known = self._changed if key in self._changed else self._templates
         own = (f"{key}_{reader.value}" for reader in self.readers)
-        chosen = next((name for name in own if name in self._templates), key)
+        chosen = next((name for name in own if name in known), key)
         text = ""
         for literal, field, spec, conversion in _parse_template(self._templates[chosen]):
             text += literal if self.sign == COMMAND_SIGN else _replace_signs(literal, text[-1:], self.sign)
@@ -123,6 +157,10 @@ class Texts:
             if isinstance(text, str) and not isinstance(text, Phrase)
             else self.say(text.key, **text.fields)
         )
+
+    def render_stored(self, text: str, *areas: str) -> str:
+        """Return an English text of some areas, as errors are stored, in this language, and any other text unchanged."""
+        return self.render(find_phrase(text, *areas))
 
     def list_area(self, area: str) -> dict[str, str]:
         """Return the templates of one area, such as `page`, by the rest of their key."""
@@ -153,6 +191,19 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 def explain(error: KeryxError, key: str, /, **fields: Any) -> Phrase:
     """Return an error as a phrase for people: its own, or that of a key whose field `reason` is the message in English."""
     return error.text if isinstance(error.text, Phrase) else Phrase(key, **fields, reason=error.text)
+
+
+@lru_cache(1000)
+def find_phrase(text: str, *areas: str) -> str:
+    """Return an English text of some areas of the catalogue, such as `delivery`, as a phrase, and any other text unchanged.
+    So errors that are stored in English are shown in the language of the reader."""
+    if not isinstance(text, Phrase) and len(text) <= _LONGEST_STORED:
+        for key, plurals, pattern in _list_patterns(areas):
+            if match := pattern.fullmatch(text):
+                fields = {name: find_phrase(value, *areas) for name, value in match.groupdict().items()}
+                counts = {name: _parse_count(fields[name]) for name in plurals}
+                return Phrase(key, **fields | counts)
+    return text
 
 
 def explain_os_error(error: OSError) -> str:
@@ -238,6 +289,43 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 @cache
+def _list_patterns(areas: Sequence[str]) -> list[tuple[str, list[str], re.Pattern[str]]]:
+    """Return how the English texts of some areas look, each with its key and its fields with plural forms. Those with more
+    characters of their own come first."""
+    found: list[tuple[int, str, list[str], re.Pattern[str]]] = []
+    texts = LANGUAGES[DEFAULT_LANGUAGE]
+    for name, template in texts.items():
+        # What operators read cannot be built from a text that has fewer fields.
+        twin = texts.get(f"{name}_{Reader.OPERATOR.value}", "")
+        if name.partition(".")[0] not in areas or list_fields(twin) - list_fields(template):
+            continue
+        pattern, own, fields = "", 0, dict[str, bool]()
+        for literal, field, spec, _ in _parse_template(template):
+            own += len(literal)
+            pattern += re.escape(literal)
+            if field is not None:
+                plural = "|" in (spec or "")
+                forms = "|".join(
+                    re.escape(form).replace(r"\#", r"[\d,]+") for form in (spec or "").split("|")
+                )
+                if field not in fields:
+                    pattern += f"(?P<{field}>{forms if plural else '.+?'})"
+                else:
+                    pattern += f"(?:{forms})" if plural else f"(?P={field})"
+                fields[field] = plural
+        key = name.removesuffix(f"_{Reader.OPERATOR.value}")
+        plurals = [field for field, plural in fields.items() if plural]
+        found.append((own, key, plurals, re.compile(pattern, re.DOTALL)))
+    return [entry[1:] for entry in sorted(found, key=lambda entry: -entry[0])]
+
+
+def _parse_count(text: str) -> int:
+    """Return the number in a text such as `2,000 messages`, 1 for one without a number."""
+    match = re.search(r"\d[\d,]*", text)
+    return int(match[0].replace(",", "")) if match else 1
+
+
+@cache
 def _parse_template(template: str) -> tuple[tuple[str, str | None, str | None, str | None], ...]:
     """Return the pieces of a template: a text, and the name, the format and the conversion of the field after it."""
     return tuple(_FORMATTER.parse(template))
@@ -250,6 +338,9 @@ class _TemplateFormatter:
         self._texts = texts
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Exception):
+            value = value.text if isinstance(value, KeryxError) else str(value)
+            return self._texts.render_stored(value, *ERROR_AREAS)
         if isinstance(value, str):
             return self._texts.render(value)
         if "|" in format_spec:

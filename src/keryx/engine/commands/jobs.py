@@ -117,7 +117,7 @@ def _continue(call: CommandCall, name: str) -> CommandResult:
         if run is None:
             raise NotFound(Phrase("job.none_here"))
     session = sessions.get(call.tx, run, viewer=call.viewer)
-    control.switch(call.tx, call.current_lane, session, why="a scheduled run")
+    control.switch(call.tx, call.current_lane, session, why=Phrase("move.job"))
     reply = call.say("job.continued", session=quote_title(session), count=session.messages)
     return CommandResult(reply, session.id)
 

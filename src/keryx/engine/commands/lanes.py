@@ -72,9 +72,9 @@ def hand_over(call: CommandCall) -> CommandResult:
         raise NotFound(Phrase("chat.handoff_unknown", target=str(target)))
     lane = (direct or matches)[0]
     came_from = call.inbound.source.platform
-    control.switch(call.tx, lane, session, why=f"handed over from {came_from}")
+    control.switch(call.tx, lane, session, why=Phrase("move.from", platform=came_from))
     if call.lane is not None:
-        lane_store.move(call.tx, call.lane, None, why=f"handed over to {lane.source.platform}")
+        lane_store.move(call.tx, call.lane, None, why=Phrase("move.to", platform=lane.source.platform))
     deliveries.enqueue(
         call.tx,
         lane.target,

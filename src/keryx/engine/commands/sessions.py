@@ -57,7 +57,7 @@ def resume(call: CommandCall) -> CommandResult:
     if not call.text:
         return list_recent(call)
     session = _find_by_number(call) or sessions.resolve(call.tx, call.viewer, call.text, by_part=True)
-    return _switch(call, session, why="resume")
+    return _switch(call, session, why=Phrase("move.resume"))
 
 
 def _find_by_number(call: CommandCall) -> Session | None:
@@ -77,7 +77,7 @@ def undo_reset(call: CommandCall) -> CommandResult:
     before = next((m.session for m in moves if m.session and m.session != lane.session), None)
     if before is None:
         raise NotFound(Phrase("session.no_earlier"))
-    return _switch(call, sessions.get(call.tx, before), why="undo-reset")
+    return _switch(call, sessions.get(call.tx, before), why=Phrase("move.undo_reset"))
 
 
 def _switch(call: CommandCall, session: Session, *, why: str) -> CommandResult:
@@ -128,7 +128,7 @@ def set_title(call: CommandCall) -> CommandResult:
 def fork(call: CommandCall) -> CommandResult:
     copy = revisions.fork(call.tx, call.current_session, surface=call.inbound.surface)
     if call.lane:
-        control.switch(call.tx, call.lane, copy, why="fork")
+        control.switch(call.tx, call.lane, copy, why=Phrase("move.fork"))
     refusal = ""
     if call.text:
         try:

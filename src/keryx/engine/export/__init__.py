@@ -10,6 +10,7 @@ from keryx.core import records, sessions
 from keryx.core.ids import SessionId
 from keryx.core.records import Entry, MessageRecord, Progress, SessionRecord, ignore_progress
 from keryx.core.sessions import Viewer
+from keryx.core.texts import ENGLISH, Texts
 from keryx.engine.export import html_document, markdown_document
 from keryx.engine.export.redact import Redactor
 from keryx.store import sessions as sessions_store
@@ -42,10 +43,11 @@ async def export(
     *,
     redact: bool = False,
     progress: Progress = ignore_progress,
+    texts: Texts = ENGLISH,
 ) -> ExportSummary:
     """Write the chosen sessions, or all that the viewer may see, as one snapshot shows them.
 
-    `write` is called in a thread of the database with pieces of text, in order."""
+    The headings of Markdown and HTML are in the language of `texts`. `write` is called in a thread of the database with pieces of text, in order."""
 
     return await database.read(
         "export",
@@ -57,6 +59,7 @@ async def export(
             write=write,
             redact=redact,
             progress=progress,
+            texts=texts,
         ),
     )
 
@@ -70,9 +73,11 @@ def write_sessions(
     *,
     redact: bool = False,
     progress: Progress = ignore_progress,
+    texts: Texts = ENGLISH,
 ) -> ExportSummary:
     """Write sessions as `export` does, in a transaction of the caller."""
-    return _ExportPass(tx, viewer, chosen, Redactor() if redact else None, progress).run(format, write)
+    redactor = Redactor() if redact else None
+    return _ExportPass(tx, viewer, chosen, redactor, progress, texts).run(format, write)
 
 
 class _ExportPass:
@@ -85,12 +90,14 @@ class _ExportPass:
         chosen: Sequence[SessionId] | None,
         redactor: Redactor | None,
         progress: Progress,
+        texts: Texts,
     ) -> None:
         self._tx = tx
         self._viewer = viewer
         self._chosen = None if chosen is None else list(dict.fromkeys(chosen))
         self._redactor = redactor
         self._progress = progress
+        self._texts = texts
         self._done = 0
         self._sessions = 0
         self._total = sum(s.messages for s in self._select_sessions())
@@ -100,12 +107,16 @@ class _ExportPass:
             case ExportFormat.JSONL:
                 pieces = self._render_jsonl()
             case ExportFormat.MD:
-                pieces = markdown_document.render((s, self._read_messages(s)) for s in self._read_sessions())
+                pieces = markdown_document.render(
+                    ((s, self._read_messages(s)) for s in self._read_sessions()), self._texts
+                )
             case ExportFormat.HTML:
-                contents = [html_document.ContentsEntry.from_session(s) for s in self._read_sessions()]
+                contents = [
+                    html_document.ContentsEntry.from_session(s, self._texts) for s in self._read_sessions()
+                ]
                 self._sessions = 0
                 pieces = html_document.render(
-                    contents, ((s, self._read_messages(s)) for s in self._read_sessions())
+                    contents, ((s, self._read_messages(s)) for s in self._read_sessions()), self._texts
                 )
         for piece in pieces:
             write(piece)

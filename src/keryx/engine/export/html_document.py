@@ -9,11 +9,9 @@ from keryx.core.compaction import describe_notice, is_epoch_notice
 from keryx.core.ids import SessionId
 from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.records import MessageRecord, SessionRecord
-from keryx.core.sessions import UNTITLED
 from keryx.core.text import to_single_line
-from keryx.core.texts import ENGLISH
+from keryx.core.texts import Texts
 from keryx.engine.export.markdown_document import (
-    ROLE_NAMES,
     SessionMessages,
     find_summary,
     format_time,
@@ -111,15 +109,17 @@ class ContentsEntry(msgspec.Struct, frozen=True):
     when: str
 
     @classmethod
-    def from_session(cls, session: SessionRecord) -> "ContentsEntry":
-        return cls(session.id, session.title or UNTITLED, format_time(session.active_at))
+    def from_session(cls, session: SessionRecord, texts: Texts) -> "ContentsEntry":
+        return cls(session.id, session.title or texts.say("export.untitled"), format_time(session.active_at))
 
 
-def render(contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages]) -> Iterator[str]:
+def render(
+    contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages], texts: Texts
+) -> Iterator[str]:
     """Yield the text of a file in pieces."""
-    head = contents[0].title if len(contents) == 1 else f"{len(contents)} conversations"
+    head = contents[0].title if len(contents) == 1 else texts.say("export.several", count=len(contents))
     yield (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="{texts.language}">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
@@ -130,13 +130,13 @@ def render(contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages
             f'<li><a href="#{_escape_line(c.id)}">{_escape_line(c.title)}</a> <span>{c.when}</span></li>\n'
             for c in contents
         )
-        yield f'<nav aria-label="Conversations">\n<ol>\n{items}</ol>\n</nav>\n'
+        yield f'<nav aria-label="{texts.say("export.conversations")}">\n<ol>\n{items}</ol>\n</nav>\n'
     for session, messages in sessions:
         facts = "".join(
             f"<div><dt>{name}</dt><dd>{_escape_line(value)}</dd></div>\n"
-            for name, value in list_facts(session)
+            for name, value in list_facts(session, texts)
         )
-        title = _escape_line(session.title or UNTITLED)
+        title = _escape_line(session.title or texts.say("export.untitled"))
         yield f'<article id="{_escape_line(session.id)}">\n<h1 dir="auto">{title}</h1>\n<dl>\n{facts}</dl>\n'
         epoch = 0
         for message in messages:
@@ -144,12 +144,13 @@ def render(contents: Sequence[ContentsEntry], sessions: Iterable[SessionMessages
                 epoch = message.epoch
                 summary = find_summary(session, epoch)
                 if summary:
-                    summary = f"<details><summary>Summary</summary>{render_markdown(summary)}</details>"
-                yield f'<div class="fold">What came before was compacted here{summary}</div>\n'
+                    heading = texts.say("export.summary")
+                    summary = f"<details><summary>{heading}</summary>{render_markdown(summary)}</details>"
+                yield f'<div class="fold">{texts.say("export.compacted")}{summary}</div>\n'
             if not is_epoch_notice(message.parts):
-                yield _render_message(message)
+                yield _render_message(message, texts)
         yield "</article>\n"
-    yield "<footer>Exported by Keryx</footer>\n</main>\n</body>\n</html>\n"
+    yield f"<footer>{texts.say('export.footer')}</footer>\n</main>\n</body>\n</html>\n"
 
 
 def render_markdown(text: str, *, prefix: str = "") -> str:
@@ -158,41 +159,45 @@ def render_markdown(text: str, *, prefix: str = "") -> str:
     return html.prepare_document("".join(html.render_blocks(text)), prefix=prefix)
 
 
-def _render_message(message: MessageRecord) -> str:
-    author = _escape_line(message.author or ROLE_NAMES[message.role])
-    badges = "".join(f' <span class="mark">{mark}</span>' for mark in list_marks(message))
+def _render_message(message: MessageRecord, texts: Texts) -> str:
+    author = _escape_line(message.author or texts.say(f"export.{message.role}"))
+    badges = "".join(f' <span class="mark">{mark}</span>' for mark in list_marks(message, texts))
     anchor = f"{_escape_line(message.session)}-{message.seq}"
-    body = "".join(_render_part(part, anchor) for part in message.parts)
+    body = "".join(_render_part(part, anchor, texts) for part in message.parts)
     classes = f"m {message.role.value}{' undone' if message.undone else ''}"
     head = (
         f'<header><b>{author}</b> <time datetime="{message.at:%Y-%m-%dT%H:%M:%SZ}">{format_time(message.at)}</time>'
-        f'{badges} <a href="#{anchor}" aria-label="Link to message {message.seq}">#{message.seq}</a></header>'
+        f'{badges} <a href="#{anchor}" aria-label="{texts.say("export.link", seq=message.seq)}">#{message.seq}</a></header>'
     )
     if message.role is Role.NOTICE:
         head = ""
     return f'<section class="{classes}" id="{anchor}">{head}<div dir="auto">{body}</div></section>\n'
 
 
-def _render_part(part: Part, anchor: str) -> str:
+def _render_part(part: Part, anchor: str, texts: Texts) -> str:
     match part:
         case Text(text):
             return render_markdown(text, prefix=f"{anchor}-")
         case Notice():
-            return f"<p>{html.escape_text(describe_notice(part, ENGLISH))}</p>"
+            return f"<p>{html.escape_text(describe_notice(part, texts))}</p>"
         case Image() | File():
-            return f'<p><span class="chip">Attached: {_escape_line(part.name or part.media)}</span></p>'
+            name = _escape_line(part.name or part.media)
+            return f'<p><span class="chip">{texts.say("export.attached", name=name)}</span></p>'
         case Audio():
-            chip = f'<p><span class="chip">Audio: {_escape_line(part.name or part.media)}</span></p>'
+            name = _escape_line(part.name or part.media)
+            chip = f'<p><span class="chip">{texts.say("export.audio", name=name)}</span></p>'
             return chip + (f"<p>{html.escape_text(part.transcript)}</p>" if part.transcript else "")
         case ToolCall():
-            return _render_details(
-                f"Calls <b>{_escape_line(part.name)}</b>", html.highlight_code(part.input, "json")
-            )
+            title = texts.say("export.calls", tool=f"<b>{_escape_line(part.name)}</b>")
+            return _render_details(title, html.highlight_code(part.input, "json"))
         case ToolResult():
-            verb = "failed" if part.failed else "answered"
-            return _render_details(f"<b>{_escape_line(part.name)}</b> {verb}", html.escape_text(part.output))
+            tool = f"<b>{_escape_line(part.name)}</b>"
+            title = texts.say("export.tool_failed" if part.failed else "export.tool_answered", tool=tool)
+            return _render_details(title, html.escape_text(part.output))
         case Reasoning():
-            return _render_details("Reasoning", html.escape_text(part.text)) if part.text else ""
+            if not part.text:
+                return ""
+            return _render_details(texts.say("export.reasoning"), html.escape_text(part.text))
         case _:
             assert_never(part)
 

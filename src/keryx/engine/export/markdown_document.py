@@ -13,41 +13,42 @@ from keryx.core.messages import (
     Notice,
     Part,
     Reasoning,
-    Role,
     Text,
     ToolCall,
     ToolResult,
 )
 from keryx.core.records import MessageRecord, SessionRecord
-from keryx.core.sessions import UNTITLED
 from keryx.core.text import replace_unwritable, to_single_line
-from keryx.core.texts import ENGLISH
+from keryx.core.texts import Texts
 
 _TICKS = re.compile(r"`{3,}")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
-ROLE_NAMES = {Role.USER: "Person", Role.ASSISTANT: "Agent", Role.TOOL: "Tool", Role.NOTICE: "Notice"}
 
 SessionMessages = tuple[SessionRecord, Iterable[MessageRecord]]
 
 
-def render(sessions: Iterable[SessionMessages]) -> Iterator[str]:
+def render(sessions: Iterable[SessionMessages], texts: Texts) -> Iterator[str]:
     """Yield the text of a file in pieces."""
     for n, (session, messages) in enumerate(sessions):
         yield "\n---\n\n" if n else ""
-        facts = "".join(f"- {name}: {_escape_markdown(value)}\n" for name, value in list_facts(session))
-        yield replace_unwritable(f"# {_escape_markdown(session.title or UNTITLED)}\n\n{facts}\n")
+        facts = "".join(
+            f"- {name}: {_escape_markdown(value)}\n" for name, value in list_facts(session, texts)
+        )
+        yield replace_unwritable(
+            f"# {_escape_markdown(session.title or texts.say('export.untitled'))}\n\n{facts}\n"
+        )
         epoch = 0
         for message in messages:
             if message.epoch != epoch:
                 epoch = message.epoch
                 summary = "".join(f"> {row}\n" for row in find_summary(session, epoch).splitlines())
                 yield replace_unwritable(
-                    f"*What came before was compacted here (epoch {epoch}).*\n\n{summary}\n"
+                    f"*{texts.say('export.compacted_epoch', number=epoch)}*\n\n{summary}\n"
                 )
             if not is_epoch_notice(message.parts):
-                author = to_single_line(message.author) or ROLE_NAMES[message.role]
-                marks = "".join(f", {mark}" for mark in list_marks(message))
-                body = "".join(_render_part(part) for part in message.parts)
+                author = to_single_line(message.author) or texts.say(f"export.{message.role}")
+                marks = "".join(f", {mark}" for mark in list_marks(message, texts))
+                body = "".join(_render_part(part, texts) for part in message.parts)
                 heading = f"## {_escape_markdown(author)} · {format_time(message.at)}{marks}"
                 yield replace_unwritable(f"{heading}\n\n{body}")
 
@@ -56,35 +57,38 @@ def format_time(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
-def list_marks(message: MessageRecord) -> list[str]:
+def list_marks(message: MessageRecord, texts: Texts) -> list[str]:
     """Return what a reader must know about a message beyond its text."""
-    marks = [ENGLISH.say(f"mark.{message.mark.value}")] if message.mark else []
-    marks += ["undone"] if message.undone else []
-    marks += ["overheard"] if message.observed else []
+    marks = [texts.say(f"mark.{message.mark.value}")] if message.mark else []
+    marks += [texts.say("export.undone")] if message.undone else []
+    marks += [texts.say("export.overheard")] if message.observed else []
     return marks
 
 
-def list_facts(session: SessionRecord) -> list[tuple[str, str]]:
+def list_facts(session: SessionRecord, texts: Texts) -> list[tuple[str, str]]:
     """Return the facts about a session in its header, by name."""
     tokens = session.tokens
     spent = tokens.input + tokens.output + tokens.reasoning + tokens.cache_read + tokens.cache_write
     facts = [
-        ("Session", session.id),
-        ("Started", format_time(session.created_at)),
-        ("Last message", format_time(session.active_at)),
-        ("Where", session.surface),
-        ("Messages", f"{session.messages:,}"),
+        (texts.say("export.session"), session.id),
+        (texts.say("export.started"), format_time(session.created_at)),
+        (texts.say("export.last_message"), format_time(session.active_at)),
+        (texts.say("export.where"), session.surface),
+        (texts.say("export.messages"), texts.say("export.count", count=session.messages)),
     ]
     if session.project:
-        facts.append(("Project", to_single_line(session.project.name)))
+        facts.append((texts.say("export.project"), to_single_line(session.project.name)))
     if session.parent:
-        facts.append(("Forked from", f"{session.parent}, message {session.parent_seq}"))
+        origin = texts.say("export.parent", session=session.parent, seq=session.parent_seq or 0)
+        facts.append((texts.say("export.forked"), origin))
     if session.settings.model:
-        facts.append(("Model", to_single_line(session.settings.model)))
+        facts.append((texts.say("export.model"), to_single_line(session.settings.model)))
     if spent:
-        facts.append(("Tokens", f"{spent:,}"))
+        facts.append((texts.say("export.tokens"), texts.say("export.count", count=spent)))
     if session.cost is not None:
-        facts.append(("Cost", f"{session.cost / 1e6:.4f} ({session.cost_status})"))
+        status = texts.say(f"export.cost_{session.cost_status}")
+        cost = texts.say("export.cost_with_status", cost=session.cost / 1e6, status=status)
+        facts.append((texts.say("export.cost"), cost))
     return facts
 
 
@@ -99,25 +103,27 @@ def find_summary(session: SessionRecord, epoch: int) -> str:
     return next((e.summary for e in session.epochs if e.number == epoch), "")
 
 
-def _render_part(part: Part) -> str:
+def _render_part(part: Part, texts: Texts) -> str:
     match part:
         case Text(text):
             return f"{text}\n\n"
         case Notice():
-            return f"*{_escape_markdown(to_single_line(describe_notice(part, ENGLISH)))}*\n\n"
+            return f"*{_escape_markdown(to_single_line(describe_notice(part, texts)))}*\n\n"
         case Image() | File():
-            return f"*Attached: {_escape_markdown(to_single_line(part.name or part.media))}*\n\n"
+            name = _escape_markdown(to_single_line(part.name or part.media))
+            return f"*{texts.say('export.attached', name=name)}*\n\n"
         case Audio():
-            return f"*Audio: {_escape_markdown(to_single_line(part.name or part.media))}*\n\n{part.transcript}\n\n"
+            name = _escape_markdown(to_single_line(part.name or part.media))
+            return f"*{texts.say('export.audio', name=name)}*\n\n{part.transcript}\n\n"
         case ToolCall():
-            return (
-                f"**Calls {_escape_markdown(to_single_line(part.name))}**\n\n{fence_code(part.input, 'json')}"
-            )
+            title = texts.say("export.calls", tool=_escape_markdown(to_single_line(part.name)))
+            return f"**{title}**\n\n{fence_code(part.input, 'json')}"
         case ToolResult():
-            verb = "failed" if part.failed else "answered"
-            return f"**{_escape_markdown(to_single_line(part.name))} {verb}**\n\n{fence_code(part.output)}"
+            tool = _escape_markdown(to_single_line(part.name))
+            title = texts.say("export.tool_failed" if part.failed else "export.tool_answered", tool=tool)
+            return f"**{title}**\n\n{fence_code(part.output)}"
         case Reasoning():
-            return "*Reasoning*\n\n" + fence_code(part.text) if part.text else ""
+            return f"*{texts.say('export.reasoning')}*\n\n{fence_code(part.text)}" if part.text else ""
         case _:
             assert_never(part)
 

@@ -7,6 +7,7 @@ from keryx.core.ids import DeliveryId, SessionId, TurnId
 from keryx.core.lanes import Lane, LaneMove
 from keryx.core.ports.adapter import InboundMessage, PlatformReach
 from keryx.core.sessions import Viewer
+from keryx.core.texts import Phrase
 from keryx.engine.hub.verbs import HubPart, bind_read, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.units import control, identities, receive, relay, targets
@@ -48,7 +49,7 @@ class HubLanes(HubPart):
     def switch(self, tx: Transaction, viewer: Viewer, inbound: InboundMessage, session: SessionId) -> None:
         """Continue a session of the same owner in the lane of a source."""
         lane = receive.ensure_lane(tx, inbound, self._policy, viewer.principal)
-        control.switch(tx, lane, sessions.get(tx, session, viewer=viewer), why="resume")
+        control.switch(tx, lane, sessions.get(tx, session, viewer=viewer), why=Phrase("move.resume"))
 
     @write_unit("lane.instruct")
     def set_instructions(self, tx: Transaction, viewer: Viewer, key: str, text: str) -> None:

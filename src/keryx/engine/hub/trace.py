@@ -9,8 +9,9 @@ from keryx.core import lanes as lane_keys
 from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import TurnId
 from keryx.core.messages import Message, Notice, Role, parse_id
+from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import Session, Viewer
-from keryx.core.text import format_count
+from keryx.core.texts import ERROR_AREAS, Phrase, find_phrase
 from keryx.core.turns import HOLD_KIND, Turn, TurnState
 from keryx.engine.policy import Policy
 from keryx.engine.units import access
@@ -20,12 +21,13 @@ from keryx.store.db import Transaction
 
 class TraceEvent(msgspec.Struct, frozen=True):
     at: datetime
+    # A phrase, so that it can be rendered in another language.
     what: str
 
 
 class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
     message: Message
-    # What the message led to, in a few words.
+    # What the message led to, in a few words, as a phrase.
     outcome: str
     events: list[TraceEvent]
 
@@ -51,14 +53,20 @@ def find_message(tx: Transaction, viewer: Viewer, text: str) -> tuple[Session, i
             visible.append((sessions.get(tx, id_, viewer=viewer), seq))
     if len(visible) > 1:
         choice = ", ".join(f"{session.id}.{seq}" for session, seq in visible)
-        raise Ambiguous(f"{text[:80]!r} is several messages: choose one of {choice}")
+        raise Ambiguous(Phrase("trace.several", name=repr(text[:80]), choices=choice))
     if visible:
         return visible[0]
     if events and viewer.owner is None:
         event = events[0]
-        why = event.receipt.reason or "it changed an earlier message, or it came before reasons were kept"
+        why = find_phrase(event.receipt.reason, "receipt") or Phrase("receipt.unknown")
         raise NotFound(
-            f"{text[:80]!r} of {event.platform} came at {event.received_at:%Y-%m-%d %H:%M:%S} UTC and led to no message: {why}"
+            Phrase(
+                "trace.led_to_nothing",
+                name=repr(text[:80]),
+                platform=event.platform,
+                time=f"{event.received_at:%Y-%m-%d %H:%M:%S}",
+                reason=why,
+            )
         )
     raise unknown
 
@@ -66,14 +74,19 @@ def find_message(tx: Transaction, viewer: Viewer, text: str) -> tuple[Session, i
 def build(tx: Transaction, session: Session, seq: int, *, policy: Policy) -> MessageTrace:
     message = messages.get(tx, session.id, seq)
     turn = turns.find(tx, message.turn) if message.turn else None
-    verb = "received" if message.role is Role.USER else f"written as {message.role.value}"
-    via = f" via {message.surface}" if message.surface else ""
-    author = f" from {message.author}" if message.author else ""
-    events = [TraceEvent(message.at, f"{verb}{via}{author} as message {message.seq}")]
+    begun = Phrase(
+        "trace.received" if message.role is Role.USER else "trace.written",
+        role=_describe_role(message),
+        via=Phrase("trace.via", surface=message.surface) if message.surface else "",
+        author=Phrase("trace.from", author=message.author) if message.author else "",
+        seq=message.seq,
+    )
+    events = [TraceEvent(message.at, begun)]
     for lane in lanes.list_for_session(tx, session.id):
         move = next((m for m in lanes.list_moves(tx, lane.key) if m.at <= message.at), None)
         if move:
-            events.append(TraceEvent(move.at, f"lane {lane.key} led here: {move.why}"))
+            why = find_phrase(move.why, "move")
+            events.append(TraceEvent(move.at, Phrase("trace.lane_move", lane=lane.key, reason=why)))
     if turn:
         events += _list_routing_events(tx, session, turn, policy)
         events += [*_list_turn_events(tx, turn), *_list_delivery_events(tx, turn.id)]
@@ -90,62 +103,90 @@ def _list_routing_events(tx: Transaction, session: Session, turn: Turn, policy: 
     address = lane_keys.build_address(source, sharing=policy.sharing, aliases=access.find_aliases(tx, source))
     agent = policy.choose_agent(session.settings, source, profile=session.profile)
     return [
-        TraceEvent(turn.created_at, f"came by lane {address.key}"),
-        TraceEvent(turn.created_at, f"its author is {access.explain(tx, source, policy.access)}"),
-        *([TraceEvent(turn.created_at, f"its agent is {agent}")] if agent else []),
+        TraceEvent(turn.created_at, Phrase("trace.lane", lane=address.key)),
+        TraceEvent(turn.created_at, Phrase("trace.author", rule=access.explain(tx, source, policy.access))),
+        *([TraceEvent(turn.created_at, Phrase("trace.agent", agent=agent))] if agent else []),
     ]
 
 
 def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:
-    events = [TraceEvent(turn.created_at, f"queued as turn {turn.id} ({turn.mode})")]
+    events = [TraceEvent(turn.created_at, Phrase("trace.queued", turn=turn.id, mode=turn.mode.value))]
     if turn.started_at:
-        events.append(TraceEvent(turn.started_at, f"attempt {turn.attempts} began on {turn.worker}"))
+        began = Phrase("trace.attempt", number=turn.attempts, worker=turn.worker or "")
+        events.append(TraceEvent(turn.started_at, began))
     entries = messages.list_for_turn(tx, turn.session, turn.id, first=turn.input_seq)
     if turn.interrupted_at:
         held = any(isinstance(p, Notice) and p.kind == HOLD_KIND for m in entries for p in m.parts)
-        why = "its model had reached a limit" if held else "the process was gone"
-        events.append(TraceEvent(turn.interrupted_at, f"interrupted: {why}; put back into the queue"))
+        why = Phrase("trace.limit" if held else "trace.process_gone")
+        events.append(TraceEvent(turn.interrupted_at, Phrase("trace.interrupted", reason=why)))
     if turn.hold:
-        events.append(TraceEvent(turn.hold.until, f"the limit of {turn.hold.model} resets"))
+        events.append(TraceEvent(turn.hold.until, Phrase("trace.limit_resets", model=turn.hold.model)))
     events += [
-        TraceEvent(m.at, f"{m.role.value} message {m.seq}{f' ({m.mark})' if m.mark else ''}")
+        TraceEvent(
+            m.at,
+            Phrase(
+                "trace.message",
+                role=_describe_role(m),
+                seq=m.seq,
+                mark=Phrase("trace.mark", mark=Phrase(f"mark.{m.mark}")) if m.mark else "",
+            ),
+        )
         for m in entries
         if m.role is not Role.USER
     ]
-    for question in questions.list_for_turn(tx, turn.id):
-        events.append(TraceEvent(question.created_at, f"asked: {question.question.title}"))
-        if question.closed_at:
-            answer = f": {question.answer}" if question.answer else ""
-            events.append(TraceEvent(question.closed_at, f"question {question.state}{answer}"))
+    for asked in questions.list_for_turn(tx, turn.id):
+        title = asked.question.display_title
+        events.append(TraceEvent(asked.created_at, Phrase("trace.asked", title=title)))
+        if asked.closed_at:
+            answer = Phrase("trace.because", reason=_describe_answer(asked)) if asked.answer else ""
+            state = Phrase(f"trace.question_{asked.state}")
+            events.append(TraceEvent(asked.closed_at, Phrase("trace.question", state=state, answer=answer)))
     if turn.finished_at:
-        events.append(TraceEvent(turn.finished_at, f"{turn.state}{f': {turn.error}' if turn.error else ''}"))
+        error = find_phrase(turn.error, *ERROR_AREAS) if turn.error else ""
+        reason = Phrase("trace.because", reason=error) if error else ""
+        state = Phrase(f"state.{turn.state}")
+        events.append(TraceEvent(turn.finished_at, Phrase("trace.finished", state=state, reason=reason)))
     return events
 
 
 def _list_delivery_events(tx: Transaction, turn: TurnId) -> list[TraceEvent]:
     events: list[TraceEvent] = []
     for d in deliveries.list_for_turn(tx, turn):
-        events.append(TraceEvent(d.created_at, f"delivery {d.id} written for {d.target}"))
-        error = f", {d.error}" if d.error else ""
-        ids = f" as {', '.join(d.receipts)}" if d.receipts else ""
-        at = d.sent_at or max(d.not_before, d.created_at)
-        events.append(
-            TraceEvent(
-                at,
-                f"delivery {d.id} {d.state} after {format_count(d.attempts, 'attempt')},"
-                f" {format_count(d.parts_sent, 'part')}{ids}{error}",
-            )
+        written = Phrase("trace.delivery_written", delivery=d.id, target=str(d.target))
+        events.append(TraceEvent(d.created_at, written))
+        error = find_phrase(d.error, *ERROR_AREAS) if d.error else ""
+        state = Phrase(
+            "trace.delivery",
+            delivery=d.id,
+            state=Phrase(f"state.{d.state}"),
+            attempts=d.attempts,
+            parts=d.parts_sent,
+            receipts=Phrase("trace.receipts", ids=", ".join(d.receipts)) if d.receipts else "",
+            error=Phrase("trace.with_error", reason=error) if error else "",
         )
+        events.append(TraceEvent(d.sent_at or max(d.not_before, d.created_at), state))
     return events
+
+
+def _describe_answer(asked: AskedQuestion) -> str:
+    """Return the label of the chosen option, or the words of the answer."""
+    chosen = next((o for o in asked.question.options if o.id == asked.answer), None)
+    if chosen is None:
+        return asked.answer or ""
+    return Phrase(chosen.phrase.key, **chosen.phrase.fields) if chosen.phrase else chosen.label
+
+
+def _describe_role(message: Message) -> str:
+    return Phrase(f"trace.role_{message.role.value}")
 
 
 def _describe_outcome(message: Message, turn: Turn | None) -> str:
     if message.undone:
-        return "undone"
+        return Phrase("mark.undone")
     if message.observed:
-        return "observed only: nobody asked for an answer"
+        return Phrase("trace.observed")
     if turn is None:
-        return "kept"
+        return Phrase("trace.kept")
     if turn.state is TurnState.DONE:
-        return f"answered in turn {turn.id}"
-    return f"{turn.state} (turn {turn.id})"
+        return Phrase("trace.answered", turn=turn.id)
+    return Phrase("trace.ended", state=Phrase(f"state.{turn.state}"), turn=turn.id)

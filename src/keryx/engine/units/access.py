@@ -61,10 +61,10 @@ def explain(tx: Transaction, source: Source, rules: AccessRules) -> str:
     }
     for name, part in parts.items():
         if access.judge(part, source, granted=False, others=others) is Verdict.ALLOWED:
-            return f"allowed by `{name}` of [access.{source.platform}]"
+            return Phrase("access.by_rule", rule=name, platform=source.platform)
     if judge(tx, source, rules) is Verdict.ALLOWED:
-        return "allowed because an operator let them in"
-    return f"not allowed any more by [access.{source.platform}]"
+        return Phrase("access.by_operator")
+    return Phrase("access.no_longer", platform=source.platform)
 
 
 def is_operator(tx: Transaction, source: Source, rules: AccessRules) -> bool:

@@ -196,7 +196,7 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
     session had messages."""
     assert lane.session is not None
     old = sessions.get(tx, lane.session, deleted=True)
-    moved = lanes.move(tx, lane, None, why=reason.value)
+    moved = lanes.move(tx, lane, None, why=Phrase(f"move.{reason}"))
     end_session(tx, old, EndReason(reason.value))
     # What is said about a temporary session is stored elsewhere, in clear.
     if not old.messages or is_temporary(old.id):
@@ -212,7 +212,7 @@ def start_new_session(tx: Transaction, lane: Lane) -> Session | None:
         return None
     old = sessions.get(tx, lane.session, deleted=True)
     stop(tx, old.id, queue=True)
-    lanes.move(tx, lane, None, why="new")
+    lanes.move(tx, lane, None, why=Phrase("move.new"))
     end_session(tx, old, EndReason.RESET)
     return old
 
@@ -228,7 +228,7 @@ def start_temporary(tx: Transaction, lane: Lane, *, surface: str, origin: Source
         id=new_temporary(tx.now),
     )
     start_new_session(tx, lane)
-    lanes.move(tx, lane, session, why="temporary")
+    lanes.move(tx, lane, session, why=Phrase("move.temporary"))
     return session
 
 
@@ -263,7 +263,7 @@ def delete(tx: Transaction, session: Session, *, grace: timedelta, erase: bool =
         if question.left:
             questions.close(tx, question, QuestionState.CANCELLED)
     for lane in lanes.list_for_session(tx, session.id):
-        lanes.move(tx, lane, None, why="deleted")
+        lanes.move(tx, lane, None, why=Phrase("move.deleted"))
     if erase or is_temporary(session.id):
         sessions.erase(tx, session)
     else:

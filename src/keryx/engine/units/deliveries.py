@@ -43,7 +43,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=1), longest=timedelta(minutes=2))
 _SUSPECT_INTERVAL = timedelta(seconds=2)
 GATE_TIMEOUT = timedelta(seconds=20)
 _GATE_REASON = "preview"
-_HELD_NOTE = "the person wrote too long ago: it is sent when they write again"
+_HELD_NOTE = str(Phrase("delivery.held"))
 
 
 class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -376,13 +376,13 @@ def judge_orphan(
     """Return what follows an attempt whose sender died: retry without a delay, or alone if that happened before, or set
     the delivery aside. `place` is its place among those that are retried, `alone` whether it was the only suspect."""
     ends = delivery.ends + 1
-    step = judge_unknown(delivery, idempotency, doubt, now=now, error="the sender died")
+    step = judge_unknown(delivery, idempotency, doubt, now=now, error=str(Phrase("delivery.sender_died")))
     if step.state is DeliveryState.READY and is_poisonous(ends, alone=alone):
         return msgspec.structs.replace(
             step,
             state=DeliveryState.DEAD,
             not_before=None,
-            error=f"{ends} processes ended while they were sending this",
+            error=str(Phrase("delivery.deadly", count=ends)),
             ends=ends,
         )
     later = now + _SUSPECT_INTERVAL * (place + 1) if ends >= SUSPECT_ENDS else None

@@ -11,6 +11,7 @@ from keryx.core.errors import Conflict, Invalid
 from keryx.core.ids import OPERATOR, PrincipalId, ProfileId
 from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.source import Source
+from keryx.core.texts import Phrase
 from keryx.engine.units import access
 from keryx.store import access as access_store
 from keryx.store import imports, jobs, overheard, people, platforms, sessions
@@ -19,7 +20,7 @@ from keryx.store.db import Transaction
 
 _MAX_ID_LENGTH = 200
 P = TypeVar("P", Source, Target)
-_MOVE_REASON = "the chat has a new id"
+_MOVE_REASON = Phrase("move.new_id")
 
 
 def merge(tx: Transaction, one: PrincipalId, other: PrincipalId, *, profile: ProfileId) -> PrincipalId:
@@ -62,7 +63,7 @@ def split(tx: Transaction, *, profile: ProfileId, platform: str, handle: str) ->
     for owner in (old, new):
         for lane in lane_store.list_for_owner(tx, profile=profile, owner=owner):
             if lane.session and sessions.get(tx, lane.session, deleted=True).owner != owner:
-                lane_store.move(tx, lane, None, why="unlinked")
+                lane_store.move(tx, lane, None, why=Phrase("move.unlinked"))
     return new
 
 
@@ -121,7 +122,7 @@ def _readdress(tx: Transaction, lane: Lane, sharing: LaneSharing) -> None:
         return
     lane_store.merge_history(tx, other, lane)
     newer = lane if other.session is None or (lane.session and lane.active_at > other.active_at) else other
-    moved = lane_store.move(tx, other, newer.session, why=f"joined with {lane.key}")
+    moved = lane_store.move(tx, other, newer.session, why=Phrase("move.joined", lane=lane.key))
     if newer is lane:
         lane_store.touch(tx, moved, active_at=lane.active_at, expires_at=lane.expires_at)
 

@@ -172,7 +172,7 @@ def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, p
     if job is None or delivery.target.key not in {target.key for target in job.targets}:
         return
     texts = tx.texts.speak(people.get_language(tx, delivery.turn))
-    why, to = f"{delivery.target}: {texts.render(reason)}", policy.jobs.fallback
+    why, to = texts.say("job.at_target", target=str(delivery.target), reason=reason), policy.jobs.fallback
     try:
         fallback = targets.resolve(tx, to, profile=job.profile, accounts=policy.reach or None) if to else []
     except Invalid as exc:

@@ -28,6 +28,7 @@ from keryx.core.resets import ResetReason
 from keryx.core.sessions import END_SURFACE, EndReason, Session, SessionSettings, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.core.text import truncate
+from keryx.core.texts import Phrase
 from keryx.core.turns import BusyMode
 from keryx.engine import commands
 from keryx.engine.policy import Policy
@@ -127,7 +128,7 @@ def _route(
     search_reply: str | None,
 ) -> Receipt:
     if not access.admit(tx, inbound, policy.access):
-        return _ignore(tx, inbound, policy, "its author may not talk")
+        return _ignore(tx, inbound, policy, Phrase("receipt.forbidden"))
     rule = find_rule(policy.access, inbound.source.platform, inbound.source.account) or CLOSED
     local = inbound.principal is not None
     if inbound.reply and policy.holds(inbound.source.platform):
@@ -143,13 +144,11 @@ def _route(
         inbound = msgspec.structs.replace(inbound, addressed=True)
     if not inbound.addressed and (local or lacks_mention(rule, inbound.source, addressed=False)):
         if not local and not rule.observe:
-            return _ignore(tx, inbound, policy, "it is not addressed to the agent")
+            return _ignore(tx, inbound, policy, Phrase("receipt.not_addressed"))
         inbound = msgspec.structs.replace(inbound, observed=True)
     person = _ensure_principal(tx, inbound)
     if inbound.observed and not local and _overhear(tx, inbound, person):
-        return _ignore(
-            tx, inbound, policy, "it is not addressed to the agent, and kept for the next question there"
-        )
+        return _ignore(tx, inbound, policy, Phrase("receipt.overheard"))
     viewer = Viewer(inbound.source.profile, person)
     lane = None if inbound.session else ensure_lane(tx, inbound, policy, person)
     if inbound.edits is not None:
@@ -199,9 +198,10 @@ def _ignore(tx: Transaction, inbound: InboundMessage, policy: Policy, why: str) 
     try:
         lane = lanes.build_address(source, sharing=policy.sharing, aliases=aliases).key
     except Invalid as exc:
-        lane = f"none, {exc.text}"
+        lane = Phrase("receipt.no_lane", reason=exc.text)
     rule = access.explain(tx, source, policy.access)
-    return Receipt(duplicate=False, reason=f"{why}; its lane is {lane}; its author is {rule}")
+    reason = Phrase("receipt.ignored", reason=why, lane=lane, rule=rule)
+    return Receipt(duplicate=False, reason=str(reason))
 
 
 def _leave_out_files(tx: Transaction, session: Session, inbound: InboundMessage) -> Parts:
@@ -352,8 +352,8 @@ def _ensure_session(
             run = jobs.find_session_for_delivery(tx, viewer, lane.target, receipt=thread)
         copy = None if run or not policy.sharing.threads_inherit else _copy_for_thread(tx, inbound, lane)
         current = run or copy or _create_session(tx, inbound, Viewer(lane.profile, lane.owner))
-        why = "a thread of a scheduled run" if run else "a thread on an answer" if copy else "first message"
-        lane_store.move(tx, lane, current, why=why)
+        why = "move.run_thread" if run else "move.answer_thread" if copy else "move.first"
+        lane_store.move(tx, lane, current, why=Phrase(why))
     if not inbound.observed:
         expires = resets.find_next_due(_find_reset_policy(lane, policy), last_active=tx.now)
         lane_store.touch(tx, lane, expires_at=expires)
@@ -565,7 +565,7 @@ def _run_command(
         reply = "\n\n".join(filter(None, (notice, reply)))
     viewer = Viewer(viewer.profile, result.asker or viewer.principal)
     _enqueue_reply(tx, inbound, reply, viewer, result.session, secret=command.secret)
-    reason = "" if result.turn else f"it was the command /{command.name}"
+    reason = "" if result.turn else str(Phrase("receipt.command", name=command.name))
     return Receipt(
         duplicate=False, session=result.session, turn=result.turn, seq=seq, reply=reply, reason=reason
     )

@@ -49,7 +49,7 @@ _KEEP_FILES = timedelta(days=1)
 _TELL_AGAIN = timedelta(hours=1)
 _WAITS = "relay.waits"
 _NOT_TAKEN = "relay.not_taken"
-HELD_NOTE = "the connector was ended while it sent this, so it may have arrived: `keryx deliveries retry` sends it again, with a mark"
+HELD_NOTE = Phrase("delivery.relay_maybe")
 _KINDS: dict[type[InboundEvent], RelayEventKind] = {
     InboundMessage: RelayEventKind.MESSAGE,
     InboundDeletion: RelayEventKind.DELETION,
@@ -307,7 +307,9 @@ def check_target(tx: Transaction, login: RelayLogin, target: Target) -> None:
     if any(rule.allows(target) for rule, _ in relay.list_rules(tx, instance=login.name)):
         return
     if not relay.has_chat(tx, login.name, platform=target.platform, account=target.account, chat=target.chat):
-        raise Refused(f"the chat {target.chat[:80]!r} on {target.platform} does not belong to this instance")
+        raise Refused(
+            Phrase("delivery.relay_foreign_chat", chat=repr(target.chat[:80]), platform=target.platform)
+        )
 
 
 def begin_send(
@@ -329,7 +331,7 @@ def begin_send(
         return BeginSend(receipt=earlier.receipt)
     opens_at = platforms.get_gates_open_at(tx, target)
     if opens_at is not None:
-        raise Throttled(f"nothing is sent to {target.platform} now", after=opens_at - tx.now)
+        raise Throttled(Phrase("delivery.closed", platform=target.platform), after=opens_at - tx.now)
     if earlier is None:
         sending = RelaySendState.SENDING
         relay.add_send(

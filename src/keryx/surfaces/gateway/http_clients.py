@@ -11,6 +11,8 @@ import httpx
 from keryx.core.errors import Invalid, KeryxError
 from keryx.core.texts import Phrase
 
+# What stands for the reason of a platform that gives none.
+NO_REASON = str(Phrase("delivery.no_reason"))
 _MAX_IDLE = 20
 _CONNECT_SECONDS = 10.0
 

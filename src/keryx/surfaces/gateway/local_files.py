@@ -16,6 +16,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
     RenderedPart,
 )
+from keryx.core.texts import Phrase
 
 
 class LocalAdapter:
@@ -66,7 +67,7 @@ class LocalAdapter:
                 os.fsync(output.fileno())
             draft.replace(path)
         except OSError as exc:
-            raise NotSent(f"cannot write {path}: {exc.strerror}") from exc
+            raise NotSent(Phrase("delivery.file_not_written", name=path, reason=exc.strerror)) from exc
         return str(path.relative_to(self._folder))
 
 

@@ -39,6 +39,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.http_clients import HttpClientPool, check_url
@@ -144,7 +145,7 @@ def parse_secrets(text: str) -> tuple[bytes, ...]:
         except (binascii.Error, ValueError):
             key = b""
         if not one.startswith(_SECRET_PREFIX) or len(key) < _MIN_SECRET_BYTES:
-            raise Invalid("webhook.secret: write whsec_ and the base64 of at least 24 random bytes")
+            raise Invalid(Phrase("connect.webhook_bad_secret"))
         keys.append(key)
     return tuple(keys)
 
@@ -311,9 +312,9 @@ class WebhookAdapter:
             async with self._clients.acquire() as client:
                 answer = await client.post(self._url, content=raw, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise NotSent(f"the receiver of webhooks cannot be reached ({type(exc).__name__})") from None
+            raise NotSent(Phrase("delivery.receiver_unreachable", kind=type(exc).__name__)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise Uncertain(f"the receiver of webhooks did not answer ({type(exc).__name__})") from None
+            raise Uncertain(Phrase("delivery.receiver_silent", kind=type(exc).__name__)) from None
         _check_status(answer)
         try:
             receipt = json.loads(answer.content)
@@ -379,10 +380,10 @@ def _check_status(answer: httpx.Response) -> None:
         wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
         if wait is None or wait > _MAX_RETRY_AFTER:
             wait = _DEFAULT_RETRY_AFTER
-        raise Throttled("the receiver of webhooks asks to wait", after=wait)
+        raise Throttled(Phrase("delivery.receiver_pause"), after=wait)
     if status >= 500 or status == 408:
-        raise Uncertain(f"the receiver of webhooks broke down ({status}) and may have taken the message")
-    raise Refused(f"the receiver of webhooks refuses it ({status}): check webhook.url and the secret there")
+        raise Uncertain(Phrase("delivery.receiver_broke_down", status=status))
+    raise Refused(Phrase("delivery.receiver_refuses", status=status))
 
 
 def _build_error(status: int, detail: str) -> WebhookResponse:
@@ -401,13 +402,13 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_NEW_SECRET_BYTES)).decode()
     path = f"/hooks/{dialog.label.replace('.', '/')}"
     return SetupOutcome(
-        summary=f"Answers are posted to {url}.",
+        summary=Phrase("connect.webhook_answers", address=url),
         settings={"url": url},
         secrets={"secret": secret} if secret else {},
         steps=(
-            "give the secret to the program that posts messages: it signs them, and checks what Keryx posts",
-            "start Keryx, or start it again: keryx serve",
-            f"let the program post messages to {path} at the address of Keryx, as docs/how-to/webhook.md shows",
+            Phrase("connect.webhook_secret_step"),
+            Phrase("connect.start"),
+            Phrase("connect.webhook_post", path=path),
         ),
         details={"url": url, "path": path},
     )
@@ -416,24 +417,20 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="webhooks",
-    summary="Connect a program of your own by webhooks.",
-    intro="""\
-Your program posts messages to Keryx as signed JSON, and Keryx posts the
-answers to an address of your program. Both sides share one secret, which the
-setup makes. Who may talk is told by the `user` that your program writes into a
-message; * means everybody that it posts for.""",
+    summary=Phrase("connect.webhook"),
+    intro=Phrase("connect.webhook_intro"),
     fields=(
         SetupField(
             name="url",
-            label="Address of your program",
-            help="Answers are posted there.",
+            label=Phrase("connect.webhook_url"),
+            help=Phrase("connect.webhook_url_help"),
             example="https://tickets.example.org/keryx",
             accept=check_receiver,
         ),
         SetupField(
             name="secret",
-            label="Secret",
-            help="whsec_ and the base64 of at least 24 random bytes. Without one the present secret stays, or one is made.",
+            label=Phrase("connect.webhook_secret"),
+            help=Phrase("connect.webhook_secret_help"),
             secret=True,
             optional=True,
             ask=False,

@@ -19,7 +19,7 @@ from keryx.core.messages import Message, Part, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import SessionListItem, Tag
 from keryx.core.source import Source
-from keryx.core.texts import ENGLISH, StoredPhrase
+from keryx.core.texts import ENGLISH, ERROR_AREAS, StoredPhrase, Texts
 from keryx.core.turns import Turn
 from keryx.core.usage import Tokens, UsageTotal
 from keryx.engine.hub.trace import MessageTrace
@@ -200,7 +200,7 @@ def draft(running: Turn, pieces: list[DraftChunk]) -> schema.Draft:
     return schema.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
 
 
-def delivery(delivery: Delivery) -> schema.DeliverySchema:
+def delivery(delivery: Delivery, texts: Texts = ENGLISH) -> schema.DeliverySchema:
     return schema.DeliverySchema(
         id=delivery.id,
         target=str(delivery.target),
@@ -213,7 +213,7 @@ def delivery(delivery: Delivery) -> schema.DeliverySchema:
         turn=delivery.turn,
         parts_sent=delivery.parts_sent,
         not_before=delivery.not_before if delivery.not_before > delivery.created_at else None,
-        error=delivery.error,
+        error=texts.render_stored(delivery.error, *ERROR_AREAS) if delivery.error else delivery.error,
         sent_at=delivery.sent_at,
     )
 
@@ -297,11 +297,11 @@ def decode_lane_id(id_: str) -> str:
     return _decode_id(id_)
 
 
-def message_trace(trace: MessageTrace) -> schema.Story:
+def message_trace(trace: MessageTrace, texts: Texts) -> schema.Story:
     return schema.Story(
         message=trace.message.id,
-        outcome=trace.outcome,
-        events=[schema.StoryEvent(at=e.at, what=e.what) for e in trace.events],
+        outcome=texts.render(trace.outcome),
+        events=[schema.StoryEvent(at=e.at, what=texts.render(e.what)) for e in trace.events],
     )
 
 

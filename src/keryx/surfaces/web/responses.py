@@ -34,7 +34,7 @@ from keryx.core.errors import (
     Unavailable,
 )
 from keryx.core.ports.setup import WrongField
-from keryx.core.texts import ENGLISH, Texts, explain
+from keryx.core.texts import ENGLISH, ERROR_AREAS, Phrase, Texts, explain, find_phrase
 from keryx.surfaces.web.operations import Operation
 from keryx.surfaces.web.schema import Problem
 
@@ -174,7 +174,8 @@ def describe_error(error: KeryxError, texts: Texts | None) -> str:
         return str(error)
     if texts.language == ENGLISH.language:
         return texts.render(error.text)
-    return texts.render(explain(error, "web.failed"))
+    known = find_phrase(error.text, *ERROR_AREAS)
+    return texts.render(known if isinstance(known, Phrase) else explain(error, "web.failed"))
 
 
 async def handle_http_error(request: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from keryx.core.errors import Forbidden, Unavailable
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.discord.gateway_position import GatewayPosition
 from keryx.surfaces.gateway.discord.payloads import GatewayFrame, HelloEvent, ReadyEvent
 from keryx.surfaces.gateway.discord.rest_api import BAD_TOKEN, DiscordApi
@@ -42,11 +43,7 @@ DIRECT_MESSAGE_REACTIONS = 1 << 13
 MESSAGE_CONTENT = 1 << 15
 INTENTS = GUILDS | GUILD_MESSAGES | GUILD_MESSAGE_REACTIONS | DIRECT_MESSAGES | DIRECT_MESSAGE_REACTIONS
 
-MISSING_INTENT = (
-    "Discord does not give this bot the text of messages: open https://discord.com/developers/applications, choose the "
-    "application, switch on Message Content Intent on the page Bot, save, and wait a minute; or set discord.message_content = false, "
-    "then the bot reads direct messages and mentions only"
-)
+MISSING_INTENT = Phrase("connect.discord_no_intent")
 _FINAL_CODES = {
     4004: BAD_TOKEN,
     4010: "Discord refuses the shard of this bot: Keryx connects without shards, so this is an error of Keryx",

@@ -90,9 +90,9 @@ def translate_error(error: KeryxError) -> SendError:
         case DiscordError(status=401):
             return CredentialsRefused(BAD_TOKEN)
         case DiscordError(status=status) if status >= 500:
-            return Uncertain(f"Discord broke down ({status}) and may have taken the message")
+            return Uncertain(Phrase("delivery.broke_down", platform="Discord", status=status))
         case DiscordError(code=code) if code == _UNKNOWN_MESSAGE:
-            return MessageGone("the message is no longer there")
+            return MessageGone(Phrase("delivery.message_gone"))
         case DiscordError(code=code):
             gone = _GONE_TARGETS.get(code)
             if gone is None:
@@ -171,7 +171,7 @@ class MessageSender:
         try:
             channel = msgspec.convert(found, DiscordChannel)
         except msgspec.ValidationError:
-            raise NotSent("Discord gave an answer that cannot be read") from None
+            raise NotSent(Phrase("delivery.unreadable", platform="Discord")) from None
         return channel if channel.is_thread and channel.owner_id == self._bot else None
 
     async def _update_thread(self, target: Target, changes: Mapping[str, object]) -> None:
@@ -310,13 +310,13 @@ def find_channel(target: Target) -> str:
     """Return the channel of a target: a thread is a channel of its own."""
     channel = target.thread or target.chat
     if not channel:
-        raise Refused("the target names no channel: write discord:<channel id>")
+        raise Refused(Phrase("delivery.no_channel", example="discord:<channel id>"))
     return check_id(channel)
 
 
 def check_id(text: str) -> str:
     if not (text.isascii() and text.isdigit()):
-        raise Refused(f"{text[:40]!r} is no number, as Discord needs it here")
+        raise Refused(Phrase("delivery.no_number", text=repr(text[:40]), platform="Discord"))
     return text
 
 
@@ -364,4 +364,4 @@ def _read_id(found: Any) -> str:
     try:
         return str(found["id"])
     except (TypeError, KeyError):
-        raise DiscordNoResponse("Discord took the message and gave no id") from None
+        raise DiscordNoResponse(Phrase("delivery.no_id", platform="Discord")) from None

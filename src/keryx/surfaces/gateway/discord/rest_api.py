@@ -25,16 +25,19 @@ from keryx.surfaces.gateway.discord.payloads import (
     GatewayInfo,
 )
 from keryx.surfaces.gateway.discord.route_limits import Route, RouteLimits
-from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
+from keryx.surfaces.gateway.http_clients import (
+    NO_REASON,
+    HttpClientPool,
+    build_timeout,
+    read_body,
+    translate_errors,
+)
 from keryx.timing import Sleep
 
 log = logging.getLogger(__name__)
 
 DEFAULT_URL = "https://discord.com/api/v10"
-BAD_TOKEN = (
-    "Discord does not accept this token: open https://discord.com/developers/applications, choose the application, "
-    "press Reset Token on the page Bot, and run `keryx gateway setup discord`"
-)
+BAD_TOKEN = Phrase("connect.discord_bad_token")
 _CONNECT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 20.0
 _FILE_TIMEOUT_SECONDS = 60.0
@@ -212,7 +215,7 @@ class DiscordApi:
         try:
             return msgspec.convert(found, list[DiscordMessage])
         except msgspec.ValidationError:
-            raise DiscordNoResponse("Discord gave an answer that cannot be read") from None
+            raise DiscordNoResponse(Phrase("delivery.unreadable", platform="Discord")) from None
 
     async def find_file(self, channel: str, message: str, attachment: str) -> DiscordAttachment:
         """Return a file of a message with an address that is valid now. Raise `Invalid` if it is no longer there."""
@@ -276,11 +279,11 @@ class DiscordApi:
             try:
                 return json.loads(response.content) if response.content else None
             except (ValueError, RecursionError):
-                raise DiscordNoResponse("Discord gave an answer that cannot be read") from None
+                raise DiscordNoResponse(Phrase("delivery.unreadable", platform="Discord")) from None
         try:
             body = msgspec.json.decode(response.content, type=_ErrorBody)
         except (msgspec.DecodeError, RecursionError):
-            body = _ErrorBody(message=response.reason_phrase or "no reason is given")
+            body = _ErrorBody(message=response.reason_phrase or NO_REASON)
         asked = parse_retry_after(response.headers, now=self._now())
         after = body.retry_after or (asked.total_seconds() if asked else 0.0)
         self._limits.record(route, status, response.headers, retry_after=after)

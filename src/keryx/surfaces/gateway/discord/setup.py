@@ -5,15 +5,13 @@ from collections.abc import Mapping
 
 from keryx.core.errors import Invalid
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.discord import check_token, check_url
 from keryx.surfaces.gateway.discord.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.discord.gateway_session import MISSING_INTENT
 from keryx.surfaces.gateway.discord.rest_api import DEFAULT_URL, DiscordApi
 
-INTRO = """\
-1. Open https://discord.com/developers/applications and press New Application.
-2. On the page Bot, press Reset Token and copy the token.
-3. On the same page, switch on Message Content Intent, and save."""
+INTRO = Phrase("connect.discord_intro")
 INVITE_URL = "https://discord.com/oauth2/authorize"
 # View channels, send messages, attach files, read the history, manage threads, create public threads, send in threads.
 PERMISSIONS = 1 << 10 | 1 << 11 | 1 << 15 | 1 << 16 | 1 << 34 | 1 << 35 | 1 << 38
@@ -28,7 +26,11 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     allow = tuple(re.split(r"[\s,]+", answers.get("allow", "").strip())) if answers.get("allow") else ()
     for person in allow:
         if IDS.person is not None and not IDS.person.matches(person):
-            raise Invalid(f"{person[:80]!r} is no person on Discord: the id of one is {IDS.person.words}")
+            raise Invalid(
+                Phrase(
+                    "connect.no_person", name=repr(person[:80]), platform="Discord", words=IDS.person.words
+                )
+            )
     base_url = check_url("base_url", answers.get("base_url") or DEFAULT_URL)
     mentions_only, threads = bool(answers.get("mentions_only")), bool(answers.get("threads"))
     api = DiscordApi(token, base_url)
@@ -48,21 +50,15 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         **({"threads": "true"} if threads else {}),
     }
     return SetupOutcome(
-        summary=f"Keryx is {name} on Discord ({bot}).",
+        summary=Phrase("connect.discord_bot", name=name, id=bot),
         settings=settings,
         secrets={"token": token},
         allow=allow,
         steps=(
-            f"Open {invite} and choose the server that the bot joins.",
-            "Run `keryx serve`.",
-            "Write to the bot in a direct chat, or mention it in a channel.",
-            *(
-                ()
-                if allow
-                else (
-                    f"In a direct chat it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
-                )
-            ),
+            Phrase("connect.discord_invite", address=invite),
+            Phrase("connect.discord_serve"),
+            Phrase("connect.discord_write"),
+            *(() if allow else (Phrase("connect.discord_pair", platform=PLATFORM),)),
         ),
         details={"bot": bot, "application": application.id, "name": name, "invite": invite},
     )
@@ -75,36 +71,36 @@ SETUP = PlatformSetup(
     fields=(
         SetupField(
             name="token",
-            label="Token of the bot",
-            help="The page Bot of the developer portal shows it once, after Reset Token.",
+            label=Phrase("connect.discord_token"),
+            help=Phrase("connect.discord_token_help"),
             secret=True,
             accept=lambda answer: check_token(answer.removeprefix("Bot ")),
         ),
         SetupField(
             name="allow",
-            label="Who may talk to the bot, as user ids with commas",
-            help="In Discord, switch on Developer Mode under Advanced, then right-click a person and choose Copy User ID. Whoever is not listed can ask for a pairing code.",
+            label=Phrase("connect.discord_allow"),
+            help=Phrase("connect.discord_allow_help"),
             optional=True,
         ),
         SetupField(
             name="mentions_only",
-            label="Read only direct messages and mentions",
-            help="For a bot without Message Content Intent.",
+            label=Phrase("connect.discord_mentions"),
+            help=Phrase("connect.discord_mentions_help"),
             optional=True,
             ask=False,
             flag=True,
         ),
         SetupField(
             name="threads",
-            label="Begin a thread for each conversation in a channel",
+            label=Phrase("connect.discord_threads"),
             optional=True,
             ask=False,
             flag=True,
         ),
         SetupField(
             name="base_url",
-            label="Address of the API",
-            help="Only for a proxy of your own.",
+            label=Phrase("connect.api_address"),
+            help=Phrase("connect.discord_api_help"),
             optional=True,
             ask=False,
         ),

@@ -22,6 +22,7 @@ from keryx.surfaces.gateway.email.mail_headers import (
     parse_header,
 )
 from keryx.surfaces.gateway.email.smtp_client import is_gone_status
+from keryx.surfaces.gateway.http_clients import NO_REASON
 
 # What is fetched of a report. The mail that it is about follows at its end, sometimes as a whole.
 MAX_REPORT_BYTES = 262_144
@@ -80,7 +81,7 @@ def _read_status(body: bytes) -> _ReportedFailure | None:
         recipient = _read_value(fields, "original-recipient") or _read_value(fields, "final-recipient")
         diagnosis = _read_value(fields, "diagnostic-code")
         status = fields.get("status").strip()
-        why = diagnosis or (f"status {status}" if status else "no reason is given")
+        why = diagnosis or (f"status {status}" if status else NO_REASON)
         return _ReportedFailure(
             recipient, f"the mail server of the person has not taken it: {why}", is_gone_status(status)
         )

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
+import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from keryx import logs
 from keryx.core.cache import LruCache
 from keryx.core.durations import Backoff
-from keryx.core.errors import Invalid
+from keryx.core.errors import Invalid, KeryxError
 from keryx.core.messages import Part
 from keryx.core.ports.adapter import AdapterContext, LinkState
 from keryx.surfaces.gateway.email import bounces, event_parser
@@ -38,6 +40,11 @@ _REMEMBERED = timedelta(days=12)
 # In a row. Some servers break the connection whenever they should hand over a certain mail.
 _MOST_FAILURES = 20
 _MOST_SENDERS = 10_000
+# A mail from this size on is fetched over a connection of its own, so that those behind it do not wait for it.
+LARGE_BYTES = 500_000
+_LARGE_AT_ONCE = 2
+# With more mails beside, the mailbox waits.
+_MOST_BESIDE = 20
 # What a malformed mail may lead to in the parser.
 _PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
@@ -76,6 +83,15 @@ class ListenerLimits:
     poll: float
 
 
+class PendingMail:
+    """A mail that is received beside those behind it. The stored position stays before it."""
+
+    def __init__(self, uid_validity: int, author: str) -> None:
+        self.uid_validity = uid_validity
+        self.author = author
+        self.done = asyncio.Event()
+
+
 class MailListener:
     def __init__(
         self,
@@ -107,21 +123,36 @@ class MailListener:
         self._detail = ""
         # When the last mails of each sender arrived, in seconds.
         self._arrivals = LruCache[str, deque[float]](_MOST_SENDERS)
+        # By UID: large mails, and those that their authors wrote after them.
+        self._pending: dict[int, PendingMail] = {}
+        self._slots = asyncio.Semaphore(_LARGE_AT_ONCE)
+        # What ended the receipt of a large mail.
+        self._error: KeryxError | None = None
 
     async def run(self) -> None:
         """Receive until cancelled, and reconnect after failures. Raise `Forbidden` if the server refuses the credentials."""
+        async with anyio.create_task_group() as group:
+            try:
+                await self._receive_forever(group)
+            except KeryxError as exc:
+                self._error = exc
+            group.cancel_scope.cancel()
+        if self._error is not None:
+            raise self._error
+
+    async def _receive_forever(self, group: TaskGroup) -> None:
         failures = 0
         while True:
             before = self._position
             try:
-                await self._receive_until_broken()
+                await self._receive_until_broken(group)
             except (MailServerUnavailable, ImapRefused) as exc:
                 failures = 1 if self._position != before else failures + 1
                 self._failures += bool(self._current)
                 self._context.report(LinkState.CONNECTING, str(exc))
                 await self._sleep(_BACKOFF.seconds(failures))
 
-    async def _receive_until_broken(self) -> None:
+    async def _receive_until_broken(self, group: TaskGroup) -> None:
         servers = self._servers
         imap = await ImapConnection.connect(
             servers.imap, servers.credentials, servers.tls, max_bytes=self._limits.download
@@ -130,7 +161,7 @@ class MailListener:
             await self._open_mailbox(imap)
             while True:
                 arrivals = imap.arrivals
-                await self._catch_up(imap)
+                await self._catch_up(imap, group)
                 self._context.report(LinkState.CONNECTED, self._detail)
                 if imap.can_idle:
                     await imap.idle(self._idle_seconds, arrivals=arrivals)
@@ -158,6 +189,7 @@ class MailListener:
             await self._context.init_cursor(str(self._position))
         elif self._position.uid_validity != imap.uid_validity:
             self._position = begin_again(self._position, imap.uid_validity, self._now())
+            self._pending.clear()
             log.warning(
                 "the mailbox %s has a new UIDVALIDITY: mails are compared by their ids", self._mailbox
             )
@@ -173,8 +205,8 @@ class MailListener:
         assert self._position is not None
         return self._position
 
-    async def _catch_up(self, imap: ImapConnection) -> None:
-        """Receive all mails behind the position, in order."""
+    async def _catch_up(self, imap: ImapConnection, group: TaskGroup) -> None:
+        """Receive all mails behind the position, in order, and large ones beside those behind them."""
         criteria = [b"UID", b"%d:*" % (self._last_position.uid + 1)]
         if self._last_position.since:
             criteria += [
@@ -188,7 +220,7 @@ class MailListener:
             header = b"BODY.PEEK[HEADER]<0.%d>" % MAX_HEADER_BYTES
             for mail in await imap.fetch(chunk, b"RFC822.SIZE", b"INTERNALDATE", header):
                 if mail.uid > self._last_position.uid:
-                    await self._handle(imap, mail)
+                    await self._handle(imap, mail, group)
             self._position = replace(self._last_position, uid=max(self._last_position.uid, chunk[-1]))
             await self._save_position()
         if self._last_position.since:
@@ -197,11 +229,17 @@ class MailListener:
 
     async def _save_position(self) -> None:
         """Store the position after mails that do not become events."""
-        if self._stored != self._position:
-            await self._context.save_state(POSITION_SCOPE, str(self._last_position))
-            self._stored = self._position
+        position = self._find_safe_position(self._last_position)
+        if self._stored != position:
+            await self._context.save_state(POSITION_SCOPE, str(position))
+            self._stored = position
 
-    async def _handle(self, imap: ImapConnection, mail: FetchedMail) -> None:
+    def _find_safe_position(self, position: MailPosition) -> MailPosition:
+        """Return the position to store: before the first mail that is still being received beside the others. After a crash
+        the mails between are read again, and recognised by their ids."""
+        return replace(position, uid=min([position.uid, *(uid - 1 for uid in self._pending)]))
+
+    async def _handle(self, imap: ImapConnection, mail: FetchedMail, group: TaskGroup) -> None:
         """Receive one mail, or ignore it, and move the position behind it."""
         if mail.uid != self._current:
             self._current = mail.uid
@@ -210,7 +248,7 @@ class MailListener:
         behind = replace(self._last_position, uid=mail.uid, at=max(self._last_position.at, moment))
         try:
             if not self._is_known(mail):
-                await self._receive(imap, mail, behind)
+                await self._receive(imap, mail, behind, group)
         except ImapRefused as exc:
             self._ignore(None, f"cannot be fetched ({exc})")
         except _PARSE_ERRORS as exc:
@@ -231,7 +269,9 @@ class MailListener:
         except (ValueError, TypeError, IndexError, OverflowError):
             return False
 
-    async def _receive(self, imap: ImapConnection, mail: FetchedMail, behind: MailPosition) -> None:
+    async def _receive(
+        self, imap: ImapConnection, mail: FetchedMail, behind: MailPosition, group: TaskGroup
+    ) -> None:
         summary = await asyncio.to_thread(event_parser.read_summary, mail.body or b"", self._account)
         if summary.bounce:
             await self._receive_bounce(imap, mail, summary, behind)
@@ -242,24 +282,89 @@ class MailListener:
         if self._exceeds_rate(summary.author.address, mail.at or self._now()):
             self._ignore(summary, f"is more than {self._limits.per_hour} from one sender in an hour")
             return
-        limit = self._limits.download
+        author = summary.author.address
+        # What a person writes behind a large mail waits for it, so that their mails stay in order.
+        earlier = next((p for p in reversed(self._pending.values()) if p.author == author), None)
+        beside = earlier is not None or mail.size >= LARGE_BYTES
+        if beside and not self._last_position.since and len(self._pending) < _MOST_BESIDE:
+            pending = self._pending[mail.uid] = PendingMail(self._last_position.uid_validity, author)
+            group.start_soon(self._receive_beside, mail, summary, pending, earlier, group)
+            return
         if self._failures < _MOST_FAILURES:
-            found = await imap.fetch([mail.uid], b"BODY.PEEK[]<0.%d>" % limit)
-            raw = next((entry.body for entry in found if entry.body is not None), None)
+            raw = await self._fetch(imap, mail)
         else:
-            log.warning(
-                "a mail is received without its content: the connection broke whenever it was fetched"
-            )
-            raw = mail.body
+            raw = _take_header(mail)
+        await self._receive_content(mail, summary, raw, behind)
+
+    async def _fetch(self, imap: ImapConnection, mail: FetchedMail) -> bytes | None:
+        """Return a mail up to the limit, `None` if it was deleted meanwhile."""
+        found = await imap.fetch([mail.uid], b"BODY.PEEK[]<0.%d>" % self._limits.download)
+        return next((entry.body for entry in found if entry.body is not None), None)
+
+    async def _receive_beside(
+        self,
+        mail: FetchedMail,
+        summary: MailSummary,
+        pending: PendingMail,
+        earlier: PendingMail | None,
+        group: TaskGroup,
+    ) -> None:
+        """Receive a mail over a connection of its own, after an earlier one of its author."""
+        try:
+            if earlier is not None:
+                await earlier.done.wait()
+            async with self._slots:
+                await self._receive_alone(mail, summary, pending)
+            if self._pending.get(mail.uid) is pending:
+                del self._pending[mail.uid]
+                await self._save_position()
+        except KeryxError as exc:
+            self._error = exc
+            group.cancel_scope.cancel()
+        finally:
+            pending.done.set()
+
+    async def _receive_alone(self, mail: FetchedMail, summary: MailSummary, pending: PendingMail) -> None:
+        servers, failures = self._servers, 0
+        while failures < _MOST_FAILURES:
+            try:
+                imap = await ImapConnection.connect(
+                    servers.imap, servers.credentials, servers.tls, max_bytes=self._limits.download
+                )
+                try:
+                    await imap.open_mailbox(self._mailbox, read_only=True)
+                    if imap.uid_validity != pending.uid_validity:
+                        # It is received under its new UID.
+                        return
+                    raw = await self._fetch(imap, mail)
+                finally:
+                    imap.abort()
+                break
+            except (MailServerUnavailable, ImapRefused) as exc:
+                failures += 1
+                log.info("a large mail is fetched again: %s", exc)
+                await self._sleep(_BACKOFF.seconds(failures))
+        else:
+            raw = _take_header(mail)
+        try:
+            await self._receive_content(mail, summary, raw, self._last_position)
+        except _PARSE_ERRORS as exc:
+            self._ignore(None, f"cannot be parsed ({type(exc).__name__})")
+
+    async def _receive_content(
+        self, mail: FetchedMail, summary: MailSummary, raw: bytes | None, behind: MailPosition
+    ) -> None:
         if raw is None:
             log.info("a mail was deleted before it was read")
             return
+        limit = self._limits.download
         if not summary.event:
             summary = replace(summary, event=await asyncio.to_thread(event_parser.hash_mail, raw))
         parsed = await asyncio.to_thread(
             event_parser.parse_content, raw, summary, self._account, truncated=mail.size > len(raw) >= limit
         )
         files, notes = await self._store_files(parsed)
+        position = self._find_safe_position(behind)
         inbound = event_parser.build_inbound(
             parsed,
             summary,
@@ -268,14 +373,14 @@ class MailListener:
             at=mail.at,
             files=files,
             notes=notes,
-            cursor=str(behind),
+            cursor=str(position),
         )
         try:
             await self._context.receive(inbound)
         except Invalid as exc:
             self._ignore(summary, f"was refused: {exc}")
         else:
-            self._stored = behind
+            self._stored = position
 
     async def _receive_bounce(
         self, imap: ImapConnection, mail: FetchedMail, summary: MailSummary, behind: MailPosition
@@ -290,8 +395,9 @@ class MailListener:
         if failure is None:
             self._ignore(summary, summary.reason or "is a report of a mail server")
             return
-        await self._context.receive(msgspec.structs.replace(failure, at=mail.at, cursor=str(behind)))
-        self._stored = behind
+        position = self._find_safe_position(behind)
+        await self._context.receive(msgspec.structs.replace(failure, at=mail.at, cursor=str(position)))
+        self._stored = position
         self._ignore(summary, f"is a report: {failure.reason}")
 
     async def _find_root(self, summary: MailSummary) -> str:
@@ -335,6 +441,11 @@ class MailListener:
         what = "is about a mail that was not delivered" if summary and summary.bounce else reason
         count = "1 mail was ignored" if self._ignored == 1 else f"{self._ignored} mails were ignored"
         self._detail = f"{count}; the last one, from {author or 'an unknown author'}, {what}"
+
+
+def _take_header(mail: FetchedMail) -> bytes:
+    log.warning("a mail is received without its content: the connection broke whenever it was fetched")
+    return mail.body or b""
 
 
 def choose_position(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from keryx.core.errors import Forbidden, KeryxError
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.email.mail_stream import MailServerUnavailable, MailStream
 from keryx.surfaces.gateway.email.server_login import MailCredentials, ServerAddress
 
@@ -237,7 +238,7 @@ class ImapConnection:
     async def _sign_in(self, credentials: MailCredentials, tls: ssl.SSLContext) -> None:
         greeting = await self._read_response()
         if greeting.text.upper().startswith(b"* BYE"):
-            raise MailServerUnavailable(f"{self._stream.address} takes no connections now")
+            raise MailServerUnavailable(Phrase("delivery.server_full", address=self._stream.address))
         await self._load_capabilities()
         if not self._stream.encrypted and b"STARTTLS" in self._capabilities:
             await self.command("STARTTLS")
@@ -250,7 +251,7 @@ class ImapConnection:
         except ImapRefused as exc:
             if exc.code in _TEMPORARY_CODES:
                 raise MailServerUnavailable(
-                    f"{self._stream.address} cannot check the password now ({exc.code.decode()})"
+                    Phrase("delivery.server_no_check", address=self._stream.address, reason=exc.code.decode())
                 ) from None
             what = "token" if credentials.uses_token else "password"
             raise Forbidden(f"{self._stream.address} refuses the user name or the {what}") from None
@@ -321,13 +322,17 @@ class ImapConnection:
         code = _CODE.search(response.text)
         found = code[1].upper() if code else b""
         detail = f" ({found.decode('ascii', 'replace')})" if found else ""
-        return ImapRefused(f"{self._stream.address} refuses {name}{detail}", found)
+        return ImapRefused(
+            Phrase("delivery.scope", platform=self._stream.address, what=f"{name}{detail}"), found
+        )
 
     async def _read_response(self) -> ImapResponse:
         try:
             line = await self._stream.read_line(COMMAND_SECONDS)
         except TimeoutError:
-            raise MailServerUnavailable(f"{self._stream.address} does not answer") from None
+            raise MailServerUnavailable(
+                Phrase("delivery.server_silent", address=self._stream.address)
+            ) from None
         return await self._complete(line)
 
     async def _complete(self, line: bytes) -> ImapResponse:
@@ -342,7 +347,9 @@ class ImapConnection:
             try:
                 line = await self._stream.read_line(COMMAND_SECONDS)
             except TimeoutError:
-                raise MailServerUnavailable(f"{self._stream.address} does not answer") from None
+                raise MailServerUnavailable(
+                    Phrase("delivery.server_silent", address=self._stream.address)
+                ) from None
             text += b" " + line
         tokens += _tokenize(line)
         self._note(tokens)
@@ -356,7 +363,7 @@ class ImapConnection:
         elif len(tokens) > 2 and tokens[0] == b"*" and _upper(tokens[2]) == b"EXPUNGE":
             self._exists = b""
         elif len(tokens) > 1 and tokens[0] == b"*" and _upper(tokens[1]) == b"BYE":
-            raise MailServerUnavailable(f"{self._stream.address} has ended the connection")
+            raise MailServerUnavailable(Phrase("delivery.server_ended", address=self._stream.address))
 
 
 def quote(value: bytes) -> bytes:

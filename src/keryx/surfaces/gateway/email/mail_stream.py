@@ -5,6 +5,7 @@ import ssl
 from contextlib import suppress
 
 from keryx.core.errors import Unavailable
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.email.server_login import CONNECT_SECONDS, ServerAddress
 
 # The result of a search in a large mailbox is one line.
@@ -40,14 +41,16 @@ class MailStream:
                     server_hostname=address.host if address.tls else None,
                 )
         except TimeoutError:
-            raise MailServerUnavailable(f"{address} does not answer") from None
+            raise MailServerUnavailable(Phrase("delivery.server_silent", address=address)) from None
         except ssl.SSLError as exc:
             raise MailServerUnavailable(
-                f"{address} has no valid certificate ({exc.reason or type(exc).__name__})"
+                Phrase(
+                    "delivery.server_certificate", address=address, reason=exc.reason or type(exc).__name__
+                )
             ) from None
         except OSError as exc:
             raise MailServerUnavailable(
-                f"{address} cannot be reached ({type(exc).__name__}): check its name and port, and the network"
+                Phrase("delivery.server_unreachable", address=address, kind=type(exc).__name__)
             ) from None
         return cls(address, reader, writer)
 
@@ -61,7 +64,7 @@ class MailStream:
         except (OSError, ValueError) as exc:
             raise self._describe(exc) from None
         if not line.endswith(b"\n"):
-            raise MailServerUnavailable(f"{self.address} has closed the connection")
+            raise MailServerUnavailable(Phrase("delivery.server_closed", address=self.address))
         return line.rstrip(b"\r\n")
 
     async def read_exactly(self, size: int, seconds: float) -> bytes:
@@ -69,7 +72,7 @@ class MailStream:
             async with asyncio.timeout(seconds):
                 return await self._reader.readexactly(size)
         except TimeoutError:
-            raise MailServerUnavailable(f"{self.address} does not answer") from None
+            raise MailServerUnavailable(Phrase("delivery.server_silent", address=self.address)) from None
         except (OSError, asyncio.IncompleteReadError) as exc:
             raise self._describe(exc) from None
 
@@ -79,7 +82,7 @@ class MailStream:
                 self._writer.write(data)
                 await self._writer.drain()
         except TimeoutError:
-            raise MailServerUnavailable(f"{self.address} does not read") from None
+            raise MailServerUnavailable(Phrase("delivery.server_not_reading", address=self.address)) from None
         except (OSError, RuntimeError) as exc:
             raise self._describe(exc) from None
 
@@ -95,12 +98,16 @@ class MailStream:
                 )
         except ssl.SSLError as exc:
             raise MailServerUnavailable(
-                f"{self.address} has no valid certificate ({exc.reason or type(exc).__name__})"
+                Phrase(
+                    "delivery.server_certificate",
+                    address=self.address,
+                    reason=exc.reason or type(exc).__name__,
+                )
             ) from None
         except (OSError, TimeoutError) as exc:
             raise self._describe(exc) from None
         if transport is None:
-            raise MailServerUnavailable(f"{self.address} has closed the connection")
+            raise MailServerUnavailable(Phrase("delivery.server_closed", address=self.address))
         protocol.connection_made(transport)
         # Without a reference, the writer would close its transport, which is below the encrypted one.
         self._plain_writer = self._writer
@@ -118,4 +125,6 @@ class MailStream:
         self._writer.transport.abort()
 
     def _describe(self, error: Exception) -> MailServerUnavailable:
-        return MailServerUnavailable(f"the connection to {self.address} broke ({type(error).__name__})")
+        return MailServerUnavailable(
+            Phrase("delivery.server_broke", address=self.address, kind=type(error).__name__)
+        )

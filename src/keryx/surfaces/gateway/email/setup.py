@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
-from keryx.core.text import format_count
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailSettings, read_servers
@@ -17,13 +17,7 @@ from keryx.surfaces.gateway.email.mail_headers import MAX_HEADER_BYTES, clean_ad
 from keryx.surfaces.gateway.email.message_sender import MailServers
 from keryx.surfaces.gateway.email.smtp_client import SmtpConnection, SmtpReply
 
-_INTRO = """\
-Keryx needs a mailbox of its own: everything that arrives there and is from a
-verified person is answered.
-
-  1. make an address at your provider, such as keryx@example.org, with a
-     password (an app password where the provider has them)
-  2. have the addresses of its IMAP and SMTP servers at hand"""
+_INTRO = Phrase("connect.email_intro")
 _PASSWORD_VARIABLE = "KERYX_SETUP_PASSWORD"
 _MAILS_SEARCHED = 50
 _MOST_SAVE_SENT = frozenset({"gmail.com", "googlemail.com", "outlook.com", "hotmail.com", "live.com"})
@@ -44,7 +38,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     imap, smtp = (answers.get(name, "") or known[n] for n, name in enumerate(("imap", "smtp")))
     command = answers.get("token_command", "")
     if bool(answers.get("password")) == bool(command):
-        raise Invalid("give the password of the mailbox, or a command that prints a token, and not both")
+        raise Invalid(Phrase("connect.email_one_secret"))
     settings = EmailSettings(
         address=address,
         imap=imap,
@@ -61,10 +55,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     await _check_smtp(servers, domain)
     authserv = answers.get("authserv", "").strip() or found
     if not authserv:
-        raise Invalid(
-            f"none of the last mails in {mailbox} says which server checked its sender: ask your provider for the name in the "
-            "header Authentication-Results and give it as `authserv`, or send a mail to the address and try again"
-        )
+        raise Invalid(Phrase("connect.email_no_authserv", mailbox=mailbox))
     values = {
         "address": address,
         "imap": imap,
@@ -77,15 +68,15 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         "saves_sent": "true" if domain in _MOST_SAVE_SENT else "",
     }
     return SetupOutcome(
-        summary=f"Keryx reads and answers as {address}; {mailbox} holds {format_count(count, 'mail')}, left unanswered.",
+        summary=Phrase("connect.email_account", address=address, mailbox=mailbox, count=count),
         settings={name: value for name, value in values.items() if value},
         secrets={} if command else {"password": answers["password"]},
         steps=(
-            "start Keryx, or start it again: keryx serve",
-            f"write a mail to {address}",
-            f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
+            Phrase("connect.start"),
+            Phrase("connect.email_write", address=address),
+            Phrase("connect.pair", platform=PLATFORM),
         ),
-        note=f"Mails count as those of their author if {authserv} has verified the sender (DMARC, DKIM or SPF).",
+        note=Phrase("connect.email_note", authserv=authserv),
         details={"address": address, "authserv": authserv, "mails": count},
     )
 
@@ -94,7 +85,7 @@ def _read_address(text: str) -> str:
     """Return an address in the form for comparisons. Raise `Invalid` for anything else."""
     address = clean_address(text)
     if not address:
-        raise Invalid("the address must be one such as keryx@example.org")
+        raise Invalid(Phrase("connect.email_no_address"))
     return address
 
 
@@ -109,7 +100,7 @@ async def _check_imap(servers: MailServers, mailbox: str) -> tuple[int, str]:
         header = b"BODY.PEEK[HEADER]<0.%d>" % MAX_HEADER_BYTES
         mails = await imap.fetch(uids[-_MAILS_SEARCHED:], header)
     except ImapRefused as exc:
-        raise Invalid(f"the mailbox {mailbox} cannot be read: {exc}") from None
+        raise Invalid(Phrase("connect.email_unreadable", mailbox=mailbox, reason=exc)) from None
     finally:
         imap.abort()
     names = Counter(name for mail in mails if (name := find_server(parse_header(mail.body or b""))))
@@ -121,58 +112,62 @@ async def _check_smtp(servers: MailServers, name: str) -> None:
         smtp = await SmtpConnection.connect(servers.smtp, servers.credentials, servers.tls, name=name)
     except SmtpReply as exc:
         if exc.code in (530, 534, 535):
-            raise Forbidden(f"{servers.smtp} refuses the user name or the password: {exc.code}") from None
-        raise Unavailable(f"{servers.smtp} does not let us send: {exc.code}") from None
+            raise Forbidden(
+                Phrase("connect.email_wrong_password", server=servers.smtp, code=exc.code)
+            ) from None
+        raise Unavailable(Phrase("connect.email_not_sending", server=servers.smtp, code=exc.code)) from None
     await smtp.close()
 
 
 SETUP = PlatformSetup(
     platform=PLATFORM,
-    title="E-mail",
-    summary="Connect a mailbox.",
+    title=Phrase("connect.email_title"),
+    summary=Phrase("connect.email"),
     intro=_INTRO,
     fields=(
         SetupField(
             name="address",
-            label="Address of the mailbox",
-            help="People write to Keryx there.",
+            label=Phrase("connect.email_address"),
+            help=Phrase("connect.email_address_help"),
             example="keryx@example.org",
             accept=_read_address,
         ),
         SetupField(
             name="password",
-            label="Password of the mailbox",
-            help="Give an app password if your provider has them.",
+            label=Phrase("connect.email_password"),
+            help=Phrase("connect.email_password_help"),
             secret=True,
             optional=True,
         ),
         SetupField(
             name="imap",
-            label="IMAP server",
-            help="imaps://HOST for TLS, imap://HOST for STARTTLS; guessed from the address if it is empty.",
+            label=Phrase("connect.email_imap"),
+            help=Phrase("connect.email_imap_help"),
             optional=True,
         ),
         SetupField(
             name="smtp",
-            label="SMTP server",
-            help="smtps://HOST for TLS, smtp://HOST for STARTTLS; guessed from the address if it is empty.",
+            label=Phrase("connect.email_smtp"),
+            help=Phrase("connect.email_smtp_help"),
             optional=True,
         ),
         SetupField(
             name="authserv",
-            label="Server that checks senders",
-            help="The first word of the header Authentication-Results; read from the last mails if it is empty.",
+            label=Phrase("connect.email_authserv"),
+            help=Phrase("connect.email_authserv_help"),
             optional=True,
         ),
-        SetupField(name="user", label="User name, if it is not the address", optional=True, ask=False),
+        SetupField(name="user", label=Phrase("connect.email_user"), optional=True, ask=False),
         SetupField(
             name="token_command",
-            label="Command that prints a token for OAuth 2, instead of a password",
+            label=Phrase("connect.email_command"),
             optional=True,
             ask=False,
         ),
-        SetupField(name="mailbox", label="Mailbox to read", optional=True, ask=False, default="INBOX"),
-        SetupField(name="ca", label="File with certificates to trust", optional=True, ask=False),
+        SetupField(
+            name="mailbox", label=Phrase("connect.email_mailbox"), optional=True, ask=False, default="INBOX"
+        ),
+        SetupField(name="ca", label=Phrase("connect.email_ca"), optional=True, ask=False),
     ),
     check=check,
 )

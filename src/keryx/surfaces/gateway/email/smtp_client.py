@@ -15,6 +15,7 @@ from keryx.core.errors import (
     Throttled,
     Uncertain,
 )
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.email.mail_stream import MailServerUnavailable, MailStream
 from keryx.surfaces.gateway.email.server_login import MailCredentials, ServerAddress
 
@@ -93,7 +94,7 @@ class SmtpConnection:
         except BaseException as exc:
             self.broken = True
             if isinstance(exc, MailServerUnavailable):
-                raise Uncertain(f"it is not known whether the server took the mail: {exc}") from None
+                raise Uncertain(Phrase("delivery.mail_unknown", reason=exc)) from None
             raise
         if code != 250:
             raise describe_refusal(SmtpReply(code, text))
@@ -191,13 +192,15 @@ class SmtpConnection:
             try:
                 line = (await self._stream.read_line(seconds)).decode("utf-8", "replace")
             except TimeoutError:
-                raise MailServerUnavailable(f"{self._stream.address} does not answer") from None
+                raise MailServerUnavailable(
+                    Phrase("delivery.server_silent", address=self._stream.address)
+                ) from None
             if not line[:3].isdigit() or line[3:4] not in ("", " ", "-"):
                 break
             lines.append(line[4:])
             if line[3:4] != "-":
                 return int(line[:3]), "\n".join(lines)
-        raise MailServerUnavailable(f"{self._stream.address} does not speak SMTP")
+        raise MailServerUnavailable(Phrase("delivery.server_no_smtp", address=self._stream.address))
 
 
 def is_gone_status(text: str) -> bool:
@@ -213,7 +216,7 @@ def describe_refusal(reply: SmtpReply, *, gone: bool = False) -> SendError:
     status = _STATUS.match(detail)
     subject = (status[2], status[3]) if status else ("", "")
     if reply.code in (530, 534, 535):
-        return CredentialsRefused(f"the server does not let us send: {reply.code} {detail}")
+        return CredentialsRefused(Phrase("delivery.smtp_refused", reason=f"{reply.code} {detail}"))
     if 500 <= reply.code < 600:
         return TargetGone(message) if gone and (not status or subject in _GONE) else Refused(message)
     # Such as `try again in 300 seconds`.

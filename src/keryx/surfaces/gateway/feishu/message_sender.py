@@ -116,22 +116,24 @@ def translate_error(error: FeishuApiError) -> SendError:
     if error.retry_after is not None:
         seconds = error.retry_after.total_seconds()
         return Throttled(
-            f"Feishu asks to wait {seconds:g} s", after=error.retry_after, account=error.account_limited
+            Phrase("delivery.wait", platform="Feishu", seconds=f"{seconds:g}"),
+            after=error.retry_after,
+            account=error.account_limited,
         )
     if error.unauthorized:
         return CredentialsRefused(BAD_SECRET)
     if error.lacks_scope:
         return NotSent(str(error))
     if error.uncertain:
-        return Uncertain(f"Feishu may have taken the message ({error.code})")
+        return Uncertain(Phrase("delivery.maybe_taken", platform="Feishu", status=error.code))
     if error.code in _GONE or (error.code == _INVALID and "message_id" in error.message):
-        return MessageGone("the message is no longer there, or can no longer be changed")
+        return MessageGone(Phrase("delivery.message_gone_or_final"))
     if error.code in _GONE_TARGETS:
         return _build_gone(_GONE_TARGETS[error.code], error.code)
     if error.code == _INVALID and "receive_id" in error.message:
         return _build_gone("gone.no_chat_or_person", error.code)
     if error.code == _TOO_LONG:
-        return Refused(f"Feishu refuses: the message is too long ({error.code})")
+        return Refused(Phrase("delivery.too_long", platform="Feishu", status=error.code))
     return Refused(str(error))
 
 
@@ -175,7 +177,7 @@ class FeishuMessageSender:
     async def send(self, part: OutgoingPart) -> str:
         """Send one part and return the id of its message. Raise the errors that an adapter may."""
         if not part.target.chat:
-            raise Refused("the target names no chat: write feishu:<chat id>")
+            raise Refused(Phrase("delivery.no_chat", example="feishu:<chat id>"))
         try:
             if part.edits:
                 await self._edit(part)
@@ -310,7 +312,7 @@ class FeishuMessageSender:
         try:
             messages = msgspec.convert(read_data(answer).get("items") or [], list[StoredMessage])
         except msgspec.ValidationError:
-            raise FeishuNoResponse("Feishu gave a list of messages that cannot be read") from None
+            raise FeishuNoResponse(Phrase("delivery.list_unreadable", platform="Feishu")) from None
         found = next((message.message_id for message in messages if not message.deleted), None)
         if found is None:
             raise TargetGone(Phrase("target.refused", platform="Feishu", reason=Phrase("gone.empty_thread")))
@@ -320,7 +322,7 @@ class FeishuMessageSender:
         """Return the id of a message that was sent, and remember where it is."""
         id_ = read_data(answer).get("message_id")
         if not isinstance(id_, str) or not id_:
-            raise FeishuNoResponse("Feishu took the message and gave no id")
+            raise FeishuNoResponse(Phrase("delivery.no_id", platform="Feishu"))
         target = part.target
         if target.thread:
             self._threads.put(target.thread, id_)
@@ -330,14 +332,14 @@ class FeishuMessageSender:
     async def _send_file(self, part: OutgoingPart, attachment: Attachment) -> str:
         """Upload a file, and send a message that shows it. The upload alone is not visible, so it may be repeated."""
         if not attachment.body:
-            raise Refused(f"Feishu takes no empty files: {attachment.name}")
+            raise Refused(Phrase("delivery.file_empty", platform="Feishu", name=attachment.name))
         mark = self._find_mark(part)
         # Only the name of a file can show the mark.
         named = Attachment(name=f"{mark}{attachment.name}", mime=attachment.mime, body=attachment.body)
         try:
             body = await self._upload(named, as_file=bool(mark))
         except FeishuNoResponse as exc:
-            raise NotSent(f"{attachment.name} was not sent: {exc}") from None
+            raise NotSent(Phrase("delivery.file_not_sent", name=attachment.name, reason=exc)) from None
         return await self._post(part, body)
 
     async def _upload(self, file: Attachment, *, as_file: bool) -> FeishuMessageBody:
@@ -370,7 +372,7 @@ class FeishuMessageSender:
         answer = await self._api.upload(path, fields, name, file)
         key = read_data(answer).get(f"{name}_key")
         if not isinstance(key, str) or not key:
-            raise FeishuNoResponse("Feishu took a file and gave no key")
+            raise FeishuNoResponse(Phrase("delivery.file_no_key", platform="Feishu"))
         return key
 
 

@@ -15,8 +15,15 @@ import msgspec
 from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.media import Attachment
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.feishu.payloads import ConnectionEndpoint, FeishuIdentity
-from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
+from keryx.surfaces.gateway.http_clients import (
+    NO_REASON,
+    HttpClientPool,
+    build_timeout,
+    read_body,
+    translate_errors,
+)
 
 FEISHU_URL = "https://open.feishu.cn"
 LARK_URL = "https://open.larksuite.com"
@@ -33,8 +40,8 @@ _TOKEN_PATH = "/open-apis/auth/v3/tenant_access_token/internal"
 _ENDPOINT_PATH = "/callback/ws/endpoint"
 CONNECTION_LIMIT = 1000040350
 
-BAD_SECRET = "Feishu does not accept the App ID and the App Secret: take both from the page Credentials & Basic Info of the app and run `keryx gateway setup feishu`"
-NO_BOT = "the app has no bot: add the feature Bot in the developer console, and publish a version of the app"
+BAD_SECRET = Phrase("connect.feishu_bad_secret")
+NO_BOT = Phrase("connect.feishu_no_bot")
 # The App ID or the App Secret is wrong: for a token, and for a long connection.
 _REFUSED_CREDENTIALS = frozenset({10003, 10012, 10014, 403, 514, 1000040344})
 # The token is missing, wrong or out of date.
@@ -51,7 +58,7 @@ class FeishuApiError(KeryxError):
     """A refusal. `code` is Feishu's number for it."""
 
     def __init__(self, call: str, code: int, message: str, *, retry_after: timedelta | None = None) -> None:
-        words = " ".join(message.split())[:300] or "no reason is given"
+        words = " ".join(message.split())[:300] or NO_REASON
         reason = f"{words} ({code})"
         if code in _REFUSED_CREDENTIALS or code in _REFUSED_TOKENS:
             reason = BAD_SECRET
@@ -174,7 +181,7 @@ class FeishuApi:
         try:
             return msgspec.convert(found.get("data"), ConnectionEndpoint)
         except msgspec.ValidationError:
-            raise FeishuNoResponse("Feishu does not say where to connect") from None
+            raise FeishuNoResponse(Phrase("delivery.no_connection_address", platform="Feishu")) from None
 
     async def download(self, message: str, key: str, kind: str, *, limit: int) -> FeishuFile:
         """Return a file of a message. Raise `Invalid` for one that has more than `limit` bytes. A token that is refused is
@@ -201,7 +208,7 @@ class FeishuApi:
             except FeishuNoResponse as exc:
                 raise FeishuUnreachable(str(exc)) from None
             except (KeyError, TypeError, ValueError):
-                raise FeishuUnreachable("Feishu gave no token") from None
+                raise FeishuUnreachable(Phrase("delivery.no_token", platform="Feishu")) from None
             self._token = token
             self._renew_at = self._now() + max(seconds - _RENEW_BEFORE_SECONDS, seconds / 2)
             return token
@@ -223,7 +230,7 @@ class FeishuApi:
                     _read_answer("the file", answer)
                 body = await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise FeishuNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+            raise FeishuNoResponse(Phrase("delivery.not_fetched", kind=type(exc).__name__)) from None
         return FeishuFile(body, answer.headers.get("content-type", "").partition(";")[0].strip())
 
     async def _authorize(
@@ -282,12 +289,18 @@ def _read_answer(call: str, answer: httpx.Response) -> dict[str, Any]:
             raise FeishuApiError(call, 99991400, "too many calls", retry_after=_read_wait(answer)) from None
         if 400 <= answer.status_code < 500:
             raise FeishuApiError(call, -answer.status_code, "it gives no reason") from None
-        raise FeishuNoResponse(f"Feishu broke down ({answer.status_code})") from None
+        raise FeishuNoResponse(
+            Phrase("delivery.broke_down_status", platform="Feishu", status=answer.status_code)
+        ) from None
     if status.code == 0 and answer.status_code < 400:
         return found
     limited = answer.status_code == 429 or status.code in _ACCOUNT_LIMITS | _CHAT_LIMITS
     if answer.status_code >= 500 and not limited and status.code not in _REFUSED_TOKENS:
-        raise FeishuNoResponse(f"Feishu broke down ({answer.status_code}, {status.code})")
+        raise FeishuNoResponse(
+            Phrase(
+                "delivery.broke_down_status", platform="Feishu", status=f"{answer.status_code}, {status.code}"
+            )
+        )
     wait = _read_wait(answer) if limited else None
     raise FeishuApiError(call, status.code, status.msg, retry_after=wait)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.feishu import (
     FeishuDomain,
     FeishuMode,
@@ -57,17 +58,7 @@ def build_scopes() -> str:
     return json.dumps({"scopes": {"tenant": list(SCOPES), "user": []}}, indent=2)
 
 
-_INTRO = f"""Make an app on Feishu or Lark first:
-
-  1. open https://open.feishu.cn/app (https://open.larksuite.com/app for Lark),
-     choose Create Custom App, and add the feature Bot
-  2. on the page Permissions & Scopes, choose Batch import, and paste this:
-
-{build_scopes()}
-
-  3. on the page Version Management & Release, create a version and publish it
-  4. the page Credentials & Basic Info shows the App ID and the App Secret
-"""
+_INTRO = Phrase("connect.feishu_intro", scopes=build_scopes())
 
 
 async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
@@ -77,22 +68,22 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     app_id = check_app_id(answers.get("app_id", "").strip())
     secrets = {"app_secret": answers.get("app_secret", "").strip()}
     if not secrets["app_secret"]:
-        raise Invalid("the App Secret is missing: the page Credentials & Basic Info of the app shows it")
+        raise Invalid(Phrase("connect.feishu_no_secret"))
     if mode is FeishuMode.WEBHOOK:
         for name in ("encrypt_key", "verification_token"):
             secrets[name] = answers.get(name, "").strip()
             if not secrets[name]:
-                raise Invalid(
-                    "encrypted posts need the Encrypt Key and the Verification Token, from the page Events & Callbacks, Encryption Strategy"
-                )
+                raise Invalid(Phrase("connect.feishu_no_keys"))
         build_decryptor(secrets["encrypt_key"])
     allow = tuple(re.split(r"[\s,]+", answers.get("allow", "").strip())) if answers.get("allow") else ()
     for person in allow:
         if IDS.person is not None and not IDS.person.matches(person):
-            raise Invalid(f"{person[:80]!r} is no person on Feishu: the id of one is {IDS.person.words}")
+            raise Invalid(
+                Phrase("connect.no_person", name=repr(person[:80]), platform="Feishu", words=IDS.person.words)
+            )
     url = answers.get("url", "")
     if url:
-        url = check_url(url, "write the public address of Keryx, such as https://keryx.example.org")
+        url = check_url(url, Phrase("connect.public_address_missing"))
     base_url = find_base_url(domain, answers.get("base_url", ""))
     me = await _ask(FeishuApi(app_id, secrets["app_secret"], base_url), mode)
     settings: dict[str, str | list[str]] = {"app_id": app_id}
@@ -103,7 +94,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     if mode is not FeishuMode.CONNECTION:
         settings["mode"] = mode.value
     return SetupOutcome(
-        summary=f"The bot is {me.app_name or me.open_id} ({app_id}).",
+        summary=Phrase("connect.feishu_bot", name=me.app_name or me.open_id, app=app_id),
         settings=settings,
         secrets=secrets,
         allow=allow,
@@ -123,24 +114,24 @@ async def _ask(api: FeishuApi, mode: FeishuMode) -> FeishuIdentity:
         check_access(exc)
         raise Unavailable(str(exc)) from None
     except (FeishuUnreachable, FeishuNoResponse) as exc:
-        raise Unavailable(f"the credentials could not be checked: {exc}. Try again later") from None
+        raise Unavailable(Phrase("connect.credentials_unchecked", reason=exc)) from None
     finally:
         await api.close()
     return me
 
 
 def _list_steps(label: str, mode: FeishuMode, url: str, *, known: bool) -> tuple[str, ...]:
-    way = "receive them through a persistent connection"
+    way = Phrase("connect.feishu_connection")
     if mode is FeishuMode.WEBHOOK:
         hook = f"{url or 'https://YOUR-ADDRESS'}/hooks/{label.replace('.', '/')}"
-        way = f"send them to the developer's server at {hook}"
-    paired = f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator"
+        way = Phrase("connect.feishu_server", address=hook)
+    paired = Phrase("connect.pair", platform=PLATFORM)
     return (
-        "start Keryx, or start it again: keryx serve",
+        Phrase("connect.start"),
         # The platform accepts this only while the program is connected.
-        f"while it runs, on the page Events & Callbacks of the app, choose for events and for callbacks: {way}",
-        f"add the events {', '.join(EVENTS)} and the callback {', '.join(CALLBACKS)}, and publish a new version of the app",
-        "write to the bot, or add it to a group and mention it",
+        Phrase("connect.feishu_way", way=way),
+        Phrase("connect.feishu_events", events=", ".join(EVENTS), callbacks=", ".join(CALLBACKS)),
+        Phrase("connect.feishu_write"),
         *(() if known else (paired,)),
     )
 
@@ -148,40 +139,40 @@ def _list_steps(label: str, mode: FeishuMode, url: str, *, known: bool) -> tuple
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="Feishu / Lark",
-    summary="Connect an app on Feishu or Lark.",
+    summary=Phrase("connect.feishu"),
     intro=_INTRO,
     fields=(
         SetupField(
             name="app_id",
-            label="App ID",
-            help="It is on the page Credentials & Basic Info of the app, and begins with cli_.",
+            label=Phrase("connect.feishu_app_id"),
+            help=Phrase("connect.feishu_app_id_help"),
             accept=check_app_id,
             example="cli_a1b2c3d4e5f60001",
         ),
         SetupField(
             name="app_secret",
-            label="App Secret",
-            help="It is on the page Credentials & Basic Info of the app.",
+            label=Phrase("connect.feishu_secret"),
+            help=Phrase("connect.feishu_secret_help"),
             secret=True,
         ),
         SetupField(
             name="domain",
-            label="Platform",
-            help="feishu is the one in China, lark the one elsewhere.",
+            label=Phrase("connect.feishu_platform"),
+            help=Phrase("connect.feishu_platform_help"),
             optional=True,
             default=FeishuDomain.FEISHU.value,
             choices=tuple(domain.value for domain in FeishuDomain),
         ),
         SetupField(
             name="allow",
-            label="Who may talk to the bot, as ids with commas",
-            help="An open id begins with ou_. Whoever is not listed can ask for a pairing code.",
+            label=Phrase("connect.feishu_allow"),
+            help=Phrase("connect.feishu_allow_help"),
             optional=True,
         ),
         SetupField(
             name="mode",
-            label="How Feishu reaches Keryx",
-            help="connection needs no public address; webhook lets Feishu post to Keryx.",
+            label=Phrase("connect.feishu_mode"),
+            help=Phrase("connect.feishu_mode_help"),
             optional=True,
             ask=False,
             default=FeishuMode.CONNECTION.value,
@@ -189,29 +180,29 @@ SETUP = PlatformSetup(
         ),
         SetupField(
             name="encrypt_key",
-            label="Encrypt Key",
-            help="For posts: it is on the page Events & Callbacks, Encryption Strategy.",
+            label=Phrase("connect.feishu_key"),
+            help=Phrase("connect.feishu_posts_help"),
             secret=True,
             when={"mode": FeishuMode.WEBHOOK.value},
         ),
         SetupField(
             name="verification_token",
-            label="Verification Token",
-            help="For posts: it is on the page Events & Callbacks, Encryption Strategy.",
+            label=Phrase("connect.feishu_token"),
+            help=Phrase("connect.feishu_posts_help"),
             secret=True,
             when={"mode": FeishuMode.WEBHOOK.value},
         ),
         SetupField(
             name="url",
-            label="Public address of Keryx",
-            help="For posts, such as https://keryx.example.org.",
+            label=Phrase("connect.public_address"),
+            help=Phrase("connect.feishu_url_help"),
             optional=True,
             ask=False,
         ),
         SetupField(
             name="base_url",
-            label="Address of the server API",
-            help="Only for another one than that of Feishu or Lark.",
+            label=Phrase("connect.feishu_api"),
+            help=Phrase("connect.feishu_api_help"),
             optional=True,
             ask=False,
         ),

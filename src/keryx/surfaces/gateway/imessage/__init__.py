@@ -29,6 +29,7 @@ from keryx.core.ports.adapter import (
     WebhookRequest,
     WebhookResponse,
 )
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import as_object
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
@@ -58,11 +59,8 @@ from keryx.surfaces.gateway.imessage.message_sender import BlueBubblesSender, Im
 from keryx.surfaces.gateway.imessage.payloads import BlueBubblesWebhook, ImsgChat, ImsgMessage
 
 log = logging.getLogger(__name__)
-BAD_PASSWORD = "BlueBubbles refuses the password: copy it again and run `keryx gateway setup imessage`"
-NO_DISK_ACCESS = (
-    "imsg may not read the messages: on the Mac, allow Full Disk Access for the program that starts it"
-    " (System Settings, Privacy & Security), and start Keryx again"
-)
+BAD_PASSWORD = Phrase("connect.imessage_bad_password")
+NO_DISK_ACCESS = Phrase("connect.imessage_no_disk_access")
 NOTES = (
     "People read this in Messages, as short bubbles of plain text: write as in a chat, in short paragraphs, without headings, tables or markup."
     " A longer answer is shown as one bubble for every few paragraphs.",

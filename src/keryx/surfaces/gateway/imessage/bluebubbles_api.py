@@ -10,7 +10,7 @@ import msgspec
 from keryx.core.errors import Invalid, KeryxError, Unavailable
 from keryx.core.media import UNKNOWN_MIME, Attachment
 from keryx.core.texts import Phrase
-from keryx.surfaces.gateway.http_clients import HttpClientPool
+from keryx.surfaces.gateway.http_clients import NO_REASON, HttpClientPool
 from keryx.surfaces.gateway.imessage.payloads import BlueBubblesInfo
 
 _CONNECT_SECONDS = 10.0
@@ -39,12 +39,12 @@ class BlueBubblesError(KeryxError):
             body = msgspec.convert(json.loads(answer.content), _FailureBody)
         except (ValueError, RecursionError):
             # From a proxy before the server.
-            return cls(answer.status_code, answer.reason_phrase or "no reason is given")
+            return cls(answer.status_code, answer.reason_phrase or NO_REASON)
         try:
             code = msgspec.convert(body.data or {}, _SentRow).error
         except msgspec.ValidationError:
             code = 0
-        reason = body.error.message or body.message or "no reason is given"
+        reason = body.error.message or body.message or NO_REASON
         return cls(answer.status_code, reason.rstrip(".!"), code=code)
 
 
@@ -172,20 +172,28 @@ class BlueBubblesApi:
                     **request,
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise BlueBubblesUnreachable(f"BlueBubbles cannot be reached ({type(exc).__name__})") from None
+            raise BlueBubblesUnreachable(
+                Phrase("delivery.unreachable", platform="BlueBubbles", kind=type(exc).__name__)
+            ) from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             raise BlueBubblesUnreachable(
-                "BlueBubbles cannot be reached: its base_url is not a web address"
+                Phrase(
+                    "delivery.unreachable_because",
+                    platform="BlueBubbles",
+                    reason="its base_url is not a web address",
+                )
             ) from None
         except httpx.HTTPError as exc:
-            raise BlueBubblesNoResponse(f"BlueBubbles did not answer ({type(exc).__name__})") from None
+            raise BlueBubblesNoResponse(
+                Phrase("delivery.not_answered_kind", platform="BlueBubbles", kind=type(exc).__name__)
+            ) from None
         if not answer.is_success:
             raise BlueBubblesError.read(answer)
         try:
             found = json.loads(answer.content)
             return found.get("data")
         except (ValueError, RecursionError, AttributeError):
-            raise BlueBubblesNoResponse("BlueBubbles gave an answer that cannot be read") from None
+            raise BlueBubblesNoResponse(Phrase("delivery.unreadable", platform="BlueBubbles")) from None
 
 
 def convert(found: Any, kind: type[T]) -> T:
@@ -193,4 +201,6 @@ def convert(found: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as exc:
-        raise BlueBubblesNoResponse(f"BlueBubbles answers in another form: {exc}") from None
+        raise BlueBubblesNoResponse(
+            Phrase("delivery.other_form", platform="BlueBubbles", reason=exc)
+        ) from None

@@ -70,14 +70,16 @@ class _ImsgProcess:
 
     async def request(self, method: str, params: Json, *, seconds: float) -> Json:
         if self.closed:
-            raise ImsgNoResponse(f"imsg has ended: {self.close_reason}")
+            raise ImsgNoResponse(Phrase("delivery.imsg_ended", reason=self.close_reason))
         try:
             return await self._peer.request(method, params, seconds=seconds)
         except RpcError as exc:
             raise ImsgError(f"imsg says: {exc}") from None
         except (TimeoutError, BrokenPipeError) as exc:
             await self.stop()
-            raise ImsgNoResponse(f"imsg did not answer {method} ({type(exc).__name__})") from None
+            raise ImsgNoResponse(
+                Phrase("delivery.imsg_silent", method=method, kind=type(exc).__name__)
+            ) from None
 
     async def stop(self) -> None:
         self.closed = True
@@ -105,7 +107,9 @@ class _ImsgProcess:
             )
         finally:
             self.closed = True
-            self._peer.fail_pending(lambda: ImsgNoResponse(f"imsg has ended: {self.close_reason}"))
+            self._peer.fail_pending(
+                lambda: ImsgNoResponse(Phrase("delivery.imsg_ended", reason=self.close_reason))
+            )
             if not self.rows.full():
                 self.rows.put_nowait(None)
 
@@ -153,7 +157,7 @@ class ImsgClient:
                 yield row
             if row is None or (running.closed and running.rows.empty()):
                 await running.stop()
-                raise ImsgNoResponse(f"imsg has ended: {running.close_reason}")
+                raise ImsgNoResponse(Phrase("delivery.imsg_ended", reason=running.close_reason))
 
     async def read_file(self, path: str, *, limit: int) -> bytes:
         """Return the bytes of a file on the Mac. Raise `Invalid` if it has more than `limit` bytes or is not there, and
@@ -166,7 +170,7 @@ class ImsgClient:
         if code == _MISSING_FILE_CODE:
             raise Invalid(_MISSING_FILE)
         if code:
-            raise Unavailable(f"the Mac cannot be reached: {reason}")
+            raise Unavailable(Phrase("delivery.mac_unreachable", reason=reason))
         if len(body) > limit:
             raise Invalid(Phrase("file.too_large", limit=limit))
         return body

@@ -22,6 +22,7 @@ from keryx.core.errors import (
 )
 from keryx.core.media import Attachment, clean_name
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import Json, as_text
 from keryx.markdown import parse, plain, tree
 from keryx.markdown.split import LengthLimit, has_visible_text, measure_length, split_document
@@ -154,7 +155,7 @@ def choose_chat(target: Target, service: str, known_guids: dict[str, str]) -> st
     service."""
     chat = target.chat
     if not chat:
-        raise Refused("the target names no chat: write imessage:<number or address>")
+        raise Refused(Phrase("delivery.no_chat", example="imessage:<number or address>"))
     if target.reply_context is not None:
         return target.reply_context.token
     if GROUP_MARK in chat or DIRECT_MARK in chat:
@@ -225,7 +226,7 @@ class ImsgSender:
         if GROUP_MARK in target.chat:
             return {"chat_guid": target.chat}
         if not target.chat:
-            raise Refused("the target names no chat: write imessage:<number or address>")
+            raise Refused(Phrase("delivery.no_chat", example="imessage:<number or address>"))
         return {"to": normalize_handle(target.chat), "service": self._service}
 
     async def _read_chat(self, target: Target) -> list[MessageRow]:
@@ -346,18 +347,24 @@ def translate_error(error: BlueBubblesError) -> SendError:
     """Return the send error of a refusal. After an unknown 5xx, the message may have been sent."""
     text = error.description
     if error.status in (401, 403):
-        return CredentialsRefused("BlueBubbles refuses the password: run `keryx gateway setup imessage`")
+        return CredentialsRefused(Phrase("delivery.wrong_password", platform="BlueBubbles"))
     if error.status == _TOO_MANY_REQUESTS:
-        return Throttled("BlueBubbles asks to wait", after=_THROTTLE_PAUSE, account=True)
+        return Throttled(
+            Phrase("delivery.pause", platform="BlueBubbles"), after=_THROTTLE_PAUSE, account=True
+        )
     if error.code:
         return Refused(describe_error(error.code, text))
     if _ALREADY_QUEUED in text:
-        return Uncertain("BlueBubbles is still sending it")
+        return Uncertain(Phrase("delivery.still_sending", platform="BlueBubbles"))
     if error.status == 404 or _NO_CHAT.search(text):
-        return TargetGone(f"BlueBubbles knows no such chat: {text}")
+        return TargetGone(Phrase("delivery.no_such_chat", platform="BlueBubbles", reason=text))
     if error.status < 500:
-        return Refused(f"BlueBubbles refuses: {text} ({error.status})")
-    return Uncertain(f"BlueBubbles broke down and may have sent the message: {text} ({error.status})")
+        return Refused(
+            Phrase("delivery.refused_status", platform="BlueBubbles", reason=text, status=error.status)
+        )
+    return Uncertain(
+        Phrase("delivery.broke_down_because", platform="BlueBubbles", reason=text, status=error.status)
+    )
 
 
 def convert_or_none(value: Any, kind: type[T]) -> T | None:

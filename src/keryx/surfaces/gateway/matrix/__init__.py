@@ -263,9 +263,7 @@ class MatrixAdapter:
     async def _open_machine(self) -> "OlmMachine":
         """Return the machine with its keys. Raise `EncryptionUnavailable`."""
         if self._machine is None:
-            raise EncryptionUnavailable(
-                f"this room is encrypted, and encryption is not available: {self._no_encryption}"
-            )
+            raise EncryptionUnavailable(Phrase("delivery.encrypted", reason=self._no_encryption))
         await self._machine.wait_open()
         return self._machine
 
@@ -306,9 +304,9 @@ class MatrixAdapter:
         try:
             found = await self._server.find_event(room, event)
         except KeryxError as exc:
-            raise NotSent(f"the message to edit cannot be looked up: {exc}") from exc
+            raise NotSent(Phrase("delivery.edit_unknown", reason=exc)) from exc
         if found is None or parse_unsigned(found).redacted:
-            raise MessageGone("the message to edit is not there")
+            raise MessageGone(Phrase("delivery.edit_gone"))
 
     async def _stop_typing(self, room: str) -> None:
         """Stop the typing notification, which would outlast the message."""

@@ -40,7 +40,7 @@ from keryx.surfaces.gateway.matrix.event_types import (
     parse_state,
 )
 
-TOKEN_REFUSED = "the homeserver refuses the access token: log in again with `keryx gateway setup matrix`, then restart Keryx"
+TOKEN_REFUSED = Phrase("connect.matrix_bad_token")
 _DEFAULT_PAUSE = timedelta(seconds=5)
 _MAX_ERROR_LENGTH = 200
 _TOKEN_ERRORS = {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}
@@ -94,13 +94,13 @@ def translate_error(answer: httpx.Response) -> KeryxError:
     """Return the error of a refused request."""
     body = parse_error_body(answer)
     if body.throttled:
-        return HomeserverThrottled("the homeserver asks for a pause", after=body.after)
+        return HomeserverThrottled(Phrase("delivery.homeserver_pause"), after=body.after)
     if body.token_refused:
         return Forbidden(TOKEN_REFUSED)
     if body.status in (403, 404):
         return NotFound(f"the homeserver does not give it out ({body})")
     if body.status >= 500:
-        return HomeserverUnavailable(f"the homeserver has a problem ({body})")
+        return HomeserverUnavailable(Phrase("delivery.homeserver_problem", reason=body))
     return Invalid(f"the homeserver refuses the request ({body})")
 
 
@@ -108,16 +108,16 @@ def translate_send_error(answer: httpx.Response) -> SendError:
     """Return the error of a refused message."""
     body = parse_error_body(answer)
     if body.throttled:
-        return Throttled("the homeserver asks for a pause", after=body.after, account=True)
+        return Throttled(Phrase("delivery.homeserver_pause"), after=body.after, account=True)
     if body.token_refused:
         return CredentialsRefused(TOKEN_REFUSED)
     if body.status >= 500:
-        return Uncertain(f"the homeserver has a problem ({body})")
+        return Uncertain(Phrase("delivery.homeserver_problem", reason=body))
     if body.status == 400 and _UNKNOWN_PARENT in body.error.lower():
-        return MessageGone("the message to edit is not there")
+        return MessageGone(Phrase("delivery.edit_gone"))
     if body.status == 403:
         return TargetGone(Phrase("reason.detailed", reason=Phrase("gone.not_in_room"), detail=str(body)))
-    return Refused(f"the homeserver does not take this message ({body})")
+    return Refused(Phrase("delivery.homeserver_refuses", reason=body))
 
 
 def parse_error_body(answer: httpx.Response) -> MatrixErrorBody:
@@ -297,7 +297,7 @@ class Homeserver:
                     await answer.aread()
                     refusal = parse_error_body(answer)
                     if refusal.throttled:
-                        raise HomeserverThrottled("the homeserver asks for a pause", after=refusal.after)
+                        raise HomeserverThrottled(Phrase("delivery.homeserver_pause"), after=refusal.after)
                     gone = answer.status_code in (400, 403, 404, 410)
                     reason = Phrase("file.refused", platform="Matrix", status=str(refusal))
                     raise (Invalid if gone else Unavailable)(reason)
@@ -317,15 +317,15 @@ class Homeserver:
                     timeout=_MEDIA_TIMEOUT_SECONDS,
                 )
         except httpx.HTTPError as exc:
-            raise NotSent(f"the file could not be uploaded: {_describe_error(exc)}") from exc
+            raise NotSent(Phrase("delivery.not_uploaded", reason=_describe_error(exc))) from exc
         if answer.status_code >= 500:
-            raise NotSent(f"the file could not be uploaded: {parse_error_body(answer)}")
+            raise NotSent(Phrase("delivery.not_uploaded", reason=parse_error_body(answer)))
         if answer.status_code != 200:
             raise translate_send_error(answer)
         try:
             return msgspec.json.decode(answer.content, type=_UploadResponse).content_uri
         except (msgspec.DecodeError, RecursionError) as exc:
-            raise NotSent("the homeserver's answer to an upload cannot be read") from exc
+            raise NotSent(Phrase("delivery.upload_unreadable")) from exc
 
     async def send(
         self, room: str, transaction: str, content: Mapping[str, Any], *, kind: str = MESSAGE
@@ -410,15 +410,15 @@ class Homeserver:
             async with self._clients.acquire() as client:
                 answer = await client.put(path, content=msgspec.json.encode(content), headers=_JSON_HEADERS)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-            raise NotSent(f"the homeserver cannot be reached: {_describe_error(exc)}") from exc
+            raise NotSent(Phrase("delivery.homeserver_unreachable", reason=_describe_error(exc))) from exc
         except httpx.HTTPError as exc:
-            raise Uncertain(f"the homeserver broke the connection: {_describe_error(exc)}") from exc
+            raise Uncertain(Phrase("delivery.connection_broken", reason=_describe_error(exc))) from exc
         if answer.status_code != 200:
             raise translate_send_error(answer)
         try:
             return msgspec.json.decode(answer.content, type=_SendResponse).event_id
         except (msgspec.DecodeError, RecursionError) as exc:
-            raise Uncertain("the homeserver's answer cannot be read") from exc
+            raise Uncertain(Phrase("delivery.homeserver_unreadable")) from exc
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
         try:
@@ -456,7 +456,9 @@ class Homeserver:
                     timeout=httpx.Timeout(seconds, connect=10),
                 )
         except httpx.HTTPError as exc:
-            raise HomeserverUnavailable(f"the homeserver cannot be reached: {_describe_error(exc)}") from exc
+            raise HomeserverUnavailable(
+                Phrase("delivery.homeserver_unreachable", reason=_describe_error(exc))
+            ) from exc
         if answer.status_code != 200:
             raise translate_error(answer)
         return answer.content
@@ -476,7 +478,7 @@ async def discover_url(text: str) -> str:
         known = msgspec.json.decode(answer.content, type=_WellKnown) if answer.status_code == 200 else None
     except httpx.HTTPError as exc:
         raise HomeserverUnavailable(
-            f"{url} cannot be reached ({_describe_error(exc)}): write the domain of your homeserver, or its whole address"
+            Phrase("delivery.homeserver_address", address=url, reason=_describe_error(exc))
         ) from exc
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         known = None
@@ -487,7 +489,7 @@ def _decode_response(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        raise HomeserverUnavailable("the homeserver's answer cannot be read: is its address right?") from exc
+        raise HomeserverUnavailable(Phrase("delivery.homeserver_wrong_address")) from exc
 
 
 def _describe_error(exc: httpx.HTTPError) -> str:

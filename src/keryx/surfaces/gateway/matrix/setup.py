@@ -4,14 +4,13 @@ from collections.abc import Mapping
 
 from keryx.core.errors import Forbidden, Invalid
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix import encryption
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
 from keryx.surfaces.gateway.matrix.messages import PLATFORM
 
 DEVICE_NAME = "Keryx"
-_INTRO = """\
-Make an account for Keryx first, as for any person. Its password is used once,
-to get an access token, and is not kept."""
+_INTRO = Phrase("connect.matrix_intro")
 
 
 async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
@@ -19,15 +18,17 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     address = await discover_url(answers["homeserver"])
     account, token = await _find_account(address, answers["user"], answers["password"], answers["token"])
     return SetupOutcome(
-        summary=f"Keryx speaks as {account}.",
+        summary=Phrase("connect.matrix_account", account=account),
         settings={"homeserver": address, "user": account},
         secrets={"token": token},
         steps=(
-            "start Keryx, or start it again: keryx serve",
-            f"in your Matrix client, begin a chat with {account}"
-            f"{' and' if encryption.is_installed() else ', without encryption, and'} write to it",
+            Phrase("connect.start"),
+            Phrase(
+                "connect.matrix_write" if encryption.is_installed() else "connect.matrix_write_plain",
+                account=account,
+            ),
         ),
-        note="Who may talk to it may also invite it into rooms.",
+        note=Phrase("connect.matrix_invite"),
         details={"user": account, "homeserver": address},
     )
 
@@ -35,9 +36,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
 async def _find_account(address: str, user: str, password: str, token: str) -> tuple[str, str]:
     """Return the full name of the account and its access token."""
     if not token and not password:
-        raise Invalid(
-            "the homeserver needs a password or an access token: give --password-file or --token-file"
-        )
+        raise Invalid(Phrase("connect.matrix_no_secret"))
     server = Homeserver(address, token)
     try:
         if not token:
@@ -47,38 +46,44 @@ async def _find_account(address: str, user: str, password: str, token: str) -> t
     finally:
         await server.close()
     if user and account.removeprefix("@").partition(":")[0] != user.removeprefix("@").partition(":")[0]:
-        raise Forbidden(f"the access token belongs to {account}, not to {user}")
+        raise Forbidden(Phrase("connect.matrix_other_account", account=account, user=user))
     return account, token
 
 
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="Matrix",
-    summary="Connect an account on Matrix.",
+    summary=Phrase("connect.matrix"),
     intro=_INTRO,
     fields=(
         SetupField(
             name="homeserver",
-            label="Homeserver",
-            help="Its address, or the domain of the account.",
+            label=Phrase("connect.homeserver"),
+            help=Phrase("connect.homeserver_help"),
             example="example.org",
         ),
         SetupField(
             name="user",
-            label="Account",
-            help="The account that Keryx speaks as.",
+            label=Phrase("connect.account"),
+            help=Phrase("connect.account_help"),
             example="@keryx:example.org",
             unless=("token",),
         ),
         SetupField(
             name="password",
-            label="Password",
-            help="It is used once and not kept. Leave it empty to give an access token instead.",
+            label=Phrase("connect.password"),
+            help=Phrase("connect.password_help"),
             secret=True,
             optional=True,
             unless=("token",),
         ),
-        SetupField(name="token", label="Access token", secret=True, optional=True, unless=("password",)),
+        SetupField(
+            name="token",
+            label=Phrase("connect.access_token"),
+            secret=True,
+            optional=True,
+            unless=("password",),
+        ),
     ),
     allow_example="@you:example.org",
     check=check,

@@ -423,12 +423,12 @@ class RelayServer:
             result = RelayResult(id=call.id, value=codec.dumps(value), files=describe_files(sent))
             frames.append(codec.dumps(result))
             if len(result.value) > MAX_TEXT_BYTES:
-                raise Refused("the result is too long for the relay")
+                raise Refused(Phrase("delivery.relay_result_long"))
         except KeryxError as exc:
             frames = [codec.dumps(describe_failure(call.id, exc))]
         except Exception as exc:
             log.exception("a call of the instance %s failed", session.login.name)
-            failed = Uncertain(f"the connector failed ({name_error(exc)}): its log has the details")
+            failed = Uncertain(Phrase("delivery.relay_failed", kind=name_error(exc)))
             frames = [codec.dumps(describe_failure(call.id, failed))]
         finally:
             session.calls -= 1
@@ -441,7 +441,13 @@ class RelayServer:
     async def _call(self, login: RelayLogin, call: RelayCall, files: Sequence[Attachment]) -> Outcome:
         adapter = self._adapters.get((call.platform, call.account))
         if adapter is None:
-            raise NotSent(f"the connector has no account {call.account[:80]!r} of {call.platform[:80]!r}")
+            raise NotSent(
+                Phrase(
+                    "delivery.relay_no_account",
+                    account=repr(call.account[:80]),
+                    platform=repr(call.platform[:80]),
+                )
+            )
         match call.method:
             case "render":
                 text = codec.loads(call.params, RenderRequest).text
@@ -466,7 +472,7 @@ class RelayServer:
                 thread = codec.loads(call.params, ThreadRequest)
                 await self._check_target(login, adapter, thread.target)
                 if not isinstance(adapter, SupportsThreads):
-                    raise Refused("threads have no names there")
+                    raise Refused(Phrase("delivery.no_thread_names"))
                 await plugins.update_thread(
                     adapter,
                     thread.target,
@@ -481,7 +487,7 @@ class RelayServer:
     async def _hint(self, adapter: Adapter, method: str, request: TargetRequest) -> None:
         if method == "remove":
             if not isinstance(adapter, SupportsRemoval):
-                raise Refused("messages cannot be removed there")
+                raise Refused(Phrase("delivery.no_removal"))
             await plugins.remove_message(
                 adapter, request.target, request.message, self._hub.relay.send_timeout
             )
@@ -496,7 +502,7 @@ class RelayServer:
 
     async def _check_target(self, login: RelayLogin, adapter: Adapter, target: Target) -> None:
         if (target.platform, target.account) != (adapter.platform, adapter.account):
-            raise Refused("this target belongs to another account")
+            raise Refused(Phrase("delivery.relay_foreign_account"))
         await self._ask(self._hub.relay.check_target(login, target))
 
     async def _send(
@@ -567,7 +573,7 @@ class RelayServer:
             )
         except KeryxError as exc:
             # It stays recorded as being sent, which is unknown from now on.
-            raise Uncertain(f"the connector could not record a send: {exc}") from exc
+            raise Uncertain(Phrase("delivery.relay_not_recorded", reason=exc)) from exc
         if error is not None:
             raise error
         return receipt
@@ -623,6 +629,6 @@ async def _build_part(adapter: Adapter, request: RelayedPart, files: Sequence[At
         return part
     rendered = await plugins.render_parts(adapter, request.text)
     if not 0 <= request.index < len(rendered):
-        raise Refused(f"the text has {len(rendered)} parts, and part {request.index} was asked for")
+        raise Refused(Phrase("delivery.part_unknown", count=len(rendered), number=request.index))
     chosen = rendered[request.index]
     return msgspec.structs.replace(part, text=chosen.text, markup=chosen.markup)

@@ -187,9 +187,9 @@ class RelayLink:
         the result, or the error of the connector."""
         connection, text = self._connection, codec.dumps(params)
         if len(text.encode()) > MAX_TEXT_BYTES:
-            raise Refused(f"this is too long for the relay: it has {len(text):,} characters")
+            raise Refused(Phrase("delivery.relay_too_long", count=f"{len(text):,}"))
         if connection is None:
-            raise NotSent(f"there is no connection to the relay at {self.host}")
+            raise NotSent(Phrase("delivery.relay_away", host=self.host))
         id_ = next(self._numbers)
         result = asyncio.get_running_loop().create_future()
         self._calls[id_] = result
@@ -212,9 +212,9 @@ class RelayLink:
             with anyio.fail_after(_CALL_SECONDS):
                 return await result
         except ConnectionClosed as exc:
-            raise Uncertain(f"the connection to the relay at {self.host} was lost") from exc
+            raise Uncertain(Phrase("delivery.relay_lost", host=self.host)) from exc
         except TimeoutError as exc:
-            raise Uncertain(f"the relay at {self.host} did not answer in time") from exc
+            raise Uncertain(Phrase("delivery.relay_silent", host=self.host)) from exc
         finally:
             del self._calls[id_]
 
@@ -320,7 +320,7 @@ class RelayLink:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait(tasks)
                 await connection.close()
-            lost = Uncertain(f"the connection to the relay at {self.host} was lost")
+            lost = Uncertain(Phrase("delivery.relay_lost", host=self.host))
             for call in self._calls.values():
                 if not call.done():
                     call.set_exception(lost)
@@ -551,7 +551,7 @@ class RelayedAdapter:
                 with anyio.fail_after(_RENDER_SECONDS):
                     value, _ = await self._link.call(self._key, "render", RenderRequest(text))
             except (Uncertain, TimeoutError) as exc:
-                raise NotSent(f"the relay could not render a text: {exc}") from exc
+                raise NotSent(Phrase("delivery.relay_render", reason=exc)) from exc
             texts = codec.loads(value, list[str])
             found = [RenderedPart(shown, RelayedMarkup(text, n)) for n, shown in enumerate(texts)]
             self._rendered.put(text, found)

@@ -125,11 +125,11 @@ class SignalApi:
         try:
             message = as_object(json.loads(answer.content))
         except (ValueError, RecursionError):
-            raise SignalNoResponse("signal-cli gave an answer that cannot be read") from None
+            raise SignalNoResponse(Phrase("delivery.unreadable", platform="signal-cli")) from None
         if message.get("error") is not None:
             raise SignalApiError.from_json(message["error"])
         if "result" not in message or message.get("id") != request["id"]:
-            raise SignalNoResponse("signal-cli gave an answer to another question")
+            raise SignalNoResponse(Phrase("delivery.other_answer", platform="signal-cli"))
         return message["result"]
 
     async def find_accounts(self) -> list[str] | None:

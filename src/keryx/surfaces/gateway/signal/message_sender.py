@@ -69,7 +69,12 @@ async def send(api: SignalApi, part: OutgoingPart, *, account: str, now: float, 
         attachment = part.attachment
         if len(attachment.body) > MAX_FILE_BYTES:
             raise Refused(
-                f"{attachment.name} is larger than the {MAX_FILE_BYTES:,} bytes that signal-cli takes"
+                Phrase(
+                    "delivery.file_too_large",
+                    name=attachment.name,
+                    limit=f"{MAX_FILE_BYTES:,} bytes",
+                    platform="signal-cli",
+                )
             )
         mime = attachment.mime.partition(";")[0].strip().lower() or UNKNOWN_MIME
         name = quote(attachment.name or "file", safe="", errors="replace")
@@ -96,7 +101,7 @@ async def send(api: SignalApi, part: OutgoingPart, *, account: str, now: float, 
         raise Uncertain(str(exc)) from None
     sent_at = as_count(found.get("timestamp"))
     if not sent_at:
-        raise Uncertain("signal-cli took the message and gave no time")
+        raise Uncertain(Phrase("delivery.no_time", platform="signal-cli"))
     return str(sent_at)
 
 
@@ -124,31 +129,27 @@ def translate_error(error: SignalApiError) -> SendError:
             why = f"Signal asks to wait {wait.total_seconds():g} s"
         return Throttled(why, after=wait, account=True)
     if error.unknown_account:
-        return CredentialsRefused(
-            "signal-cli does not have this account any more: run `keryx gateway setup signal`"
-        )
+        return CredentialsRefused(Phrase("delivery.no_account", platform="signal-cli"))
     if error.code == UNTRUSTED_KEY:
-        return Refused(
-            "the safety number of this person has changed: compare it and accept it with `signal-cli trust`"
-        )
+        return Refused(Phrase("delivery.safety_number"))
     if kinds and kinds <= {_UNREGISTERED}:
         return TargetGone(Phrase("target.refused", platform="Signal", reason=Phrase("gone.unregistered")))
     if _NETWORK in kinds:
-        return Uncertain("signal-cli lost the network and may have sent the message")
+        return Uncertain(Phrase("delivery.network_maybe", platform="signal-cli"))
     gone = next((sentence for words, sentence in _GONE_TARGETS if words in text.lower()), None)
     if gone is not None:
         return TargetGone(Phrase("target.refused", platform="Signal", reason=Phrase(gone)))
     if error.code == INTERNAL_ERROR and any(name in text for name in _NOT_SENT):
-        return NotSent(f"signal-cli cannot reach Signal: {text}")
+        return NotSent(Phrase("delivery.no_network", reason=text))
     if error.code == INTERNAL_ERROR and "AttachmentInvalid" not in text:
-        return Uncertain(f"signal-cli failed and may have sent the message: {text}")
-    return Refused(f"signal-cli refuses: {text} ({error.code})")
+        return Uncertain(Phrase("delivery.failed_maybe", platform="signal-cli", reason=text))
+    return Refused(Phrase("delivery.refused_status", platform="signal-cli", reason=text, status=error.code))
 
 
 def build_address(target: Target, account: str = "") -> dict[str, Any]:
     """Return the parameters that name the recipient: a group, a person, or the own account for its notes to self."""
     if not target.chat:
-        raise Refused(f"the target names no chat: write {PLATFORM}:<number>")
+        raise Refused(Phrase("delivery.no_chat", example=f"{PLATFORM}:<number>"))
     if GROUP_PATTERN.fullmatch(target.chat):
         return {"groupId": target.chat}
     return {"noteToSelf": True} if target.chat == account else {"recipient": [target.chat]}
@@ -176,7 +177,7 @@ def _find_edited(original: str, latest: str, now: float) -> int:
     except Invalid as exc:
         raise Refused(str(exc)) from None
     if author:
-        raise Refused("only a message of this account can be edited")
+        raise Refused(Phrase("delivery.edit_foreign"))
     if now - sent_at / 1000 > _EDIT_WINDOW.total_seconds():
-        raise MessageGone("Signal takes no edit of a message that is older than 24 hours")
+        raise MessageGone(Phrase("delivery.edit_too_old", platform="Signal", hours="24"))
     return edited_at

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from keryx.core.errors import Conflict, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome, SupportsQuestions
+from keryx.core.texts import Phrase
 from keryx.jsonrpc import as_object, as_text
 from keryx.surfaces.gateway import qr_code
 from keryx.surfaces.gateway.signal import check_number
@@ -18,28 +19,13 @@ from keryx.surfaces.gateway.signal.daemon_api import (
 )
 from keryx.surfaces.gateway.signal.event_parser import PLATFORM
 
-_INTRO = """\
-Keryx speaks Signal through signal-cli, which you install and start:
-
-  mkdir -p ~/.keryx/signal && touch ~/.keryx/signal/received.jsonl
-  chmod 600 ~/.keryx/signal/received.jsonl
-  signal-cli --output=json daemon --http=127.0.0.1:8080 \\
-    --receive-mode=manual >> ~/.keryx/signal/received.jsonl
-
-If signal-cli has no account yet, the setup shows a QR code: in Signal on the
-telephone, open Settings, Linked devices, Link new device, and scan it."""
+_INTRO = Phrase("connect.signal_intro")
 _KERYX, _ME = "keryx", "me"
 _DEVICE = "Keryx"
 # How long a person may take to scan the code; a form waits for less.
 _LINK_SECONDS, _FORM_SECONDS = 300.0, 90.0
-_NO_SPOOL = (
-    "Without a spool, a message that arrives while Keryx is stopped or killed can be lost: signal-cli hands over each message"
-    " once. With it, nothing is."
-)
-_OWN_ACCOUNT = (
-    "Everybody who writes to {number} is answered: strangers get a code. Use a number that is Keryx's alone."
-)
-_PERSONAL = "Keryx hears your notes to self and nothing else of this account. It can read all of it, as any linked device can."
+_NO_SPOOL = Phrase("connect.signal_no_spool")
+_PERSONAL = Phrase("connect.signal_personal")
 
 
 async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
@@ -51,16 +37,23 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         version = as_text(as_object(await api.call("version")).get("version"))
         number = await _find_number(api, answers, dialog)
     except SignalApiError as exc:
-        raise Unavailable(f"{exc}: update signal-cli, and try again") from None
+        raise Unavailable(Phrase("connect.signal_update", reason=exc)) from None
     except (SignalUnreachable, SignalNoResponse) as exc:
-        raise Unavailable(f"{exc}: start it with `signal-cli daemon --http`, or check url") from None
+        raise Unavailable(Phrase("connect.signal_start", reason=exc)) from None
     finally:
         await api.close()
     personal = answers.get("use") == _ME
-    pairing = f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator"
-    talk = ("write a note to self in Signal",) if personal else (f"write to {number} in Signal", pairing)
+    pairing = Phrase("connect.pair", platform=PLATFORM)
+    talk = (
+        (Phrase("connect.signal_note_to_self"),)
+        if personal
+        else (Phrase("connect.signal_write", number=number), pairing)
+    )
+    note = _PERSONAL if personal else Phrase("connect.signal_own", number=number)
     return SetupOutcome(
-        summary=f"The account is {number}, by signal-cli {version or 'of an unknown version'}.",
+        summary=Phrase(
+            "connect.signal_account", number=number, version=version or Phrase("connect.unknown_version")
+        ),
         settings={
             "account": number,
             "url": url,
@@ -68,13 +61,8 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
             **({"notes_only": "true"} if personal else {}),
         },
         allow=(number,) if personal else (),
-        steps=("start Keryx, or start it again: keryx serve", *talk),
-        note=" ".join(
-            filter(
-                None,
-                (_PERSONAL if personal else _OWN_ACCOUNT.format(number=number), "" if spool else _NO_SPOOL),
-            )
-        ),
+        steps=(Phrase("connect.start"), *talk),
+        note=note if spool else Phrase("connect.signal_notes", note=note, other=_NO_SPOOL),
         details={"account": number, "version": version},
     )
 
@@ -84,7 +72,7 @@ def _check_spool(text: str) -> Path | None:
         return None
     path = Path(text.strip()).expanduser().absolute()
     if not path.is_file():
-        raise Invalid(f"{path} does not exist: start signal-cli with its output appended to it, >> {path}")
+        raise Invalid(Phrase("connect.signal_spool_missing", path=path))
     return path
 
 
@@ -94,20 +82,18 @@ async def _find_number(api: SignalApi, answers: Mapping[str, str], dialog: Setup
     wanted = check_number(answers["account"]) if answers.get("account") else ""
     if accounts is None:
         if not wanted:
-            raise Invalid("signal-cli was started for one account: give its number with --account")
+            raise Invalid(Phrase("connect.signal_one_account"))
         return wanted
     if wanted and wanted not in accounts:
         known = ", ".join(accounts) or "none"
-        raise Invalid(
-            f"signal-cli has no account {wanted} (it has {known}): leave it out with --link to link it"
-        )
+        raise Invalid(Phrase("connect.signal_no_account", number=wanted, known=known))
     if wanted:
         return wanted
     started = answers.get("device_link", "")
     if not accounts or answers.get("link") or started:
         return await _link(api, started, dialog)
     if len(accounts) > 1:
-        raise Conflict(f"signal-cli has several accounts: choose one with --account: {', '.join(accounts)}")
+        raise Conflict(Phrase("connect.signal_several", choices=", ".join(accounts)))
     return accounts[0]
 
 
@@ -119,74 +105,68 @@ async def _link(api: SignalApi, uri: str, dialog: SetupDialog) -> str:
         try:
             uri = as_text(as_object(await api.call("startLink")).get("deviceLinkUri"))
         except SignalApiError as exc:
-            raise Unavailable(f"{exc}: check the network of signal-cli, and try again") from None
+            raise Unavailable(Phrase("connect.signal_network", reason=exc)) from None
         if not uri:
-            raise Unavailable("signal-cli gave no code to scan: try again")
+            raise Unavailable(Phrase("connect.signal_no_code"))
         if not terminal:
-            raise Conflict(
-                f"make a QR code of {uri} and scan it in Signal, Settings, Linked devices; then go on with device_link = {uri}"
-            )
-        dialog.show(
-            "In Signal on the telephone, open Settings, Linked devices, Link new device, and scan this code within a minute:\n\n"
-            f"{qr_code.render_text(uri)}\n\n"
-            f"Or make a code of this address yourself: {uri}"
-        )
+            raise Conflict(Phrase("connect.signal_scan_form", uri=uri))
+        dialog.show(Phrase("connect.signal_scan", code=qr_code.render_text(uri), uri=uri))
     seconds = _LINK_SECONDS if terminal else _FORM_SECONDS
     try:
         found = await api.call("finishLink", seconds=seconds, deviceLinkUri=uri, deviceName=_DEVICE)
     except SignalNoResponse:
-        raise Unavailable("the code was not scanned in time: run the setup again") from None
+        raise Unavailable(Phrase("connect.signal_too_late")) from None
     except SignalApiError as exc:
         if "timed out" in exc.description or "Unknown device link" in exc.description:
-            raise Unavailable("the code was not scanned in time: run the setup again") from None
-        raise Unavailable(f"{exc}. Run the setup again") from None
+            raise Unavailable(Phrase("connect.signal_too_late")) from None
+        raise Unavailable(Phrase("connect.signal_again", reason=exc)) from None
     return check_number(as_text(as_object(found).get("number")))
 
 
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="Signal",
-    summary="Connect an account on Signal, by signal-cli.",
+    summary=Phrase("connect.signal"),
     intro=_INTRO,
     fields=(
         SetupField(
             name="url",
-            label="Address of signal-cli",
-            help="Where the daemon listens.",
+            label=Phrase("connect.signal_url"),
+            help=Phrase("connect.signal_url_help"),
             default=DEFAULT_URL,
             optional=True,
         ),
         SetupField(
             name="spool",
-            label="File with the output of signal-cli",
-            help="What signal-cli receives is appended to it, so that nothing is lost when Keryx is killed.",
+            label=Phrase("connect.signal_spool"),
+            help=Phrase("connect.signal_spool_help"),
             example="~/.keryx/signal/received.jsonl",
             optional=True,
         ),
         SetupField(
             name="use",
-            label="Whose account is it",
-            help="`keryx` if the number is Keryx's alone, `me` if it is yours: then only notes to self are heard.",
+            label=Phrase("connect.signal_use"),
+            help=Phrase("connect.signal_use_help"),
             choices=(_KERYX, _ME),
             default=_KERYX,
         ),
         SetupField(
             name="account",
-            label="Number of the account",
-            help="Needed only if signal-cli has several.",
+            label=Phrase("connect.signal_number"),
+            help=Phrase("connect.signal_number_help"),
             optional=True,
             ask=False,
         ),
         SetupField(
             name="link",
-            label="Link",
-            help="Link a new device even if signal-cli has an account.",
+            label=Phrase("connect.signal_link"),
+            help=Phrase("connect.signal_link_help"),
             flag=True,
         ),
         SetupField(
             name="device_link",
-            label="Code that was scanned",
-            help="For forms: the address of the code that the first attempt has named.",
+            label=Phrase("connect.signal_scanned"),
+            help=Phrase("connect.signal_scanned_help"),
             optional=True,
             ask=False,
         ),

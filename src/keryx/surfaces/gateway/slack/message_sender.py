@@ -123,21 +123,26 @@ def translate_error(error: SlackApiError) -> SendError:
     """Return the send error of a refusal."""
     if error.retry_after is not None:
         seconds = error.retry_after.total_seconds()
-        return Throttled(f"Slack asks to wait {seconds:g} s for {error.method}", after=error.retry_after)
+        return Throttled(
+            Phrase("delivery.wait_for", platform="Slack", seconds=f"{seconds:g}", what=error.method),
+            after=error.retry_after,
+        )
     if error.unauthorized:
         return CredentialsRefused(AUTH_ERRORS[error.code])
     if error.code == "missing_scope":
-        return NotSent(f"Slack refuses {error.method}{describe_scope(error.needed)}")
+        return NotSent(
+            Phrase("delivery.scope", platform="Slack", what=f"{error.method}{describe_scope(error.needed)}")
+        )
     if error.uncertain:
-        return Uncertain(f"Slack broke down ({error.code}) and may have taken the message")
+        return Uncertain(Phrase("delivery.broke_down", platform="Slack", status=error.code))
     if error.code in _GONE:
-        return MessageGone("the message is no longer there")
+        return MessageGone(Phrase("delivery.message_gone"))
     if error.code in _GONE_TARGETS:
         reason = Phrase("reason.detailed", reason=Phrase(_GONE_TARGETS[error.code]), detail=error.code)
         return TargetGone(Phrase("target.refused", platform="Slack", reason=reason))
     if error.code in _TOO_LONG:
-        return Refused(f"Slack refuses: the message is too long ({error.code})")
-    return Refused(f"Slack refuses: {error.code}")
+        return Refused(Phrase("delivery.too_long", platform="Slack", status=error.code))
+    return Refused(Phrase("delivery.refused_because", platform="Slack", reason=error.code))
 
 
 class SlackSender:
@@ -164,7 +169,7 @@ class SlackSender:
     async def send(self, part: OutgoingPart) -> str:
         """Send one part and return the ts of its message. Raise the errors that an adapter may."""
         if not part.target.chat:
-            raise Refused("the target names no chat: write slack:<channel id>")
+            raise Refused(Phrase("delivery.no_chat", example="slack:<channel id>"))
         try:
             if part.attachment is not None:
                 return await self._send_file(part, part.attachment)
@@ -213,7 +218,7 @@ class SlackSender:
             await self._api.call("chat.delete", channel=target.chat, ts=message)
         except SlackApiError as exc:
             if exc.code == "cant_delete_message":
-                raise Refused("Slack does not let the message be deleted") from None
+                raise Refused(Phrase("delivery.not_deleted", platform="Slack")) from None
             raise translate_error(exc) from None
         except (SlackUnreachable, SlackNoResponse) as exc:
             raise NotSent(str(exc)) from None
@@ -416,10 +421,10 @@ class SlackSender:
         try:
             link = await self._upload(attachment)
         except SlackNoResponse as exc:
-            raise NotSent(f"{attachment.name} was not sent: {exc}") from None
+            raise NotSent(Phrase("delivery.file_not_sent", name=attachment.name, reason=exc)) from None
         except SlackApiError as exc:
             if exc.uncertain:
-                raise NotSent(f"{attachment.name} was not sent: {exc}") from None
+                raise NotSent(Phrase("delivery.file_not_sent", name=attachment.name, reason=exc)) from None
             raise
         name = slack_markdown.escape_mrkdwn(attachment.name).replace("|", " ") or "file"
         answer = await self._api.call(
@@ -447,9 +452,9 @@ class SlackSender:
         try:
             [file] = msgspec.convert(done.get("files"), list[SlackFile])
         except (msgspec.ValidationError, ValueError):
-            raise SlackNoResponse("Slack took a file and named no address of it") from None
+            raise SlackNoResponse(Phrase("delivery.file_no_address", platform="Slack")) from None
         if not file.permalink:
-            raise SlackNoResponse("Slack took a file and named no address of it")
+            raise SlackNoResponse(Phrase("delivery.file_no_address", platform="Slack"))
         return file.permalink
 
     async def _identify(self) -> SlackIdentity:
@@ -457,7 +462,7 @@ class SlackSender:
             try:
                 self._me = msgspec.convert(await self._api.call("auth.test"), SlackIdentity)
             except msgspec.ValidationError:
-                raise SlackNoResponse("Slack does not say who the bot is") from None
+                raise SlackNoResponse(Phrase("delivery.nobody", platform="Slack")) from None
         return self._me
 
     async def _read_history(self, target: Target) -> AsyncGenerator[SlackMessage]:
@@ -477,7 +482,7 @@ class SlackSender:
             try:
                 messages = msgspec.convert(answer.get("messages"), list[SlackMessage])
             except msgspec.ValidationError:
-                raise SlackNoResponse("Slack gave a history that cannot be read") from None
+                raise SlackNoResponse(Phrase("delivery.history_unreadable", platform="Slack")) from None
             for message in messages:
                 yield message
             following: Any = answer.get("response_metadata") or {}
@@ -545,5 +550,5 @@ def _build_actions(buttons: Sequence[Button]) -> list[dict[str, object]]:
 def _read_ts(answer: dict[str, Any]) -> str:
     ts = answer.get("ts")
     if not isinstance(ts, str) or not ts:
-        raise SlackNoResponse("Slack took the message and gave no id")
+        raise SlackNoResponse(Phrase("delivery.no_id", platform="Slack"))
     return ts

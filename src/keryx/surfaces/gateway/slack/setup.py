@@ -8,6 +8,7 @@ import msgspec
 
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import check_url
 from keryx.surfaces.gateway.slack import SlackMode, check_app_token, check_base_url, check_bot_token
 from keryx.surfaces.gateway.slack.event_parser import PLATFORM
@@ -87,18 +88,7 @@ def build_manifest(*, url: str = "", rotation: bool = False) -> str:
 
 # They are given together.
 _ROTATION = ("refresh_token", "client_id", "client_secret")
-_INTRO = f"""Make an app on Slack first:
-
-  1. open https://api.slack.com/apps, choose Create New App, then From a
-     manifest, and paste this:
-
-{build_manifest()}
-
-  2. on the page Basic Information, under App-Level Tokens, make a token with
-     the scope connections:write: that is the app token (xapp-…)
-  3. on the page Install App, install it to your workspace: Slack shows the
-     bot token (xoxb-…)
-"""
+_INTRO = Phrase("connect.slack_intro", manifest=build_manifest())
 
 
 async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
@@ -111,18 +101,16 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     elif answers.get("signing_secret"):
         secrets["signing_secret"] = answers["signing_secret"]
     else:
-        raise Invalid("the Events API needs the signing secret, from the page Basic Information of the app")
+        raise Invalid(Phrase("connect.slack_no_secret"))
     rotation = {name: answers[name] for name in _ROTATION if answers.get(name)}
     if rotation and len(rotation) < len(_ROTATION):
-        raise Invalid(
-            "tokens that rotate need the refresh token from the page OAuth & Permissions of the app, and the client id and the client secret from the page Basic Information"
-        )
+        raise Invalid(Phrase("connect.slack_rotation"))
     client_id = rotation.pop("client_id", "")
     secrets |= rotation
     base_url = check_base_url(answers.get("base_url") or DEFAULT_URL)
     url = answers.get("url", "")
     if url:
-        url = check_url(url, "write the public address of Keryx, such as https://keryx.example.org")
+        url = check_url(url, Phrase("connect.public_address_missing"))
     api = SlackApi(FixedToken(token), base_url)
     try:
         me, scopes = await _ask(api, secrets.get("app_token", ""))
@@ -135,13 +123,11 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     if client_id:
         settings["client_id"] = client_id
     return SetupOutcome(
-        summary=f"The bot is @{me.user or me.user_id} in the workspace {me.team or me.team_id}.",
+        summary=Phrase("connect.slack_bot", name=me.user or me.user_id, workspace=me.team or me.team_id),
         settings=settings,
         secrets=secrets,
         steps=_list_steps(dialog.label, mode, url),
-        note=f"The app lacks scopes, so some of what Keryx does will fail: {', '.join(missing)}. Add them on the page OAuth & Permissions of the app and install it again."
-        if missing
-        else "",
+        note=Phrase("connect.slack_scopes", scopes=", ".join(missing)) if missing else "",
         details={"team": me.team_id, "user": me.user_id, "workspace": me.team, "name": me.user},
     )
 
@@ -158,24 +144,18 @@ async def _ask(api: SlackApi, app_token: str) -> tuple[SlackIdentity, frozenset[
         check_access(exc)
         raise Unavailable(str(exc)) from None
     except (SlackUnreachable, SlackNoResponse, msgspec.ValidationError) as exc:
-        raise Unavailable(f"the tokens could not be checked: {exc}. Try again later") from None
+        raise Unavailable(Phrase("connect.tokens_unchecked", reason=exc)) from None
     return me, scopes
 
 
 def _list_steps(label: str, mode: SlackMode, url: str) -> tuple[str, ...]:
     hook = f"{url or 'https://YOUR-ADDRESS'}/hooks/{label.replace('.', '/')}"
-    first = (
-        ()
-        if mode is SlackMode.SOCKET
-        else (
-            f"on the pages Event Subscriptions, Interactivity and Slash Commands of the app, set the address {hook}",
-        )
-    )
+    first = () if mode is SlackMode.SOCKET else (Phrase("connect.slack_hook", address=hook),)
     return (
-        "start Keryx, or start it again: keryx serve",
+        Phrase("connect.start"),
         *first,
-        "write to the app in Slack, or invite it to a channel with /invite and mention it",
-        f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
+        Phrase("connect.slack_write"),
+        Phrase("connect.pair", platform=PLATFORM),
     )
 
 
@@ -186,23 +166,23 @@ SETUP = PlatformSetup(
     fields=(
         SetupField(
             name="token",
-            label="Bot token",
-            help="It is on the page OAuth & Permissions of the app, and begins with xoxb-.",
+            label=Phrase("connect.slack_token"),
+            help=Phrase("connect.slack_token_help"),
             secret=True,
             accept=check_bot_token,
         ),
         SetupField(
             name="app_token",
-            label="App token",
-            help="It is on the page Basic Information of the app, and begins with xapp-.",
+            label=Phrase("connect.slack_app_token"),
+            help=Phrase("connect.slack_app_token_help"),
             secret=True,
             when={"mode": SlackMode.SOCKET.value},
             accept=check_app_token,
         ),
         SetupField(
             name="mode",
-            label="How Slack reaches Keryx",
-            help="socket needs no public address; events lets Slack post to Keryx.",
+            label=Phrase("connect.slack_mode"),
+            help=Phrase("connect.slack_mode_help"),
             optional=True,
             ask=False,
             default=SlackMode.SOCKET.value,
@@ -210,45 +190,45 @@ SETUP = PlatformSetup(
         ),
         SetupField(
             name="signing_secret",
-            label="Signing secret",
-            help="For the Events API: it is on the page Basic Information of the app.",
+            label=Phrase("connect.slack_signing_secret"),
+            help=Phrase("connect.slack_signing_secret_help"),
             secret=True,
             when={"mode": SlackMode.EVENTS.value},
         ),
         SetupField(
             name="refresh_token",
-            label="Refresh token",
-            help="For tokens that rotate: it is beside the bot token, and begins with xoxe-.",
+            label=Phrase("connect.slack_refresh_token"),
+            help=Phrase("connect.slack_refresh_token_help"),
             secret=True,
             optional=True,
             ask=False,
         ),
         SetupField(
             name="client_id",
-            label="Client id",
-            help="For tokens that rotate: it is on the page Basic Information of the app.",
+            label=Phrase("connect.slack_client_id"),
+            help=Phrase("connect.slack_client_help"),
             optional=True,
             ask=False,
         ),
         SetupField(
             name="client_secret",
-            label="Client secret",
-            help="For tokens that rotate: it is on the page Basic Information of the app.",
+            label=Phrase("connect.slack_client_secret"),
+            help=Phrase("connect.slack_client_help"),
             secret=True,
             optional=True,
             ask=False,
         ),
         SetupField(
             name="url",
-            label="Public address of Keryx",
-            help="For the Events API, such as https://keryx.example.org.",
+            label=Phrase("connect.public_address"),
+            help=Phrase("connect.slack_url_help"),
             optional=True,
             ask=False,
         ),
         SetupField(
             name="base_url",
-            label="Address of the Web API",
-            help="Only for another one than Slack's own.",
+            label=Phrase("connect.slack_api"),
+            help=Phrase("connect.slack_api_help"),
             optional=True,
             ask=False,
             default=DEFAULT_URL,

@@ -11,6 +11,7 @@ import msgspec
 
 from keryx.core.errors import Forbidden, KeryxError, Unavailable
 from keryx.core.ports.adapter import AdapterContext, LinkState
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway import websocket
 from keryx.surfaces.gateway.slack.event_receiver import SlackReceiver, WorkspaceUnknown
 from keryx.surfaces.gateway.slack.payloads import EnvelopePayload
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 SOCKET_MODE_OFF = (
     "Socket Mode is off for this app: switch it on at the page Socket Mode of the app, or set slack.mode"
 )
-BAD_APP_TOKEN = "Slack does not accept the app token: make one with the scope connections:write at the page Basic Information of the app"
+BAD_APP_TOKEN = Phrase("connect.slack_bad_app_token")
 # A slash command is shown to the chat that its reply goes to.
 COMMAND_RESPONSE = {"response_type": "in_channel"}
 _MAX_CONNECTIONS = 10

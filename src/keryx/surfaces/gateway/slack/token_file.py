@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.slack.web_api import (
     FixedToken,
     SlackApi,
@@ -114,10 +115,12 @@ class RotatedToken:
             )
             found = msgspec.convert(answer, _RefreshAnswer)
         except (SlackNoResponse, msgspec.ValidationError):
-            raise SlackUnreachable("Slack gave no new token that can be read") from None
+            raise SlackUnreachable(Phrase("delivery.token_unreadable", platform="Slack")) from None
         except SlackApiError as exc:
             if exc.throttled or exc.uncertain:
-                raise SlackUnreachable(f"Slack gives no new token now ({exc.code})") from None
+                raise SlackUnreachable(
+                    Phrase("delivery.no_new_token", platform="Slack", reason=exc.code)
+                ) from None
             raise
         return TokenPair(
             access_token=found.access_token,
@@ -133,7 +136,7 @@ class RotatedToken:
             return self._first
         except (OSError, msgspec.DecodeError) as exc:
             raise SlackUnreachable(
-                f"the tokens cannot be read from {self._path}: {type(exc).__name__}"
+                Phrase("delivery.tokens_not_read", path=self._path, reason=type(exc).__name__)
             ) from None
         return pair if pair.origin == self._first.origin else self._first
 
@@ -155,7 +158,7 @@ class RotatedToken:
                 os.close(folder)
         except OSError as exc:
             raise SlackUnreachable(
-                f"the new tokens cannot be stored in {self._path}: {exc.strerror}"
+                Phrase("delivery.tokens_not_stored", path=self._path, reason=exc.strerror)
             ) from None
 
     def _acquire(self) -> "_FileLock":
@@ -164,7 +167,7 @@ class RotatedToken:
             return _FileLock(self._path.with_suffix(".lock"))
         except OSError as exc:
             raise SlackUnreachable(
-                f"the tokens cannot be locked in {self._path.parent}: {exc.strerror}"
+                Phrase("delivery.tokens_not_locked", path=self._path.parent, reason=exc.strerror)
             ) from None
 
 

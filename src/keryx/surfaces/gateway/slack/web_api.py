@@ -35,19 +35,19 @@ METHOD_BUDGETS: Mapping[str, int] = {
 _MINUTE_SECONDS = 60.0
 
 AUTH_ERRORS: Mapping[str, str] = {
-    "invalid_auth": "Slack does not accept the token: take the bot token from the page OAuth & Permissions of the app and run `keryx gateway setup slack`",
-    "not_authed": "Slack got no token: run `keryx gateway setup slack`",
-    "token_revoked": "the token was revoked, or the app was removed from the workspace: install the app again and run `keryx gateway setup slack`",
-    "token_expired": "the token has expired, and no refresh token is set: run `keryx gateway setup slack`",
-    "account_inactive": "the workspace or the bot's account was deactivated: ask an owner of the workspace",
-    "invalid_refresh_token": "Slack does not accept the refresh token: install the app again and run `keryx gateway setup slack`",
-    "bad_client_secret": "Slack does not accept slack.client_secret: take it from the page Basic Information of the app",
-    "invalid_client_id": "Slack does not know slack.client_id: take it from the page Basic Information of the app",
-    "not_allowed_token_type": "this is the wrong kind of token: the bot token begins with xoxb-, the app token with xapp-",
-    "org_login_required": "the workspace is being moved to an organisation: try again when that is done",
-    "ekm_access_denied": "the owners of the workspace have suspended access to it",
-    "team_access_not_granted": "the app is not approved for this workspace: ask an owner of the workspace",
-    "app_uninstalled": "the app was removed from the workspace: install it again and run `keryx gateway setup slack`",
+    "invalid_auth": Phrase("connect.slack_invalid_auth"),
+    "not_authed": Phrase("connect.slack_not_authed"),
+    "token_revoked": Phrase("connect.slack_token_revoked"),
+    "token_expired": Phrase("connect.slack_token_expired"),
+    "account_inactive": Phrase("connect.slack_account_inactive"),
+    "invalid_refresh_token": Phrase("connect.slack_invalid_refresh_token"),
+    "bad_client_secret": Phrase("connect.slack_bad_client_secret"),
+    "invalid_client_id": Phrase("connect.slack_invalid_client_id"),
+    "not_allowed_token_type": Phrase("connect.slack_not_allowed_token_type"),
+    "org_login_required": Phrase("connect.slack_org_login_required"),
+    "ekm_access_denied": Phrase("connect.slack_ekm_access_denied"),
+    "team_access_not_granted": Phrase("connect.slack_team_access_not_granted"),
+    "app_uninstalled": Phrase("connect.slack_app_uninstalled"),
 }
 # Slack may have done what it was asked to.
 _UNCERTAIN_CODES = frozenset({"fatal_error", "internal_error", "service_unavailable", "request_timeout"})
@@ -195,7 +195,7 @@ class SlackApi:
         try:
             return msgspec.convert(answer.get("file"), SlackFile)
         except msgspec.ValidationError:
-            raise SlackNoResponse("Slack does not say where the file is") from None
+            raise SlackNoResponse(Phrase("delivery.no_file_address", platform="Slack")) from None
 
     async def download(self, file: SlackFile, *, limit: int) -> bytes:
         """Return the bytes of a file. Raise `Invalid` for one that has more than `limit` bytes or is not on Slack."""
@@ -222,7 +222,7 @@ class SlackApi:
                     raise SlackApiError("the file", f"status {answer.status_code}")
                 return await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise SlackNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+            raise SlackNoResponse(Phrase("delivery.not_fetched", kind=type(exc).__name__)) from None
 
     def _is_own_host(self, url: str) -> bool:
         """Whether the token may be sent there."""
@@ -256,7 +256,7 @@ def _read_answer(method: str, answer: httpx.Response) -> dict[str, Any]:
         status = msgspec.convert(found, _ApiAnswer)
     except (ValueError, RecursionError):
         if answer.status_code == 200:
-            raise SlackNoResponse("Slack gave an answer that cannot be read") from None
+            raise SlackNoResponse(Phrase("delivery.unreadable", platform="Slack")) from None
         raise SlackApiError(method, f"status {answer.status_code}") from None
     if status.ok:
         return found

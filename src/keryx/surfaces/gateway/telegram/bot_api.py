@@ -13,7 +13,14 @@ from keryx.core.durations import Backoff
 from keryx.core.errors import Forbidden, KeryxError, Throttled
 from keryx.core.media import Attachment
 from keryx.core.ports.adapter import AdapterContext, LinkState
-from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
+from keryx.core.texts import Phrase
+from keryx.surfaces.gateway.http_clients import (
+    NO_REASON,
+    HttpClientPool,
+    build_timeout,
+    read_body,
+    translate_errors,
+)
 from keryx.timing import Sleep
 
 DEFAULT_URL = "https://api.telegram.org"
@@ -21,7 +28,7 @@ DEFAULT_URL = "https://api.telegram.org"
 MAX_FILE_BYTES = 20_000_000
 _TIMEOUT_SECONDS = 20.0
 _FILE_TIMEOUT_SECONDS = 60.0
-BAD_TOKEN = "Telegram does not know this token: take the bot's token from @BotFather and run `keryx gateway setup telegram`"
+BAD_TOKEN = Phrase("connect.telegram_bad_token")
 BOT_IN_USE = "another program listens as this bot: stop it, or give each program a bot of its own"
 WEBHOOK_IN_USE = (
     "a webhook is set for this bot, by another program: `keryx gateway setup telegram --take-over` removes it"
@@ -112,7 +119,7 @@ class TelegramApi:
                     raise TelegramApiError(answer.status_code, "the file cannot be fetched")
                 return await read_body(answer, limit)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise TelegramNoResponse(f"the file could not be fetched ({type(exc).__name__})") from None
+            raise TelegramNoResponse(Phrase("delivery.not_fetched", kind=type(exc).__name__)) from None
 
     async def _post(self, method: str, seconds: float, **request: Any) -> Any:
         url = f"{self._base}/bot{self._token}/{method}"
@@ -123,8 +130,8 @@ class TelegramApi:
             found = msgspec.convert(json.loads(answer.content), _ApiResponse)
         except (ValueError, RecursionError):
             if answer.status_code == 200:
-                raise TelegramNoResponse("Telegram gave an answer that cannot be read") from None
-            raise TelegramApiError(answer.status_code, answer.reason_phrase or "no reason is given") from None
+                raise TelegramNoResponse(Phrase("delivery.unreadable", platform="Telegram")) from None
+            raise TelegramApiError(answer.status_code, answer.reason_phrase or NO_REASON) from None
         if found.ok:
             return found.result
         moved = found.parameters.migrate_to_chat_id

@@ -106,19 +106,19 @@ def translate_error(error: TelegramApiError) -> SendError:
     text = error.description.lower()
     if error.code == 429:
         wait = timedelta(seconds=error.retry_after or _DEFAULT_PAUSE_SECONDS)
-        return Throttled(f"Telegram asks to wait {wait.total_seconds():g} s", after=wait)
-    if error.code in (401, 404):
-        return CredentialsRefused(
-            "Telegram does not know the bot's token: run `keryx gateway setup telegram`"
+        return Throttled(
+            Phrase("delivery.wait", platform="Telegram", seconds=f"{wait.total_seconds():g}"), after=wait
         )
+    if error.code in (401, 404):
+        return CredentialsRefused(Phrase("delivery.wrong_token"))
     if error.code >= 500:
-        return Uncertain(f"Telegram broke down ({error.code}) and may have taken the message")
+        return Uncertain(Phrase("delivery.broke_down", platform="Telegram", status=error.code))
     if any(words in text for words in _GONE):
-        return MessageGone("the message is no longer there")
+        return MessageGone(Phrase("delivery.message_gone"))
     gone = next((sentence for words, sentence in _GONE_TARGETS if words in text), None)
     if gone is not None:
         return TargetGone(Phrase("target.refused", platform="Telegram", reason=Phrase(gone)))
-    return Refused(f"Telegram refuses: {error.description}")
+    return Refused(Phrase("delivery.refused_because", platform="Telegram", reason=error.description))
 
 
 async def _send_part(api: TelegramApi, part: OutgoingPart) -> str:
@@ -189,7 +189,7 @@ async def _send_or_edit(
 
 async def _send_file(api: TelegramApi, part: OutgoingPart, attachment: Attachment) -> str:
     if len(attachment.body) > _MAX_UPLOAD_BYTES:
-        raise Refused(f"{attachment.name} is larger than the 50 MB that Telegram takes from a bot")
+        raise Refused(Phrase("delivery.file_over_bot_limit", name=attachment.name))
     mime = attachment.mime.partition(";")[0].strip().lower()
     method, field = _UPLOAD_METHODS.get(mime, _UPLOAD_DOCUMENT)
     if field == "photo" and len(attachment.body) > _MAX_PHOTO_BYTES:
@@ -210,7 +210,7 @@ async def _send_file(api: TelegramApi, part: OutgoingPart, attachment: Attachmen
 
 def _build_chat_params(target: Target) -> dict[str, Any]:
     if not target.chat:
-        raise Refused("the target names no chat: write telegram:<chat id>")
+        raise Refused(Phrase("delivery.no_chat", example="telegram:<chat id>"))
     return {
         "chat_id": target.chat,
         "message_thread_id": _parse_number(target.thread) if target.thread else None,
@@ -234,14 +234,14 @@ def _parse_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise Refused(f"{text[:40]!r} is no number, as Telegram needs it here") from None
+        raise Refused(Phrase("delivery.no_number", text=repr(text[:40]), platform="Telegram")) from None
 
 
 def _read_message_id(found: Any) -> str:
     try:
         return str(found["message_id"])
     except (TypeError, KeyError):
-        raise TelegramNoResponse("Telegram took the message and gave no id") from None
+        raise TelegramNoResponse(Phrase("delivery.no_id", platform="Telegram")) from None
 
 
 def _description_contains(error: TelegramApiError, *words: str) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 
 from keryx.core.errors import Conflict, Forbidden, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.telegram import check_token, check_url
 from keryx.surfaces.gateway.telegram.bot_api import (
     BAD_TOKEN,
@@ -17,15 +18,9 @@ from keryx.surfaces.gateway.telegram.bot_api import (
 )
 from keryx.surfaces.gateway.telegram.event_parser import PLATFORM
 
-_INTRO = """\
-Keryx needs a bot of its own:
-  1. in Telegram, open a chat with @BotFather and send /newbot
-  2. give the bot a name, and a user name that ends in "bot"
-  3. copy the token that BotFather answers with"""
-_PRIVACY_ON = """\
-In a group the bot hears commands, replies and messages that mention it. To let it hear everything that is said
-there, send /setprivacy to @BotFather, choose Disable, and add the bot to the group again."""
-_PRIVACY_OFF = "In a group the bot hears everything that is said; it answers what is meant for it."
+_INTRO = Phrase("connect.telegram_intro")
+_PRIVACY_ON = Phrase("connect.telegram_privacy_on")
+_PRIVACY_OFF = Phrase("connect.telegram_privacy_off")
 
 
 class BotInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +43,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
             bot = msgspec.convert(await api.call("getMe"), BotInfo)
             webhook = msgspec.convert(await api.call("getWebhookInfo"), dict[str, object]).get("url")
             if webhook and not answers["take_over"]:
-                raise Conflict(
-                    f"another program gets the messages of @{bot.username} by a webhook: --take-over removes that"
-                )
+                raise Conflict(Phrase("connect.telegram_webhook", username=bot.username))
             if webhook:
                 await api.call("deleteWebhook", drop_pending_updates=False)
         except TelegramApiError as exc:
@@ -58,16 +51,16 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
                 raise Forbidden(BAD_TOKEN) from None
             raise Unavailable(str(exc)) from None
         except (TelegramUnreachable, TelegramNoResponse, msgspec.ValidationError) as exc:
-            raise Unavailable(f"the token could not be checked: {exc}. Try again later") from None
+            raise Unavailable(Phrase("connect.token_unchecked", reason=exc)) from None
     finally:
         await api.close()
     return SetupOutcome(
-        summary=f"The bot is @{bot.username} ({bot.first_name}).",
+        summary=Phrase("connect.telegram_bot", username=bot.username, name=bot.first_name),
         secrets={"token": token},
         steps=(
-            "start Keryx, or start it again: keryx serve",
-            f"write to the bot: https://t.me/{bot.username}",
-            f"it answers with a code; let yourself in: keryx pairing approve {PLATFORM} CODE --operator",
+            Phrase("connect.start"),
+            Phrase("connect.telegram_write", address=f"https://t.me/{bot.username}"),
+            Phrase("connect.pair", platform=PLATFORM),
         ),
         note=_PRIVACY_OFF if bot.can_read_all_group_messages else _PRIVACY_ON,
         details={"id": bot.id, "username": bot.username, "name": bot.first_name},
@@ -77,14 +70,14 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="Telegram",
-    summary="Connect a bot on Telegram.",
+    summary=Phrase("connect.telegram"),
     intro=_INTRO,
     fields=(
-        SetupField(name="token", label="Token", secret=True),
+        SetupField(name="token", label=Phrase("connect.token"), secret=True),
         SetupField(
             name="take_over",
-            label="Take over",
-            help="Remove a webhook that another program has set for the bot.",
+            label=Phrase("connect.take_over"),
+            help=Phrase("connect.take_over_help"),
             flag=True,
         ),
     ),

@@ -172,7 +172,9 @@ class ILinkApi:
                     raise WeChatApiError(answer.status_code, 0, _read_reason(answer))
                 return await read_body(answer, limit, padding=BLOCK_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise WeChatUnreachable(f"the CDN of WeChat cannot be reached ({type(exc).__name__})") from None
+            raise WeChatUnreachable(
+                Phrase("delivery.unreachable", platform="the CDN of WeChat", kind=type(exc).__name__)
+            ) from None
 
     async def close(self) -> None:
         await self._clients.close()
@@ -188,7 +190,9 @@ class ILinkApi:
                     timeout=build_timeout(_FILE_TIMEOUT_SECONDS),
                 )
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise WeChatUnreachable(f"the CDN of WeChat cannot be reached ({type(exc).__name__})") from None
+            raise WeChatUnreachable(
+                Phrase("delivery.unreachable", platform="the CDN of WeChat", kind=type(exc).__name__)
+            ) from None
         found = answer.headers.get("x-encrypted-param", "")
         if answer.status_code != 200 or not found:
             raise WeChatApiError(answer.status_code, 0, _read_reason(answer))
@@ -200,7 +204,10 @@ class ILinkApi:
                 async with self._clients.acquire() as client:
                     answer = await client.request(method, url, timeout=build_timeout(seconds), **request)
             except httpx.ReadTimeout:
-                raise WeChatNoResponse("WeChat did not answer (ReadTimeout)", timed_out=True) from None
+                raise WeChatNoResponse(
+                    Phrase("delivery.not_answered_kind", platform="WeChat", kind="ReadTimeout"),
+                    timed_out=True,
+                ) from None
         # An answer as `kind`. Messages are accepted with an empty object or an empty body.
         if answer.status_code != 200:
             wait = parse_retry_after(answer.headers, now=datetime.now(UTC))
@@ -219,7 +226,7 @@ class ILinkApi:
                 )
             return msgspec.convert(fields, kind, strict=False)
         except (ValueError, TypeError, RecursionError, msgspec.ValidationError):
-            raise WeChatNoResponse("WeChat gave an answer that cannot be read") from None
+            raise WeChatNoResponse(Phrase("delivery.unreadable", platform="WeChat")) from None
 
 
 def is_own_url(url: str, configured: str) -> bool:

@@ -22,9 +22,11 @@ from keryx.core.errors import (
     Uncertain,
 )
 from keryx.core.ports.adapter import LengthUnit, OutgoingPart, RenderedPart
+from keryx.core.texts import Phrase
 from keryx.markdown import plain
 from keryx.markdown.split import LengthLimit, has_visible_text, split_document
 from keryx.surfaces.gateway import has_cipher
+from keryx.surfaces.gateway.http_clients import NO_REASON
 from keryx.surfaces.gateway.wechat.ilink_api import (
     CIPHER_MISSING,
     NOT_NOW,
@@ -48,7 +50,7 @@ log = logging.getLogger(__name__)
 # What Tencent's plug-in sends at once, and room for the mark of a repetition. 4,000 of these units are less than the 16 KiB
 # that WeChat accepts.
 LIMIT = LengthLimit(4000 - LONGEST_REPEAT_MARK, LengthUnit.UTF16)
-SESSION_ENDED = "WeChat has ended the session of this bot: log in anew with `keryx gateway setup wechat`"
+SESSION_ENDED = Phrase("connect.wechat_ended")
 _MAX_PEOPLE = 10_000
 # A ticket of WeChat is valid for a day.
 _TICKET_SECONDS = 3600.0
@@ -96,7 +98,7 @@ async def send(api: ILinkApi, part: OutgoingPart, *, token: str, limits: WeChatR
     adapter may."""
     chat = part.target.chat
     if not chat:
-        raise Refused("the target names no person: write wechat:<id of the person>")
+        raise Refused(Phrase("delivery.no_person", example="wechat:<id of the person>"))
     item = await _build_item(api, part, limits)
     # WeChat does not promise to recognise a repetition by this id. If it does, all the better.
     client_id = f"keryx-{part.key}"
@@ -130,18 +132,21 @@ def translate_error(error: WeChatApiError, chat: str, limits: WeChatRateLimits) 
     if error.status == 429 or too_fast:
         wait = asked or limits.extend(chat)
         return Throttled(
-            f"WeChat says that messages come too fast: wait {wait.total_seconds():g} s", after=wait
+            Phrase("delivery.too_fast", platform="WeChat", seconds=f"{wait.total_seconds():g}"), after=wait
         )
     if error.code == NOT_NOW:
-        return Held(
-            "WeChat accepts no more messages until the person writes: after 24 hours, or after 10 messages in a row"
-        )
+        return Held(Phrase("delivery.held_until"))
     if error.code == SYSTEM_ERROR:
-        return NotSent(f"WeChat does not accept messages now: {error.description or 'no reason is given'}")
+        return NotSent(Phrase("delivery.not_now", platform="WeChat", reason=error.description or NO_REASON))
     if error.status >= 500:
-        return Uncertain(f"WeChat broke down ({error.status}) and may have taken the message")
+        return Uncertain(Phrase("delivery.broke_down", platform="WeChat", status=error.status))
     return Refused(
-        f"WeChat refuses: {error.description or 'no reason is given'} ({error.code or error.status})"
+        Phrase(
+            "delivery.refused_status",
+            platform="WeChat",
+            reason=error.description or NO_REASON,
+            status=error.code or error.status,
+        )
     )
 
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from keryx.core.errors import Conflict, Forbidden, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome, SupportsQuestions
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway import qr_code
 from keryx.surfaces.gateway.wechat import check_url
 from keryx.surfaces.gateway.wechat.event_parser import PLATFORM
@@ -21,10 +22,7 @@ from keryx.surfaces.gateway.wechat.ilink_api import (
 from keryx.surfaces.gateway.wechat.payloads import LoginCode, LoginStatus
 from keryx.timing import Sleep
 
-_INTRO = """\
-WeChat connects a bot of your own to Keryx, to which you write in a direct chat.
-Have your phone at hand: a QR code is shown, which you scan with WeChat. You may
-talk to the bot then; others need a code, as everywhere."""
+_INTRO = Phrase("connect.wechat_intro")
 # What Tencent calls the kind of bot that its plug-in is.
 _BOT_TYPE = "3"
 _POLL_SECONDS = 45.0
@@ -44,30 +42,25 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
         login = BotLogin(api, base_url, dialog)
         status = await login.run(code=answers["login"], number=answers["verify_code"])
     except WeChatApiError as exc:
-        raise Unavailable(f"{exc}: try again later") from None
+        raise Unavailable(Phrase("connect.later", reason=exc)) from None
     except (WeChatUnreachable, WeChatNoResponse) as exc:
-        raise Unavailable(
-            f"{exc}: check the network, or base_url if you have set it, and try again"
-        ) from None
+        raise Unavailable(Phrase("connect.check_network", reason=exc)) from None
     finally:
         await api.close()
     own_url = status.baseurl.rstrip("/") or base_url
     if not is_own_url(own_url, base_url):
-        raise Forbidden("WeChat names an address that does not belong to it: nothing was written")
+        raise Forbidden(Phrase("connect.wechat_foreign"))
     settings = {"bot_id": status.ilink_bot_id, "base_url": own_url, "cdn_url": cdn_url}
     return SetupOutcome(
-        summary="The bot is connected to Keryx.",
+        summary=Phrase("connect.wechat_bot"),
         settings={**settings},
         secrets={"token": status.bot_token},
         allow=(status.ilink_user_id,) if status.ilink_user_id else (),
         steps=(
-            "start Keryx, or start it again: keryx serve",
-            "write to the bot in WeChat",
+            Phrase("connect.start"),
+            Phrase("connect.wechat_write"),
         ),
-        note=(
-            "WeChat accepts answers for 24 hours after you have written, and 10 in a row. What comes later is held and goes"
-            " out when you write again."
-        ),
+        note=Phrase("connect.wechat_note"),
         details={"bot_id": status.ilink_bot_id, "user_id": status.ilink_user_id},
     )
 
@@ -92,22 +85,28 @@ class BotLogin:
         if person is None and not code:
             begun = await self._begin()
             raise Conflict(
-                f"open {begun.qrcode_img_content} as a QR code and scan it with WeChat; then go on with login = {begun.qrcode}"
+                Phrase("connect.wechat_scan_form", address=begun.qrcode_img_content, code=begun.qrcode)
             )
         limit = _MAX_LOGIN_SECONDS if person else _MAX_FORM_SECONDS
         try:
             async with asyncio.timeout(limit):
                 return await self._wait(person, code, number)
         except TimeoutError:
-            why = f"go on with login = {code}" if person is None else "start again when your phone is at hand"
-            raise Unavailable(f"nobody has confirmed the login within {limit:g} seconds: {why}") from None
+            why = (
+                Phrase("connect.wechat_go_on", code=code)
+                if person is None
+                else Phrase("connect.wechat_again")
+            )
+            raise Unavailable(
+                Phrase("connect.wechat_not_confirmed", seconds=f"{limit:g}", reason=why)
+            ) from None
 
     async def _begin(self) -> LoginCode:
         found = await self._api.post(
             "get_bot_qrcode", {"local_token_list": []}, LoginCode, query={"bot_type": _BOT_TYPE}
         )
         if not found.qrcode or not found.qrcode_img_content:
-            raise WeChatNoResponse("WeChat gave no code to scan")
+            raise WeChatNoResponse(Phrase("connect.wechat_no_code"))
         self._status_url = self._base
         return found
 
@@ -115,10 +114,8 @@ class BotLogin:
         """Show a new code and return its name."""
         begun = await self._begin()
         link = begun.qrcode_img_content
-        self._dialog.show(
-            f"Scan this code with WeChat, and confirm on the phone:\n\n{qr_code.render_text(link)}\n"
-        )
-        self._dialog.show(f"If it cannot be read, show this address as a QR code elsewhere: {link}\n")
+        self._dialog.show(Phrase("connect.wechat_scan", code=qr_code.render_text(link)))
+        self._dialog.show(Phrase("connect.wechat_scan_elsewhere", address=link))
         return begun.qrcode
 
     async def _wait(self, person: SupportsQuestions | None, code: str, number: str) -> LoginStatus:
@@ -132,29 +129,25 @@ class BotLogin:
                     return self._check_confirmed(found)
                 case "expired" | "verify_code_blocked":
                     if person is None:
-                        raise Conflict("the code has expired: begin again without `login`")
+                        raise Conflict(Phrase("connect.wechat_expired"))
                     if shown == _MAX_CODES:
-                        raise Unavailable("the codes have expired: start again when your phone is at hand")
-                    self._dialog.show("The code has expired. Here is another one.")
+                        raise Unavailable(Phrase("connect.wechat_all_expired"))
+                    self._dialog.show(Phrase("connect.wechat_next_code"))
                     code = ""
                     continue
                 case "need_verifycode":
                     if person is None:
-                        raise Conflict(
-                            f"WeChat shows a number on the phone: go on with login = {code} and verify_code = the number"
-                        )
-                    wrong = "This was another number. " if number else ""
-                    number = await person.ask(f"{wrong}The number that WeChat shows on the phone")
+                        raise Conflict(Phrase("connect.wechat_number_form", code=code))
+                    key = "connect.wechat_ask_number_again" if number else "connect.wechat_ask_number"
+                    number = await person.ask(Phrase(key))
                     continue
                 case "binded_redirect":
-                    raise Conflict(
-                        "this bot is connected already: disconnect it in WeChat, or use the token that you have"
-                    )
+                    raise Conflict(Phrase("connect.wechat_connected"))
                 case "scaned_but_redirect":
                     self._follow(found.redirect_host)
                 case "scaned":
                     if before != found.status:
-                        self._dialog.show("Scanned. Confirm the login on the phone.")
+                        self._dialog.show(Phrase("connect.wechat_scanned"))
                     number = ""
                 case _:
                     pass
@@ -182,46 +175,46 @@ class BotLogin:
             return
         url = f"{urlsplit(self._base).scheme}://{host}"
         if not is_own_url(url, self._base):
-            raise Forbidden("WeChat names a host that does not belong to it: nothing was written")
+            raise Forbidden(Phrase("connect.wechat_foreign_host"))
         self._status_url = url
 
     def _check_confirmed(self, found: LoginStatus) -> LoginStatus:
         if not found.bot_token or not found.ilink_bot_id:
-            raise Unavailable("WeChat has confirmed the login and gave no token: try again")
+            raise Unavailable(Phrase("connect.wechat_no_token"))
         return found
 
 
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="WeChat",
-    summary="Connect a bot on WeChat by a QR code.",
+    summary=Phrase("connect.wechat"),
     intro=_INTRO,
     fields=(
         SetupField(
             name="login",
-            label="Login that was begun",
-            help="For forms and programs, which show the code themselves: its name, as the first call tells it.",
+            label=Phrase("connect.wechat_login"),
+            help=Phrase("connect.wechat_login_help"),
             optional=True,
             ask=False,
         ),
         SetupField(
             name="verify_code",
-            label="Number on the phone",
-            help="For forms and programs: the number, if WeChat shows one.",
+            label=Phrase("connect.wechat_number"),
+            help=Phrase("connect.wechat_number_help"),
             optional=True,
             ask=False,
         ),
         SetupField(
             name="base_url",
-            label="Address of the API",
-            help="Only for another one than Tencent's.",
+            label=Phrase("connect.api_address"),
+            help=Phrase("connect.wechat_api_help"),
             optional=True,
             ask=False,
         ),
         SetupField(
             name="cdn_url",
-            label="Address of the CDN",
-            help="Only for another one than Tencent's.",
+            label=Phrase("connect.wechat_cdn"),
+            help=Phrase("connect.wechat_api_help"),
             optional=True,
             ask=False,
         ),

@@ -22,6 +22,7 @@ from keryx.core.ports.adapter import (
     OutgoingPart,
     RenderedPart,
 )
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.whatsapp import message_sender
 from keryx.surfaces.gateway.whatsapp.event_parser import (
     AGENT_IDS,
@@ -120,7 +121,7 @@ class WhatsAppAgentAdapter:
         wait = self._sends.take()
         if wait:
             raise Throttled(
-                "WhatsApp takes 12 messages a minute from an agent",
+                Phrase("delivery.agent_rate", count="12"),
                 after=timedelta(seconds=wait),
                 account=True,
             )

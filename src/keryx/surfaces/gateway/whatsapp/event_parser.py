@@ -23,6 +23,7 @@ from keryx.core.ports.adapter import (
     PlatformIds,
 )
 from keryx.core.source import ChatType, Source
+from keryx.surfaces.gateway.http_clients import NO_REASON
 from keryx.surfaces.gateway.whatsapp.payloads import (
     StatusError,
     WhatsAppChange,
@@ -177,7 +178,7 @@ def is_person(chat: str) -> bool:
 
 
 def describe_error(error: StatusError) -> str:
-    text = error.error_data.details or error.message or error.title or "no reason is given"
+    text = error.error_data.details or error.message or error.title or NO_REASON
     return f"{text.rstrip('.')} ({error.code})"
 
 

@@ -18,7 +18,13 @@ from keryx.core.durations import parse_retry_after
 from keryx.core.errors import Invalid, KeryxError, Retryable, Unavailable
 from keryx.core.media import Attachment
 from keryx.core.texts import Phrase
-from keryx.surfaces.gateway.http_clients import HttpClientPool, build_timeout, read_body, translate_errors
+from keryx.surfaces.gateway.http_clients import (
+    NO_REASON,
+    HttpClientPool,
+    build_timeout,
+    read_body,
+    translate_errors,
+)
 
 CLOUD_URL = "https://graph.facebook.com/v24.0"
 AGENT_URL = "https://api.whatsapp.com"
@@ -86,7 +92,7 @@ class _ApiError(msgspec.Struct, frozen=True):
             details = msgspec.convert(self.error_data or {}, _ErrorData).details
         except msgspec.ValidationError:
             details = ""
-        return (details or self.message or "no reason is given").rstrip(".")
+        return (details or self.message or NO_REASON).rstrip(".")
 
 
 class _ErrorResponse(msgspec.Struct, frozen=True):
@@ -202,7 +208,7 @@ class WhatsAppApi:
         try:
             return json.loads(answer.content)
         except (ValueError, RecursionError):
-            raise WhatsAppNoResponse("WhatsApp gave an answer that cannot be read") from None
+            raise WhatsAppNoResponse(Phrase("delivery.unreadable", platform="WhatsApp")) from None
 
 
 class RateWindow:
@@ -229,7 +235,7 @@ def read_id(found: Any) -> str:
     try:
         return str(found["id"])
     except (TypeError, KeyError):
-        raise WhatsAppNoResponse("WhatsApp gave no id") from None
+        raise WhatsAppNoResponse(Phrase("delivery.gave_no_id", platform="WhatsApp")) from None
 
 
 def _has_checksum(body: bytes, sha256: str) -> bool:

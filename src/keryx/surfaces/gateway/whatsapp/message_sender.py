@@ -154,7 +154,7 @@ async def send_typing(api: WhatsAppApi, route: MessageRoute, message: str) -> No
 
 async def react(api: WhatsAppApi, route: MessageRoute, target: Target, emoji: str) -> None:
     if not target.reply_to:
-        raise Refused("the target names no message to react to")
+        raise Refused(Phrase("delivery.no_message"))
     body = {"type": "reaction", "reaction": {"message_id": target.reply_to, "emoji": emoji}}
     await _call(api, route.messages, {**_build_address(route, target), **body})
 
@@ -174,26 +174,36 @@ def translate_error(error: WhatsAppApiError) -> SendError:
     code, text = error.code, error.description
     asked = timedelta(seconds=error.retry_after)
     if code in HOLD_CODES:
-        return Held("the person wrote more than 24 hours ago: WhatsApp accepts it when they write again")
+        return Held(Phrase("delivery.held_day", hours="24", platform="WhatsApp"))
     if code == 131056:
         wait = asked or _PAIR_PAUSE
-        return Throttled(f"too many messages to this person: wait {wait.total_seconds():g} s", after=wait)
+        return Throttled(Phrase("delivery.wait_person", seconds=f"{wait.total_seconds():g}"), after=wait)
     if code in _ACCOUNT_LIMITS or error.status == 429:
         wait = asked or _ACCOUNT_PAUSE
         why = _ACCOUNT_LIMITS.get(code, "too many calls")
-        return Throttled(f"WhatsApp asks to wait {wait.total_seconds():g} s: {why}", after=wait, account=True)
+        return Throttled(
+            Phrase(
+                "delivery.wait_because", platform="WhatsApp", seconds=f"{wait.total_seconds():g}", reason=why
+            ),
+            after=wait,
+            account=True,
+        )
     if code == 368:
-        return Throttled(f"WhatsApp has blocked this account: {text}", after=_BLOCK_PAUSE, account=True)
+        return Throttled(
+            Phrase("delivery.blocked", platform="WhatsApp", reason=text), after=_BLOCK_PAUSE, account=True
+        )
     if error.status == 401 or code == _BAD_TOKEN:
-        return CredentialsRefused("WhatsApp refuses the token: run `keryx gateway setup whatsapp`")
+        return CredentialsRefused(Phrase("delivery.wrong_access_token", platform="WhatsApp"))
     if code in (131016, 131057):
-        return NotSent(f"WhatsApp does not accept messages now: {text} ({code})")
+        return NotSent(Phrase("delivery.not_now_status", platform="WhatsApp", reason=text, status=code))
     if error.status >= 500:
-        return Uncertain(f"WhatsApp broke down ({code or error.status}) and may have taken the message")
+        return Uncertain(Phrase("delivery.broke_down", platform="WhatsApp", status=code or error.status))
     if code in GONE_CODES:
         reason = Phrase("reason.detailed", reason=Phrase(GONE_CODES[code]), detail=str(code))
         return TargetGone(Phrase("target.refused", platform="WhatsApp", reason=reason))
-    return Refused(f"WhatsApp refuses: {text} ({code or error.status})")
+    return Refused(
+        Phrase("delivery.refused_status", platform="WhatsApp", reason=text, status=code or error.status)
+    )
 
 
 async def _call(api: WhatsAppApi, path: str, body: dict[str, Any]) -> None:
@@ -210,7 +220,7 @@ def _build_address(route: MessageRoute, target: Target) -> dict[str, Any]:
     """Return the fields that name the recipient: a number, the id of a person, or a group."""
     chat = sources.normalize_user(PLATFORM, target.chat)
     if not chat:
-        raise Refused("the target names no chat: write whatsapp:<number>")
+        raise Refused(Phrase("delivery.no_chat", example="whatsapp:<number>"))
     if not route.cloud:
         return {"messaging_product": "whatsapp", "to": chat}
     kind = "individual" if is_person(chat) else "group"
@@ -284,7 +294,7 @@ async def _post_message(api: WhatsAppApi, route: MessageRoute, body: dict[str, A
     try:
         return read_id(found["messages"][0])
     except (TypeError, KeyError, IndexError):
-        raise WhatsAppNoResponse("WhatsApp took the message and gave no id") from None
+        raise WhatsAppNoResponse(Phrase("delivery.no_id", platform="WhatsApp")) from None
 
 
 class TypingIndicator:

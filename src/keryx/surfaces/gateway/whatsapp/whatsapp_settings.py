@@ -7,11 +7,12 @@ from typing import Annotated
 import msgspec
 
 from keryx.core.errors import Invalid
+from keryx.core.texts import Phrase
 from keryx.secrets import Secret
 from keryx.surfaces.gateway import http_clients
 
-BAD_TOKEN = "WhatsApp refuses the access token: make a permanent one for a system user and run `keryx gateway setup whatsapp`"
-BAD_KEY = "WhatsApp refuses the key of the agent: copy it again from Chat info, API key, and run `keryx gateway setup whatsapp`"
+BAD_TOKEN = Phrase("connect.whatsapp_bad_token")
+BAD_KEY = Phrase("connect.whatsapp_bad_key")
 _NUMBER_PATTERN = re.compile(r"\d{5,25}\Z", re.ASCII)
 
 

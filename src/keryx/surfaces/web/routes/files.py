@@ -85,7 +85,9 @@ async def download(request: ApiRequest) -> Response:
 async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Response:
     format_, extension, mime = _EXPORTS[query.format]
     text = StringIO()
-    exporter = partial(write_sessions, format=format_, write=text.write, redact=query.redact)
+    exporter = partial(
+        write_sessions, format=format_, write=text.write, redact=query.redact, texts=request.texts
+    )
     async with request.services.exports:
         await request.hub.export(request.viewer, request.session_id, exporter)
     return _build_export(text.getvalue(), f"{request.session_id}.{extension}", mime)
@@ -99,7 +101,9 @@ async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Resp
 async def export_many(request: ApiRequest, body: request_schema.SessionsExportForm) -> Response:
     format_, extension, mime = _EXPORTS[body.format]
     text = StringIO()
-    exporter = partial(write_sessions, format=format_, write=text.write, redact=body.redact)
+    exporter = partial(
+        write_sessions, format=format_, write=text.write, redact=body.redact, texts=request.texts
+    )
     async with request.services.exports:
         await request.hub.export_many(request.viewer, [SessionId(id_) for id_ in body.sessions], exporter)
     return _build_export(text.getvalue(), f"conversations.{extension}", mime)

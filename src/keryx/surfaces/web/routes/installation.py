@@ -13,6 +13,7 @@ from keryx import setup_registry
 from keryx.core.errors import KeryxError, NotFound, Unavailable
 from keryx.core.ids import OPERATOR, SessionId
 from keryx.core.ports.setup import PlatformSetup, SetupOutcome
+from keryx.core.texts import Phrase, Texts
 from keryx.engine.commands import list_commands
 from keryx.setup_registry import SetupSession, WrittenSetup
 from keryx.surfaces.web import presenters, request_schema, schema
@@ -106,7 +107,9 @@ async def connections(request: ApiRequest) -> schema.Connections:
 async def setups(request: ApiRequest) -> schema.PlatformSetups:
     home = find_home(request)
     platforms = await anyio.to_thread.run_sync(setup_registry.list_platforms)
-    return schema.PlatformSetups(setups=[await _present_setup(platform, home) for platform in platforms])
+    return schema.PlatformSetups(
+        setups=[await _present_setup(platform, home, request.texts) for platform in platforms]
+    )
 
 
 @router.post(
@@ -130,20 +133,20 @@ async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.
         written = await anyio.to_thread.run_sync(setup_registry.write, home, label, outcome, body.allow)
     if request.services.setup is not None:
         request.services.setup.note_change()
-    return present_outcome(label, outcome, written, shown)
+    return present_outcome(label, outcome, written, request.texts, shown)
 
 
 def present_outcome(
-    label: str, outcome: SetupOutcome, written: WrittenSetup, shown: Sequence[str] = ()
+    label: str, outcome: SetupOutcome, written: WrittenSetup, texts: Texts, shown: Sequence[str] = ()
 ) -> schema.SetupResult:
     return schema.SetupResult(
         table=label,
         settings=str(written.settings),
-        summary=outcome.summary,
+        summary=texts.render(outcome.summary),
         allow=list(written.allow),
-        steps=list(outcome.steps),
-        note=outcome.note,
-        shown=list(shown),
+        steps=[texts.render(step) for step in outcome.steps],
+        note=texts.render(outcome.note),
+        shown=[texts.render(text) for text in shown],
         details=dict(outcome.details),
     )
 
@@ -151,7 +154,7 @@ def present_outcome(
 def find_home(request: ApiRequest) -> Path:
     home = request.services.installation.home
     if home is None:
-        raise Unavailable("this process has no folder for settings: use `keryx gateway setup` instead")
+        raise Unavailable(Phrase("connect.no_folder"))
     return home
 
 
@@ -161,25 +164,25 @@ async def load_setup(platform: str) -> PlatformSetup:
         with anyio.fail_after(_LOAD_SECONDS):
             return await anyio.to_thread.run_sync(setup_registry.load, platform, abandon_on_cancel=True)
     except TimeoutError:
-        raise Unavailable(f"the setup of {platform} cannot be loaded: its package does not respond") from None
+        raise Unavailable(Phrase("connect.not_loaded", platform=platform)) from None
 
 
-async def _present_setup(platform: str, home: Path) -> schema.PlatformSetupSchema:
+async def _present_setup(platform: str, home: Path, texts: Texts) -> schema.PlatformSetupSchema:
     try:
         setup = await load_setup(platform)
         accounts = await anyio.to_thread.run_sync(setup_registry.list_accounts, home, platform)
     except KeryxError as exc:
-        return schema.PlatformSetupSchema(platform=platform, title=platform, error=str(exc))
+        return schema.PlatformSetupSchema(platform=platform, title=platform, error=texts.render(exc.text))
     return schema.PlatformSetupSchema(
         platform=platform,
-        title=setup.title,
-        summary=setup.summary,
-        intro=setup.intro,
+        title=texts.render(setup.title),
+        summary=texts.render(setup.summary),
+        intro=texts.render(setup.intro),
         fields=[
             schema.SetupFieldSchema(
                 name=field.name,
-                label=field.label,
-                help=field.help,
+                label=texts.render(field.label),
+                help=texts.render(field.help),
                 example=field.example,
                 default=field.default,
                 choices=list(field.choices),

@@ -3,6 +3,7 @@
 import msgspec
 
 from keryx.core.jobs import Job, JobRun
+from keryx.core.texts import ERROR_AREAS
 from keryx.engine.units.jobs import JobOrigin, JobRequest
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
@@ -14,14 +15,14 @@ router = ApiRouter()
 @router.get("/api/jobs", summary="What runs by a schedule.")
 async def jobs(request: ApiRequest, query: request_schema.JobsQuery) -> schema.Jobs:
     pairs = await request.hub.jobs.list_with_last_run(request.viewer, done=query.done)
-    return schema.Jobs(jobs=[_present_job(job, last[0] if last else None) for job, last in pairs])
+    return schema.Jobs(jobs=[_present_job(request, job, last[0] if last else None) for job, last in pairs])
 
 
 @router.post("/api/jobs", summary="Let the agent do something by a schedule.", status=201)
 async def add_job(request: ApiRequest, body: request_schema.AddJobForm) -> schema.JobSchema:
     job_request = msgspec.convert(body, JobRequest, from_attributes=True)
     origin = JobOrigin(accounts=request.services.installation.accounts)
-    return _present_job(await request.hub.jobs.add(request.viewer, job_request, origin))
+    return _present_job(request, await request.hub.jobs.add(request.viewer, job_request, origin))
 
 
 @router.get("/api/schedule", summary="What a schedule means, and when it is due next.")
@@ -41,14 +42,15 @@ async def preview_schedule(
 async def job(request: ApiRequest, query: request_schema.RunsQuery) -> schema.JobRuns:
     value, runs = await request.hub.jobs.get(request.viewer, request.path_param("job"), limit=query.limit)
     return schema.JobRuns(
-        job=_present_job(value, runs[0] if runs else None), runs=list(map(_present_run, runs))
+        job=_present_job(request, value, runs[0] if runs else None),
+        runs=[_present_run(request, run) for run in runs],
     )
 
 
 @router.patch("/api/jobs/{job}", summary="Pause a job, or let it go on.")
 async def change_job(request: ApiRequest, body: request_schema.JobChangeForm) -> schema.JobSchema:
     verb = request.hub.jobs.pause if body.paused else request.hub.jobs.resume
-    return _present_job(await verb(request.viewer, request.path_param("job")))
+    return _present_job(request, await verb(request.viewer, request.path_param("job")))
 
 
 @router.delete("/api/jobs/{job}", summary="Remove a job; the conversations of its runs stay.")
@@ -58,10 +60,10 @@ async def remove_job(request: ApiRequest) -> None:
 
 @router.post("/api/jobs/{job}/run", summary="Run a job now, beside its schedule.", status=201)
 async def run_job(request: ApiRequest) -> schema.Run:
-    return _present_run(await request.hub.jobs.run(request.viewer, request.path_param("job")))
+    return _present_run(request, await request.hub.jobs.run(request.viewer, request.path_param("job")))
 
 
-def _present_job(job: Job, last: JobRun | None = None) -> schema.JobSchema:
+def _present_job(request: ApiRequest, job: Job, last: JobRun | None = None) -> schema.JobSchema:
     return schema.JobSchema(
         id=job.id,
         name=job.name,
@@ -73,12 +75,12 @@ def _present_job(job: Job, last: JobRun | None = None) -> schema.JobSchema:
         owner=job.owner,
         created_at=job.created_at,
         next_at=job.next_at,
-        why=job.why,
-        last=_present_run(last) if last else None,
+        why=request.texts.render_stored(job.why, *ERROR_AREAS),
+        last=_present_run(request, last) if last else None,
     )
 
 
-def _present_run(run: JobRun) -> schema.Run:
+def _present_run(request: ApiRequest, run: JobRun) -> schema.Run:
     return schema.Run(
         due_at=run.due_at,
         at=run.at,
@@ -86,6 +88,6 @@ def _present_run(run: JobRun) -> schema.Run:
         delivery=run.delivery,
         session=run.session,
         turn=run.turn,
-        error=run.error,
-        deliveries=[presenters.delivery(d) for d in run.deliveries],
+        error=request.texts.render_stored(run.error, *ERROR_AREAS) if run.error else run.error,
+        deliveries=[presenters.delivery(d, request.texts) for d in run.deliveries],
     )

@@ -29,7 +29,12 @@ async def lane(request: ApiRequest) -> schema.LaneHistory:
     return schema.LaneHistory(
         lane=presenters.lane(value, title=titles.get(value.session or "", "")),
         moves=[
-            schema.Move(at=m.at, why=m.why, session=m.session, title=titles.get(m.session or "", ""))
+            schema.Move(
+                at=m.at,
+                why=request.texts.render_stored(m.why, "move"),
+                session=m.session,
+                title=titles.get(m.session or "", ""),
+            )
             for m in moves
         ],
     )
@@ -52,7 +57,7 @@ async def reset_lane(request: ApiRequest) -> schema.LaneSchema:
 async def deliveries(request: ApiRequest, query: request_schema.DeliveryQuery) -> schema.Deliveries:
     states = (query.state,) if query.state else UNSENT_STATES
     page = await request.hub.deliveries.page(request.viewer, states=states, limit=query.limit)
-    return schema.Deliveries(deliveries=[presenters.delivery(d) for d in page])
+    return schema.Deliveries(deliveries=[presenters.delivery(d, request.texts) for d in page])
 
 
 @router.post("/api/deliveries/{delivery}/retry", summary="Send again what failed or is in doubt.")
@@ -67,4 +72,5 @@ async def discard_delivery(request: ApiRequest) -> schema.DeliverySchema:
 
 async def _decide(request: ApiRequest, state: DeliveryState) -> schema.DeliverySchema:
     id_ = DeliveryId(request.path_param("delivery"))
-    return presenters.delivery(await request.hub.deliveries.decide(request.viewer, id_, state))
+    decided = await request.hub.deliveries.decide(request.viewer, id_, state)
+    return presenters.delivery(decided, request.texts)

@@ -89,7 +89,8 @@ async def restore_message(request: ApiRequest) -> None:
 
 @router.get("/api/messages/{message}/why", summary="The whole story of one message.")
 async def why(request: ApiRequest) -> schema.Story:
-    return presenters.message_trace(await request.hub.trace(request.viewer, request.path_param("message")))
+    trace = await request.hub.trace(request.viewer, request.path_param("message"))
+    return presenters.message_trace(trace, request.texts)
 
 
 @router.post("/api/sessions/{session}/stop", summary="Ask the running turn to stop. What was said stays.")

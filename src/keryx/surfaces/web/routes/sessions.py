@@ -122,7 +122,7 @@ async def read_snapshot(
                 presenters.queued_turn(*pair, render=render)
                 for pair in zip(snapshot.queue, snapshot.inputs, strict=True)
             ],
-            deliveries=[presenters.delivery(d) for d in snapshot.deliveries],
+            deliveries=[presenters.delivery(d, request.texts) for d in snapshot.deliveries],
             epochs=[presenters.epoch(e, render=render) for e in reversed(snapshot.epochs)],
             questions=[presenters.question(q) for q in snapshot.questions],
             composer=composer,

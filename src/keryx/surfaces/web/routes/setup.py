@@ -23,7 +23,7 @@ from keryx.core.ports.setup import (
     ToolServerCheck,
     ToolServerEntry,
 )
-from keryx.core.texts import Phrase
+from keryx.core.texts import Phrase, Texts
 from keryx.setup_registry import SetupSession
 from keryx.surfaces.web import request_schema, schema
 from keryx.surfaces.web import settings as web_settings
@@ -184,14 +184,14 @@ async def set_up_in_dialog(request: ApiRequest, body: request_schema.SetupForm) 
     answers = setup_registry.add_allowed(platform, body.answers, body.allow)
     setup_registry.complete_answers(platform, answers)
     configured = await anyio.to_thread.run_sync(setup_registry.read_configured, home, label, dict(os.environ))
-    dialog = PageDialog(label, configured, request.services.dialogs)
+    dialog = PageDialog(label, configured, request.services.dialogs, request.texts)
 
     async def run() -> None:
         try:
             outcome = await setup_registry.check(platform, answers, dialog, seconds=_DIALOG_SECONDS)
             written = await anyio.to_thread.run_sync(setup_registry.write, home, label, outcome, body.allow)
             _get_service(request).note_change()
-            dialog.send({"result": present_outcome(label, outcome, written)})
+            dialog.send({"result": present_outcome(label, outcome, written, request.texts)})
         except KeryxError as exc:
             dialog.send({"error": describe_error(exc, request.texts)})
         finally:
@@ -223,8 +223,11 @@ class PageDialog(SetupSession):
     """A setup on the page, which shows at once what the check shows and asks what it asks. The check of another package runs
     in a thread of its own."""
 
-    def __init__(self, label: str, configured: dict[str, object], open_dialogs: dict[str, object]) -> None:
-        super().__init__(label, configured, lambda text: self.send({"show": text}))
+    def __init__(
+        self, label: str, configured: dict[str, object], open_dialogs: dict[str, object], texts: Texts
+    ) -> None:
+        super().__init__(label, configured, lambda text: self.send({"show": texts.render(text)}))
+        self._texts = texts
         self.lines = asyncio.Queue[object]()
         self._loop = asyncio.get_running_loop()
         self._id = ids.new_token()
@@ -234,7 +237,7 @@ class PageDialog(SetupSession):
 
     async def ask(self, question: str) -> str:
         self._waiting = Future()
-        self.send({"ask": question, "dialog": self._id})
+        self.send({"ask": self._texts.render(question), "dialog": self._id})
         return await asyncio.wrap_future(self._waiting)
 
     def answer(self, text: str) -> bool:

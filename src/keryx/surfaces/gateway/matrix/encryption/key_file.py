@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix.encryption import EncryptionUnavailable
 
 log = logging.getLogger(__name__)
@@ -72,11 +73,11 @@ class KeyFile:
                 os.close(file)
                 raise
         except BlockingIOError as exc:
-            raise EncryptionUnavailable(
-                f"another process uses the keys in {path}: encrypted rooms are served there"
-            ) from exc
+            raise EncryptionUnavailable(Phrase("delivery.keys_in_use", path=path)) from exc
         except OSError as exc:
-            raise EncryptionUnavailable(f"the keys in {path} cannot be read: {exc.strerror}") from exc
+            raise EncryptionUnavailable(
+                Phrase("delivery.keys_unreadable", path=path, reason=exc.strerror)
+            ) from exc
         return cls(path, values, file, size)
 
     def close(self) -> None:
@@ -141,7 +142,9 @@ class KeyFile:
             except OSError as failure:
                 # Another line behind a part of this one would make the whole file unreadable.
                 raise self._break(failure) from failure
-            raise EncryptionUnavailable(f"the keys cannot be written to {self.path}: {exc.strerror}") from exc
+            raise EncryptionUnavailable(
+                Phrase("delivery.keys_not_written", path=self.path, reason=exc.strerror)
+            ) from exc
         try:
             os.fsync(self._file)
         except OSError as exc:
@@ -213,9 +216,7 @@ def _read_log(path: Path) -> tuple[dict[str, Any], int]:
             changes = None
         if changes is None:
             if size + len(line) < len(data):
-                raise EncryptionUnavailable(
-                    f"the keys in {path} are damaged: move the file away and run `keryx gateway setup matrix` for a new device"
-                )
+                raise EncryptionUnavailable(Phrase("delivery.keys_damaged", path=path))
             break
         for name, value in changes.items():
             if value is None:

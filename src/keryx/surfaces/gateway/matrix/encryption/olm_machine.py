@@ -179,9 +179,7 @@ class OlmMachine:
                 return
             device = await self._server.find_device()
             if not device:
-                raise EncryptionUnavailable(
-                    "the access token belongs to no device: run `keryx gateway setup matrix` with a password"
-                )
+                raise EncryptionUnavailable(Phrase("delivery.no_own_device"))
             path = self.folder / f"{ids.escape(device).replace('/', '%2F')}.keys"
             keys = await _open_file(path)
             try:
@@ -198,15 +196,14 @@ class OlmMachine:
         with anyio.move_on_after(_OPEN_SECONDS):
             await self._opened.wait()
         if self._keys is None:
-            raise EncryptionUnavailable("the keys for this room are with the process that listens")
+            raise EncryptionUnavailable(Phrase("delivery.keys_elsewhere"))
 
     async def _load(self, keys: KeyFile, device: str) -> None:
         if keys.get(ACCOUNT) is None:
             found = await self._server.query_keys([self.user])
             if device in found.device_keys.get(self.user, {}):
                 raise EncryptionUnavailable(
-                    f"the keys of this device are not in {self.folder}: put the file {keys.path.name} back, or run "
-                    "`keryx gateway setup matrix` for a new device"
+                    Phrase("delivery.keys_missing", path=self.folder, name=keys.path.name)
                 )
         self._account = OlmAccount(keys, self.user, device)
         self._own = Device(
@@ -250,7 +247,7 @@ class OlmMachine:
     @property
     def _file(self) -> KeyFile:
         if self._keys is None:
-            raise EncryptionUnavailable("the keys are not open")
+            raise EncryptionUnavailable(Phrase("delivery.keys_closed"))
         return self._keys
 
     def find_state(self, room: str) -> EncryptionState | None:
@@ -311,7 +308,7 @@ class OlmMachine:
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
             raise UndecryptableMessage("it is malformed") from exc
         if self._keys is None:
-            raise EncryptionUnavailable("the keys are not open")
+            raise EncryptionUnavailable(Phrase("delivery.keys_closed"))
         payload, key = self._rooms.decrypt(room, event.id, content, replay_check=replay_check)
         inner = payload.content
         relation = content.get("m.relates_to")
@@ -357,7 +354,7 @@ class OlmMachine:
         what the homeserver raises."""
         keys = self._file
         if state.algorithm != MEGOLM:
-            raise EncryptionUnavailable("this room is encrypted in a way that is not supported")
+            raise EncryptionUnavailable(Phrase("delivery.other_encryption"))
         async with self._room_locks.setdefault(room, asyncio.Lock()):
             members = await self._find_members(room)
             await self._devices.refresh(members)
@@ -386,10 +383,8 @@ class OlmMachine:
         if readers or set(members) <= {self.user}:
             return
         if recipients:
-            raise EncryptionUnavailable("no device in this room can be given the key of the message now")
-        raise EncryptionUnavailable(
-            "no device in this room is trusted, so nobody could read the message: `keryx matrix verify` verifies one"
-        )
+            raise EncryptionUnavailable(Phrase("delivery.no_device"))
+        raise EncryptionUnavailable(Phrase("delivery.no_trusted_device"))
 
     def encrypt_file(self, body: bytes) -> tuple[bytes, dict[str, Any]]:
         return room_keys.encrypt_file(body)
