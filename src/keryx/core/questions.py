@@ -60,6 +60,11 @@ class Option(msgspec.Struct, frozen=True, omit_defaults=True):
     # The label in other languages.
     phrase: StoredPhrase | None = None
 
+    @property
+    def display_label(self) -> str:
+        """The label, as a phrase if it has one in other languages."""
+        return Phrase(self.phrase.key, **self.phrase.fields) if self.phrase else self.label
+
 
 def build_option(id_: str, label: Phrase, consent: Consent = Consent.OTHER) -> Option:
     """Return an option whose label is in the language of the person."""

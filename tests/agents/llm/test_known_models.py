@@ -41,5 +41,6 @@ def test_what_the_settings_say_counts_before_what_is_known() -> None:
 
 def test_a_long_conversation_is_compacted_although_nothing_is_known_of_the_model() -> None:
     policy = CompactionPolicy()
+    assert a_model("mystery").context == 32_000
     assert policy.is_due(DEFAULT_CONTEXT, a_model("mystery").context)
     assert not policy.is_due(DEFAULT_CONTEXT // 2, a_model("mystery").context)

@@ -201,7 +201,11 @@ def find_phrase(text: str, *areas: str) -> str:
         for key, plurals, pattern in _list_patterns(areas):
             if match := pattern.fullmatch(text):
                 fields = {name: find_phrase(value, *areas) for name, value in match.groupdict().items()}
-                counts = {name: _parse_count(fields[name]) for name in plurals}
+                # The form for one may have no number.
+                found = {name: re.search(r"\d[\d,]*", fields[name]) for name in plurals}
+                counts = {
+                    name: int(count[0].replace(",", "")) if count else 1 for name, count in found.items()
+                }
                 return Phrase(key, **fields | counts)
     return text
 
@@ -317,12 +321,6 @@ def _list_patterns(areas: Sequence[str]) -> list[tuple[str, list[str], re.Patter
         plurals = [field for field, plural in fields.items() if plural]
         found.append((own, key, plurals, re.compile(pattern, re.DOTALL)))
     return [entry[1:] for entry in sorted(found, key=lambda entry: -entry[0])]
-
-
-def _parse_count(text: str) -> int:
-    """Return the number in a text such as `2,000 messages`, 1 for one without a number."""
-    match = re.search(r"\d[\d,]*", text)
-    return int(match[0].replace(",", "")) if match else 1
 
 
 @cache

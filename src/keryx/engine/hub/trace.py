@@ -9,7 +9,6 @@ from keryx.core import lanes as lane_keys
 from keryx.core.errors import Ambiguous, Invalid, NotFound
 from keryx.core.ids import TurnId
 from keryx.core.messages import Message, Notice, Role, parse_id
-from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import Session, Viewer
 from keryx.core.texts import ERROR_AREAS, Phrase, find_phrase
 from keryx.core.turns import HOLD_KIND, Turn, TurnState
@@ -138,7 +137,9 @@ def _list_turn_events(tx: Transaction, turn: Turn) -> list[TraceEvent]:
         title = asked.question.display_title
         events.append(TraceEvent(asked.created_at, Phrase("trace.asked", title=title)))
         if asked.closed_at:
-            answer = Phrase("trace.because", reason=_describe_answer(asked)) if asked.answer else ""
+            chosen = next((o for o in asked.question.options if o.id == asked.answer), None)
+            label = chosen.display_label if chosen else asked.answer
+            answer = Phrase("trace.because", reason=label) if label else ""
             state = Phrase(f"trace.question_{asked.state}")
             events.append(TraceEvent(asked.closed_at, Phrase("trace.question", state=state, answer=answer)))
     if turn.finished_at:
@@ -166,14 +167,6 @@ def _list_delivery_events(tx: Transaction, turn: TurnId) -> list[TraceEvent]:
         )
         events.append(TraceEvent(d.sent_at or max(d.not_before, d.created_at), state))
     return events
-
-
-def _describe_answer(asked: AskedQuestion) -> str:
-    """Return the label of the chosen option, or the words of the answer."""
-    chosen = next((o for o in asked.question.options if o.id == asked.answer), None)
-    if chosen is None:
-        return asked.answer or ""
-    return Phrase(chosen.phrase.key, **chosen.phrase.fields) if chosen.phrase else chosen.label
 
 
 def _describe_role(message: Message) -> str:
