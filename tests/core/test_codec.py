@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from keryx.core import codec
 from keryx.core.errors import Invalid
+from keryx.core.texts import Phrase
 
 LONE = "\ud800"
 ANY_CHARACTER = st.characters(codec=None, exclude_categories=())
@@ -198,3 +199,10 @@ def test_threads_that_read_a_struct_for_the_first_time_do_not_end_the_process(pr
     program = f"PREPARED = {prepared}\n{_THREADS}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_phrase_is_written_as_its_text() -> None:
+    assert codec.dumps({"why": [Phrase("move.new")]}) == '{"why":["new"]}'
+    assert codec.dumps({"why": [Phrase("move.new"), "\ud800"]}) == '{"why":["new","\\ud800"]}'
+    with pytest.raises(TypeError):
+        codec.dumps(object())

@@ -8,7 +8,7 @@ import socket
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, OPERATORS, Scenes, World
-from tests.language import find_foreign_words
+from tests.untranslated import find_untranslated_words
 from tests.web.site import Listener, Site, open_site
 
 from keryx.core.deliveries import DeliveryState
@@ -126,8 +126,8 @@ async def test_why_lanes_deliveries_and_exports_are_told_in_german(site: Site, w
     data = (lane["platform"], str(turn.session), str(turn.id), socket.gethostname())
     data += ("gateway ann agent main dm queue fake Fake access serve",)
     for event in story["events"]:
-        assert find_foreign_words(event["what"], *data) == []
-    assert find_foreign_words(story["outcome"], *data) == []
+        assert find_untranslated_words(event["what"], *data) == []
+    assert find_untranslated_words(story["outcome"], *data) == []
     for format_, heading in (("markdown", "- Letzte Nachricht: "), ("html", "<dt>Letzte Nachricht</dt>")):
         exported = await site.request(
             "GET", f"/api/sessions/{turn.session}/export?format={format_}", headers=german

@@ -26,7 +26,15 @@ _LONGEST_REASON = 200
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
-_encoder = msgspec.json.Encoder()
+
+def _encode_text(value: object) -> str:
+    """Return a phrase as its text: msgspec refuses subclasses of `str`."""
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_text)
 # Held while msgspec finds out the types of a struct.
 _preparing = threading.Lock()
 _prepared: set[type[msgspec.Struct]] = set()
@@ -38,7 +46,7 @@ def dumps(value: object) -> str:
         return _encoder.encode(value).decode()
     except UnicodeEncodeError:
         # The standard library accepts lone surrogates. It would not write NaN and infinity as null by itself.
-        plain = json.dumps(msgspec.to_builtins(value, str_keys=True))
+        plain = json.dumps(msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_text))
         return json.dumps(json.loads(plain, parse_constant=lambda _: None), separators=(",", ":"))
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Pause, Scenes, World, inbound, viewer
-from tests.language import find_foreign_words
+from tests.untranslated import find_untranslated_words
 
 from keryx.core.access import AccessRule
 from keryx.core.errors import NotFound, Refused
@@ -50,9 +50,9 @@ async def test_the_trace_can_be_read_in_german(begin: Begin, asked: str) -> None
         *(str(receipt.session), str(receipt.turn), socket.gethostname(), "serve"),
     )
     told = [texts.render(event.what) for event in story.events]
-    assert {text: found for text in told if (found := find_foreign_words(text, *data))} == {}
+    assert {text: found for text in told if (found := find_untranslated_words(text, *data))} == {}
     assert "Fake lehnt ab: die Nachricht ist zu lang (400)" in " ".join(told)
-    assert find_foreign_words(texts.render(story.outcome), *data) == []
+    assert find_untranslated_words(texts.render(story.outcome), *data) == []
 
 
 async def test_every_way_to_end_is_a_visible_outcome(begin: Begin) -> None:
