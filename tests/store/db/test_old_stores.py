@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
+import msgspec
 import psycopg
 import pytest
 from psycopg import sql
@@ -18,6 +19,7 @@ from keryx.store import deliveries, messages, sessions, turns
 from keryx.store.db import Engine, Transaction, migrate
 from keryx.store.db.postgres import PostgresDatabase, PostgresTransaction
 from keryx.store.db.sqlite import APPLICATION_ID, SqliteDatabase, SqliteTransaction
+from keryx.store.frameworks import checkpoints, packed_bytes
 from keryx.testing import FakeClock
 
 # The first, and the last before one that changes rows or rules of these tables: who said a message, deliveries that are held
@@ -45,7 +47,26 @@ ROWS = (
     """insert into deliveries (id, profile, owner, session, turn, target, target_key, platform, account, body, state, created_at)
        values (:ready, :profile, :ann, :session, null, :target, :key, 'telegram', 'bot', '"soon"', 'ready', :at)""",
 )
+# From level 32 to 39.
+GRAPH_ROWS = (
+    "insert into graph_threads (profile, owner, name, last_n, changed_at) values (:profile, :ann, 'thread', 1, :at)",
+    """insert into graph_checkpoints (thread, n, namespace, id, parent, run, body)
+       values (1, 1, '', :checkpoint, :parent, null, :body)""",
+    """insert into graph_writes (thread, namespace, checkpoint, task, body)
+       values (1, '', :checkpoint, :task, :written)""",
+)
+
+
+def pack(value: object) -> bytes:
+    return packed_bytes.compress(msgspec.msgpack.encode(value))
+
+
 VALUES = {
+    "checkpoint": packed_bytes.pack_id("c1"),
+    "parent": packed_bytes.pack_id("c0"),
+    "body": pack(([b"body"], dict[str, object]())),
+    "task": packed_bytes.pack_id("t1"),
+    "written": pack(["", {0: ["a", [b"one"]]}]),
     "session": SESSION,
     "turn": TURN,
     "queued": QUEUED,
@@ -71,7 +92,8 @@ def make_old(tx: Transaction, found: Sequence[migrate.Migration]) -> None:
             "insert into migrations (number, name, checksum, applied_at) values (:number, :name, :checksum, 0)",
             {"number": migration.number, "name": migration.name, "checksum": migration.checksum},
         )
-    for statement in ROWS:
+    graphs = GRAPH_ROWS if found[-1].number == 39 else ()
+    for statement in (*ROWS, *graphs):
         names = {name: value for name, value in VALUES.items() if f":{name}" in statement}
         tx.run(statement, names)
 
@@ -129,3 +151,25 @@ async def test_an_old_store_is_read_and_written_after_its_migration(
         assert (await store.read(sessions.get, session.id)).last_seq == 4
         assert (await store.read(deliveries.get, DeliveryId(SENT))).sent_at == START_TIME
         assert await store.write(migrate.apply) == 0
+
+
+@pytest.mark.parametrize("level", [39])
+async def test_checkpoints_of_an_old_store_keep_what_their_tasks_wrote(
+    old: SqliteDatabase | PostgresDatabase,
+) -> None:
+    """Rows of level 39 have what tasks wrote apart from the checkpoint."""
+    async with old as database:
+        store = Store(database)
+        query = checkpoints.CheckpointQuery(thread="thread")
+        [key] = await store.read(checkpoints.list_keys, ANNS, query)
+        assert (key.id, key.namespace, key.parent) == ("c1", "", "c0")
+        wrote = checkpoints.NewWrite(index=0, channel="b", value=b"two", replace=False)
+        where = {"thread": "thread", "namespace": "", "checkpoint": "c1"}
+        await store.write(checkpoints.put_writes, ANNS, **where, task="t2", path="", writes=[wrote])
+        loaded = await store.read(checkpoints.load, key)
+        assert loaded is not None and loaded.body == b"body"
+        assert [(w.task, w.channel, w.value) for w in loaded.writes] == [
+            ("t1", "a", b"one"),
+            ("t2", "b", b"two"),
+        ]
+        assert await store.read(lambda tx: list(checkpoints.find_damaged(tx))) == []
