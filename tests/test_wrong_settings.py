@@ -563,6 +563,18 @@ WRONG = [
         "line 2: web.public_address: 'x' is not an address: write https://keryx.example, without a path",
     ),
     (
+        '[push]\ncontact = "me"',
+        "line 2: push.contact: 'me' is not an address: write mailto:me@keryx.example or https://keryx.example",
+    ),
+    (
+        '[push]\nkeep = "40d"',
+        "line 2: push.keep: give a time from 1m to 28d",
+    ),
+    (
+        "[push]\nenable = true",
+        "line 2: Unknown setting push.enable; did you mean push.enabled?",
+    ),
+    (
         '[relay]\nlisten = "x"',
         "line 2: relay.listen: write HOST:PORT, such as 127.0.0.1:7338",
     ),

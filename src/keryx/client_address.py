@@ -7,6 +7,7 @@ _IPv4 = ipaddress.IPv4Address
 _IPv6 = ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _IPV6_PREFIX = 64
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def parse_network(text: str) -> _Network:
@@ -26,6 +27,18 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address or host name."""
     parsed = _parse(host)
     return host == "localhost" if parsed is None else parsed.is_loopback
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is one of the public internet, and no address of this machine or a network of its own."""
+    parsed = _parse(address)
+    if isinstance(parsed, _IPv6):
+        # An address that a gateway turns into one of IPv4 leads to that one.
+        inner = _IPv4(int(parsed) & 0xFFFFFFFF) if parsed in _NAT64 else parsed.sixtofour or parsed.teredo
+        if isinstance(inner, tuple):
+            return False
+        parsed = inner or parsed
+    return parsed is not None and parsed.is_global and not parsed.is_multicast
 
 
 class TrustedProxies:

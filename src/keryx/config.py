@@ -36,7 +36,7 @@ from keryx.core.texts import Catalogue, WrongText
 from keryx.core.turns import BusyMode, Count, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 from keryx.engine.commands import COMMANDS
-from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, Retention
+from keryx.engine.policy import BUILTIN_TOOLS, MediaLimits, Notices, Policy, PushSettings, Retention
 from keryx.surfaces.gateway.adapter_settings import (
     ENTRY_POINT_GROUP,
     RELAY_KEY_VARIABLE,
@@ -211,6 +211,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     session_end: SessionEndSettings = SessionEndSettings()
     temporary: TemporarySettings = TemporarySettings()
     web: WebSettings = WebSettings()
+    push: PushSettings = PushSettings()
     compaction: CompactionPolicy = CompactionPolicy()
     budgets: Budgets = Budgets()
     jobs: JobSettings = JobSettings()
@@ -363,6 +364,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             zone=self.zone,
             currency=self.currency,
             jobs=self.jobs,
+            push=msgspec.structs.replace(self.push, contact=self.push.contact or self.web.secure_address),
+            push_key=self.folder / "secrets" / "push.key",
             relay=self.relay.limits,
             end_prompt=self.session_end.prompt.strip(),
             access=self.access,

@@ -1,7 +1,9 @@
 """Every choice that the engine makes by setting, in one frozen value."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -23,6 +25,7 @@ from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
 from keryx.core.usage import Budgets
 
+_CONTACT = re.compile(r"(mailto:[^@\s]+@[^@\s]+|https://[^\s/]+\S*)\Z")
 BUILTIN_TOOLS = "keryx"
 """The name of the built-in tools, for sessions to switch them on and off."""
 
@@ -90,6 +93,26 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.resets and platform not in self.no_resets
 
 
+class PushSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Notifications that reach a browser while the page is closed, by the push service of its maker."""
+
+    enabled: bool = True
+    # Where a push service writes to if something is wrong, such as mailto:me@keryx.example. Without it, the public address.
+    contact: str = ""
+    # How long a browser that is not reached keeps a notification waiting.
+    keep: timedelta = timedelta(days=1)
+    # Whether push services on this machine are allowed, without encryption. For tests.
+    loopback: bool = False
+
+    def __post_init__(self) -> None:
+        if self.contact and not _CONTACT.match(self.contact):
+            raise ValueError(
+                f"contact: {self.contact[:80]!r} is not an address: write mailto:me@keryx.example or https://keryx.example"
+            )
+        if not timedelta(minutes=1) <= self.keep <= timedelta(days=28):
+            raise ValueError("keep: give a time from 1m to 28d")
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # By platform; a platform without a rule is closed.
     access: AccessRules = {}
@@ -110,6 +133,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     notices: Notices = Notices()
     media: MediaLimits = MediaLimits()
     jobs: JobSettings = JobSettings()
+    push: PushSettings = PushSettings()
+    # The file of the key that signs pushes; `None` in a process without a folder, which sends none.
+    push_key: Path | None = None
     budgets: Budgets = Budgets()
     texts: Catalogue = NO_CHANGES
     # The time zone of people who have not set one.

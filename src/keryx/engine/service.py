@@ -14,6 +14,7 @@ from keryx.core.ports.adapter import Adapter
 from keryx.core.ports.agent import TranscribeSound
 from keryx.engine.adapter_listener import AdapterListener
 from keryx.engine.hub import Hub
+from keryx.engine.hub.push_subscriptions import load_notifications
 from keryx.engine.loops.dispatcher import Dispatcher
 from keryx.engine.loops.downloads import Downloader
 from keryx.engine.loops.driver import AgentChooser, Driver, FolderResolver, PlaceRenderer, get_session_folder
@@ -142,6 +143,7 @@ class Service:
                 group.start_soon(listener.run)
             if self._everything:
                 self._start_sweeps(group)
+                self._start_pushes(group)
             try:
                 yield self.hub
             finally:
@@ -248,6 +250,21 @@ class Service:
         self._scheduler.look_again()
         for dispatcher in self._dispatchers:
             dispatcher.look_again()
+
+    def _start_pushes(self, group: TaskGroup) -> None:
+        """Tell browsers what happens while the page is closed, where that is possible."""
+        policy = self._policy
+        if policy.push_key is None or not self.hub.push_subscriptions.available:
+            return
+        notifier = load_notifications().PushNotifier(
+            self._database,
+            self._clock,
+            self.feed,
+            settings=policy.push,
+            key_file=policy.push_key,
+            texts=policy.texts,
+        )
+        group.start_soon(notifier.run)
 
     def _start_sweeps(self, group: TaskGroup) -> None:
         expiry = ExpirySweep(self._database, self._clock, policy=self._policy, hooks=self._hooks)

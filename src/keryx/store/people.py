@@ -336,10 +336,14 @@ def transfer_ownership(tx: Transaction, *, profile: ProfileId, old: PrincipalId,
         tx.run("delete from users where profile = :profile and principal = :old", params)
         tx.run("delete from passkeys where profile = :profile and principal = :old", params)
         tx.run("delete from sign_ins where profile = :profile and principal = :old", params)
+        tx.run("delete from push_subscriptions where profile = :profile and principal = :old", params)
         return
     tx.run("update users set principal = :new where profile = :profile and principal = :old", params)
     tx.run("update passkeys set principal = :new where profile = :profile and principal = :old", params)
     tx.run("update sign_ins set principal = :new where profile = :profile and principal = :old", params)
+    tx.run(
+        "update push_subscriptions set principal = :new where profile = :profile and principal = :old", params
+    )
 
 
 def _merge_tags(tx: Transaction, params: Mapping[str, str]) -> None:
@@ -391,6 +395,7 @@ def remove_owned(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> 
     tx.run("delete from composers where profile = :profile and principal = :owner", params)
     tx.run("delete from preferences where profile = :profile and principal = :owner", params)
     tx.run("delete from sign_ins where profile = :profile and principal = :owner", params)
+    tx.run("delete from push_subscriptions where profile = :profile and principal = :owner", params)
     tx.run("delete from api_keys where profile = :profile and principal = :owner", params)
     tx.run("delete from users where profile = :profile and principal = :owner", params)
     tx.run("delete from passkeys where profile = :profile and principal = :owner", params)

@@ -37,6 +37,7 @@ from keryx.engine.hub.chats import HubDeliveries, HubLanes
 from keryx.engine.hub.file_imports import HubFileImports
 from keryx.engine.hub.jobs import HubJobs
 from keryx.engine.hub.people import HubPeople, HubSignIns
+from keryx.engine.hub.push_subscriptions import HubPushSubscriptions
 from keryx.engine.hub.relay import HubRelay
 from keryx.engine.hub.shares import HubShares
 from keryx.engine.hub.trace import MessageTrace
@@ -212,6 +213,7 @@ class Hub(HubPart):
         self.api_keys = HubApiKeys(database)
         self.watched = HubWatchedSessions(database, policy=policy)
         self.shares = HubShares(database)
+        self.push_subscriptions = HubPushSubscriptions(database, policy=policy)
         self.file_imports = HubFileImports(database)
 
     open = bind_read("open", views.load_snapshot)

@@ -24,6 +24,7 @@ from keryx.store import (
     media,
     platforms,
     sessions,
+    viewer_state,
 )
 from keryx.store.db import Database
 from keryx.store.sessions import SessionEndHook
@@ -117,6 +118,7 @@ class RetentionSweep:
         self._database = database
         self._clock = clock
         self._keep = policy.keep
+        self._push = policy.push
 
     async def sweep(self) -> None:
         now = self._clock.now()
@@ -132,6 +134,10 @@ class RetentionSweep:
             "previews.trim", lambda tx: deliveries.trim_previews(tx, before=now - keep.feed)
         )
         await self._database.write("sign_ins.trim", access.trim_sign_ins)
+        # An event is queued at most for the time that pushes are kept, so a trimmed one does not come again.
+        await self._database.write(
+            "pushes.trim", lambda tx: viewer_state.trim_pushes(tx, before=now - 2 * self._push.keep)
+        )
         while await self._database.write("api.erase", partial(api_turns.erase_abandoned, now=now)):
             pass
         await self._database.write(

@@ -86,6 +86,8 @@ TABLES = (
     TableSpec("composers", ("profile", "principal", "place")),
     TableSpec("preferences", ("profile", "principal")),
     TableSpec("sign_ins", ("id",)),
+    TableSpec("push_subscriptions", ("id",)),
+    TableSpec("pushes", ("id",)),
     TableSpec("api_keys", ("id",)),
     TableSpec("users", ("name",)),
     TableSpec("passkeys", ("id",)),

@@ -32,6 +32,9 @@ from keryx.surfaces.web.sign_in_limits import GuessLimiter
 
 COOKIE_NAME = "keryx"
 STREAM_PATH = "/api/stream"
+SHARE_PATH = "/share-target"
+# The person for whom a browser sends what it has kept. Another one may have signed in with it meanwhile.
+PERSON_HEADER = "keryx-person"
 SIGN_IN_PATH = "/api/sign-in"
 # The hash of no password, to compare with where there is no user.
 _NO_PASSWORD = f"scrypt:{'0' * 32}:{'0' * 64}"
@@ -298,6 +301,8 @@ class SecurityMiddleware:
                 path == SIGN_IN_PATH or path.startswith(f"{SIGN_IN_PATH}/")
             ):
                 caller = await self._authenticator.authenticate(headers, state["address"])
+                if headers.get(PERSON_HEADER, caller.viewer.principal) != caller.viewer.principal:
+                    raise Unauthenticated(Phrase("web.other_person"))
                 state["caller"] = caller.choose_profile(profile, self._profiles) if profile else caller
         except KeryxError as exc:
             await self._respond_error(Request(scope), exc)(scope, receive, send_secure)
@@ -313,7 +318,12 @@ class SecurityMiddleware:
 
     def _check_origin(self, headers: Headers, method: str, path: str) -> None:
         """Raise `Forbidden` for a change or a stream that a page of another site requests."""
-        if path.startswith("/hooks/") or (method in _SAFE_METHODS and path != STREAM_PATH):
+        # What other apps share has no origin, and is not read here.
+        if (
+            path.startswith("/hooks/")
+            or path == SHARE_PATH
+            or (method in _SAFE_METHODS and path != STREAM_PATH)
+        ):
             return
         origin = headers.get("origin")
         if origin is not None and _find_origin_host(origin) != headers.get("host", "").lower():

@@ -405,6 +405,16 @@ class PreferForm(RequestForm, frozen=True, kw_only=True):
     conversations: Annotated[dict[Name, AlertLevel], Meta(max_length=100)] = {}
 
 
+class PushForm(RequestForm, frozen=True, kw_only=True):
+    """What the push service of a browser gave it: an address, and the keys in base64url. `with_text`: notifications have the
+    title of the conversation and the beginning of the answer; left out, it stays as it is."""
+
+    endpoint: Annotated[str, Meta(max_length=2_000)]
+    public_key: Annotated[str, Meta(max_length=100)]
+    secret: Annotated[str, Meta(max_length=40)]
+    with_text: bool | UnsetType = UNSET
+
+
 class JobsQuery(RequestForm, frozen=True, kw_only=True):
     """`done`: those that are over too."""
 

@@ -246,6 +246,20 @@ class NewShare(Schema, frozen=True, kw_only=True):
     address: str
 
 
+class PushStatus(Schema, frozen=True, kw_only=True):
+    """`key` is what a browser gives its push service; empty where nothing is sent, for the reason in `problem`."""
+
+    key: str
+    problem: str = ""
+
+
+class PushSubscribed(Schema, frozen=True, kw_only=True):
+    """A browser that is told of what happens while the page is closed."""
+
+    id: str
+    with_text: bool
+
+
 class Imported(Schema, frozen=True, kw_only=True):
     """What was added from a file of `program`. `losses`: what it has that could not be kept."""
 

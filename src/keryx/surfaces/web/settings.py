@@ -99,6 +99,13 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     f"hosts: {host[:80]!r} is not a name: write it in lower case, without https:// and port"
                 )
 
+    @property
+    def secure_address(self) -> str:
+        """The address that browsers use with encryption, empty if it is not known."""
+        if self.public_address.startswith("https://"):
+            return self.public_address
+        return f"https://{self.hosts[0]}" if self.https and self.hosts else ""
+
 
 def read_token(web: WebSettings, environ: Mapping[str, str] | None = None) -> str:
     """Return the API token, or an empty text if none is set. Raise `Invalid` if it cannot be read or is too short."""

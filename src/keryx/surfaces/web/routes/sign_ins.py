@@ -1,12 +1,13 @@
-"""Routes of sign-ins: exchange a password or token for a cookie, list and revoke browsers; and of the keys of programs."""
+"""Routes of sign-ins: exchange a password or token for a cookie, list and revoke browsers, and connect them to notifications while the page is closed; and of the keys of programs."""
 
+from msgspec import UNSET
 from starlette.responses import Response
 
 from keryx.core import codec
-from keryx.core.errors import Forbidden
+from keryx.core.errors import Forbidden, KeryxError
 from keryx.core.ids import OPERATOR
 from keryx.core.sessions import Viewer
-from keryx.core.texts import Phrase
+from keryx.core.texts import DEFAULT_LANGUAGE, Phrase
 from keryx.engine.hub.api_turns import ApiKeySummary
 from keryx.surfaces.web import auth, request_schema, schema
 from keryx.surfaces.web.auth import SIGN_IN_PATH, Caller
@@ -94,6 +95,40 @@ async def sign_ins(request: ApiRequest) -> schema.SignIns:
 @router.delete("/api/sign-ins/{sign_in}", summary="End a sign-in. Its streams are cut within seconds.")
 async def revoke(request: ApiRequest) -> None:
     await request.hub.sign_ins.end(request.caller.account, request.path_param("sign_in"))
+
+
+@router.get("/api/push", summary="Whether browsers are told while the page is closed, and the key for it.")
+async def push(request: ApiRequest) -> schema.PushStatus:
+    """Return the key, or in `problem` why there is none."""
+    try:
+        key = await request.hub.push_subscriptions.read_key()
+    except KeryxError as exc:
+        return schema.PushStatus(key="", problem=request.texts.render(exc.text))
+    return schema.PushStatus(key=key)
+
+
+@router.put("/api/push", summary="Tell a browser what happens while the page is closed.")
+async def subscribe(request: ApiRequest, body: request_schema.PushForm) -> schema.PushSubscribed:
+    """Connect a browser of the viewer, or renew it. It is forgotten with the sign-in of the browser."""
+    caller = request.caller
+    if caller.key is not None or (request.services.authenticator.required and caller.sign_in is None):
+        raise Forbidden(Phrase("push.no_browser"))
+    saved = await request.hub.push_subscriptions.save(
+        request.viewer,
+        endpoint=body.endpoint,
+        public_key=body.public_key,
+        secret=body.secret,
+        sign_in=caller.sign_in,
+        prefix=request.http.state.prefix,
+        language=request.language or DEFAULT_LANGUAGE,
+        with_text=None if body.with_text is UNSET else body.with_text,
+    )
+    return schema.PushSubscribed(id=saved.id, with_text=saved.with_text)
+
+
+@router.delete("/api/push/{push}", summary="Tell a browser nothing more while the page is closed.")
+async def unsubscribe(request: ApiRequest) -> None:
+    await request.hub.push_subscriptions.remove(request.viewer, request.path_param("push"))
 
 
 @router.get("/api/keys", summary="The keys of programs: the viewer's, for the operator everybody's.")
