@@ -133,6 +133,11 @@ class Tab:
         return self.page.get_by_role("button", name="Stop the answer")
 
     @property
+    def first_load(self) -> list[str]:
+        """What the page asked for, without what comes after it is shown."""
+        return [url for url in self.requests if not url.endswith("/background.js")]
+
+    @property
     def session(self) -> str:
         return self.page.url.partition("#/s/")[2].split("/")[0]
 
@@ -200,8 +205,10 @@ def tab(
     size: tuple[int, int] = WIDE,
     scheme: Scheme = "light",
     touch: bool = False,
+    worker: bool = False,
 ) -> Generator[Tab]:
-    """A tab of a browser of its own; at the end it must have been healthy."""
+    """A tab of a browser of its own; at the end it must have been healthy. What a service worker asks for cannot be held up by a
+    test, so that only those that are about it have one."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme=scheme,
@@ -209,6 +216,7 @@ def tab(
         locale="en-GB",
         timezone_id="UTC",
         permissions=["clipboard-read", "clipboard-write"],
+        service_workers="allow" if worker else "block",
     )
     try:
         opened = Tab(context, house.address)

@@ -19,7 +19,7 @@ def test_the_first_page_says_what_to_do_next(page: Tab) -> None:
     for title in ("Talk now", "Connect a better model", "Connect a chat"):
         expect(page.page.get_by_role("heading", name=title)).to_be_visible()
     expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
-    assert len(page.requests) < 12, "\n".join(page.requests)
+    assert len(page.first_load) < 12, "\n".join(page.first_load)
     page.ask("hello there", "hello there")
     expect(page.questions).to_have_text(["hello there"])
     expect(page.rows()).to_have_count(1)

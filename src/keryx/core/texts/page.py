@@ -878,4 +878,14 @@ TEXTS = {
     "Browser": "Browser",
     " (this one)": " (dieser)",
     "Now {agent} answers, because the settings name it. Models answer where agent is auto or llm, or a conversation chooses so.": "Jetzt antwortet {agent}, weil die Einstellungen ihn nennen. Modelle antworten, wo agent auto oder llm ist oder ein Gespräch es so wählt.",
+    # Phones: the worker, notifications while the page is closed, what other apps share.
+    "{n} message waits in this browser|{n} messages wait in this browser": "{n} Nachricht wartet in diesem Browser|{n} Nachrichten warten in diesem Browser",
+    "Sent as soon as the server is back.": "Wird gesendet, sobald der Server wieder da ist.",
+    "What was shared is too large.": "Das Geteilte ist zu groß.",
+    "What was shared did not arrive. Share it again.": "Das Geteilte ist nicht angekommen. Teile es noch einmal.",
+    "While the page is closed too": "Auch bei geschlossener Seite",
+    "On this device, by the push service of its browser, which sees neither the message nor the conversation.": "Auf diesem Gerät, über den Push-Dienst seines Browsers, der weder die Nachricht noch das Gespräch sieht.",
+    "With the beginning of the message": "Mit dem Anfang der Nachricht",
+    "Without it a notification says only that there is something.": "Sonst sagt eine Benachrichtigung nur, dass es etwas gibt.",
+    "The push service of this browser does not answer: {reason}": "Der Push-Dienst dieses Browsers antwortet nicht: {reason}",
 }

@@ -24,7 +24,7 @@ from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.surfaces.web import openapi, responses
-from keryx.surfaces.web.auth import Authenticator, CookieSigner, SecurityMiddleware
+from keryx.surfaces.web.auth import SHARE_PATH, Authenticator, CookieSigner, SecurityMiddleware
 from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
 from keryx.surfaces.web.request import BodyMemory, Installation, Services
 from keryx.surfaces.web.routes import build_routes
@@ -109,6 +109,9 @@ class WebApp:
     async def lifespan(self) -> AsyncGenerator[ASGIApp]:
         """Yield the running app. On exit every stream is closed at once."""
         static = await anyio.to_thread.run_sync(StaticFiles, self._services.hub.texts)
+        if self._authenticator.required:
+            # Before a password was set, anybody could connect a browser.
+            await self._services.hub.push_subscriptions.remove_unsigned()
         async with anyio.create_task_group() as group:
             group.start_soon(self._broadcast.run)
             try:
@@ -144,6 +147,8 @@ class WebApp:
             Route("/openapi.json", serve_document),
             Route("/static/{name:path}", static.serve_file),
             Route("/", static.serve_index),
+            Route("/worker.js", static.serve_worker),
+            Route(SHARE_PATH, static.serve_share_target, methods=["POST"]),
         ]
 
 

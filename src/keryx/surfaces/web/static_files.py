@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import html
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -43,6 +44,10 @@ _TYPES = {
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _NO_CACHE = "no-cache"
 _INDEX = "index.html"
+_WORKER = "worker.js"
+# Of notifications.
+_ICON = "icons/192.png"
+_IMPORT = re.compile(r'^import [^;]*?"\./([\w.-]+)";$', re.MULTILINE)
 _PREFIX = "/static/"
 _LINK = re.compile(r'\b(href|src)="([\w./-]+)"')
 _HTML_ACCEPTED = re.compile(r"\btext/html\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|\Z))", re.IGNORECASE)
@@ -82,6 +87,10 @@ class StaticFiles:
         self.version = digest.hexdigest()[:12]
         self._files = {name: _build_file(name, body) for name, body in files.items() if name != _INDEX}
         self._texts = texts
+        worker = files.get(_WORKER, b"").decode()
+        shell = [*_list_shell(files), _ICON]
+        head = f'const VERSION = "{self.version}";\nconst SHELL = {msgspec.json.encode(shell).decode()};\n'
+        self._worker = _build_file(_WORKER, (head + worker).encode())
         index = self._add_version(files.get(_INDEX, b"")).decode()
         self._indexes = {name: _build_index(index, texts.speak(name)) for name in LANGUAGES}
 
@@ -99,6 +108,14 @@ class StaticFiles:
         if not index.body:
             return build_problem(HTTPStatus.NOT_FOUND, "the page is not installed: install keryx again")
         return _build_response(request, index, _NO_CACHE, vary="Accept-Encoding, Accept-Language")
+
+    async def serve_worker(self, request: Request) -> Response:
+        """Serve the service worker of all pages. It names the version, so that a browser finds each release."""
+        return _build_response(request, self._worker, _NO_CACHE)
+
+    async def serve_share_target(self, _: Request) -> Response:
+        """Lead to the page. What another app shares is taken by the service worker: here it comes only where there is none."""
+        return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": "/?shared=none"})
 
     def serve_missing(self, request: Request) -> Response | None:
         """Return a page for a person at an unknown address, `None` for a program, which does not ask for HTML."""
@@ -161,6 +178,20 @@ def _read_files(folder: Traversable, prefix: str) -> dict[str, bytes]:
         elif entry.name.rpartition(".")[2] in _TYPES:
             out[f"{prefix}{entry.name}"] = entry.read_bytes()
     return out
+
+
+def _list_shell(files: Mapping[str, bytes]) -> list[str]:
+    """Return what the page needs to open: what its index links to, and what these scripts import."""
+    found: dict[str, None] = {}
+    queue = [link[2] for link in _LINK.finditer(files.get(_INDEX, b"").decode())]
+    while queue:
+        name = queue.pop()
+        if name not in files or name in found:
+            continue
+        found[name] = None
+        if name.endswith(".js"):
+            queue += _IMPORT.findall(files[name].decode())
+    return sorted(found)
 
 
 def _build_file(name: str, body: bytes) -> StaticFile:

@@ -2,6 +2,7 @@
 // tab tells, and none of what is before their eyes.
 
 import { t } from "./dom.js";
+import { here } from "./link.js";
 import { nameOf } from "./sidebar.js";
 
 const TEXTS = { finished: t("An answer is finished"), question: t("An agent needs you"), failed: t("An answer failed") };
@@ -13,7 +14,7 @@ const TONES = { finished: [660, 880], question: [880, 660], failed: [440, 330] }
 // `text` says more than the kind does, such as the question itself.
 export async function alert(app, kind, { id, session, text }) {
   if (!document.hasFocus()) await new Promise((done) => setTimeout(done, OTHERS_WAIT));
-  const say = () => tell(app, kind, { session, text: text || TEXTS[kind] });
+  const say = () => tell(app, kind, { id, session, text: text || TEXTS[kind] });
   if (!navigator.locks) return say();
   await navigator.locks.request(`alert ${id}`, { ifAvailable: true }, async (lock) => {
     if (!lock) return;
@@ -22,21 +23,23 @@ export async function alert(app, kind, { id, session, text }) {
   });
 }
 
-function tell(app, kind, { session, text }) {
+function tell(app, kind, { id, session, text }) {
   const open = () => app.go(`/s/${session}`);
   const present = document.hasFocus() && !document.hidden;
   if (present && app.route.name === "s" && app.route.id === session) return;
   if (app.info?.preferences.sound) play(TONES[kind]);
   const found = app.state.sessions.find((s) => s.id === session);
   const name = found ? nameOf(found) : "Keryx";
-  if (present || !show(name, text, session, open)) app.toast(`${name}: ${text}`, { bad: kind === "failed", action: t("Open"), onclick: open });
+  if (present || !show(app, kind, { id, session, name, text, open })) app.toast(`${name}: ${text}`, { bad: kind === "failed", action: t("Open"), onclick: open });
 }
 
-// Says it outside of the page. False if the browser does not.
-function show(title, body, session, open) {
+// Says it outside of the page. False if the browser does not. Where the worker tells of the same, it knows so by the id.
+function show(app, kind, { id, session, name, text, open }) {
   if (globalThis.Notification?.permission !== "granted") return false;
+  const byWorker = () => app.background?.show(kind, { id, session, path: here(`/#/s/${session}`), title: name, text }) ?? false;
+  if (app.background?.push) return byWorker();
   try {
-    const shown = new Notification(title, { body, tag: session });
+    const shown = new Notification(name, { body: text, tag: session });
     shown.onclick = () => {
       window.focus();
       open();
@@ -46,7 +49,7 @@ function show(title, body, session, open) {
   } catch (problem) {
     // Phones leave notifications to service workers.
     if (!(problem instanceof TypeError)) throw problem;
-    return false;
+    return byWorker();
   }
 }
 

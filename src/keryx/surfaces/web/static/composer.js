@@ -113,7 +113,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       found.length ? menu(found) : null,
       h("div", { class: "box", key: "box" },
         media.length || uploading ? h("div", { class: "attached" },
-          media.map((m) => h("span", { class: m.kind === "image" ? "attachment thumbnail" : "attachment", key: m.media }, m.kind === "image" ? h("img", { src: here(m.url), alt: "" }) : icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), m.size > 0 && h("span", { class: "size" }, bytes(m.size)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
+          media.map((m) => h("span", { class: m.kind === "image" ? "attachment thumbnail" : "attachment", key: m.media || m.kept }, m.kind === "image" ? h("img", { src: here(m.url), alt: "" }) : icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), m.size > 0 && h("span", { class: "size" }, bytes(m.size)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
           uploading ? h("span", { class: "chip", key: "up" }, plural(uploading, t("Uploading {n} file…|Uploading {n} files…"))) : null) : null,
         h("textarea", {
           rows: "1", key: "text", dir: "auto", "aria-label": t("Message"), placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,

@@ -175,6 +175,9 @@ export const api = {
   approve: (platform, code) => call("POST", "/api/pairing", { body: { platform, code } }),
   refuse: (id) => call("DELETE", one("pairing", id)),
   revokeGrant: (id) => call("DELETE", one("grants", id)),
+  push: () => call("GET", "/api/push"),
+  subscribe: (body) => call("PUT", "/api/push", { body }),
+  unsubscribe: (id) => call("DELETE", one("push", id)),
   // A file of a temporary conversation is sealed with its key, so that is named.
   upload: (file, session) => call("POST", "/api/media", { query: { name: file.name, session: session?.temporary ? session.id : null }, raw: file }),
 };
@@ -302,7 +305,7 @@ export class UnsentMessages {
   // `changed` is told when there is something to show, `sent` of each entry with the answer of the server, `refused` when
   // the server wants a sign-in, `replaced` when somebody else has signed in.
   constructor({ changed, sent, refused, replaced }) {
-    Object.assign(this, { changed, sent, refused, replaced, principal: "", who: [], entries: [], sending: false, timer: 0, pause: FIRST_PAUSE });
+    Object.assign(this, { changed, sent, refused, replaced, principal: "", who: [], entries: [], sending: false, timer: 0, pause: FIRST_PAUSE, outbox: null });
     addEventListener("storage", ({ key }) => {
       if (!this.principal || !(key === null || key.startsWith(STORE))) return;
       const now = kept.read(kept.name("who"));
@@ -334,11 +337,36 @@ export class UnsentMessages {
     this.entries = [];
   }
 
+  // What waits for the person who was here last, while the server cannot say who it is.
+  waiting() {
+    const who = kept.read(kept.name("who"));
+    return who ? kept.find("out", who).map((key) => kept.read(key)).filter(Boolean) : [];
+  }
+
+  // What waits is copied for the worker, which sends it when the page is closed.
+  copy() {
+    if (!this.principal) return undefined;
+    const entries = this.entries.map((entry) => ({ ...entry, known: isNew(entry.session) ? this.sessionOf(entry.session) : "" }));
+    return this.outbox?.write({ who: this.who, base: BASE, entries });
+  }
+
+  // What the worker has sent meanwhile.
+  async collect() {
+    for (const answer of (await this.outbox?.collect(this.who)) ?? []) {
+      const entry = this.entries.find((e) => e.client === answer.client);
+      if (!entry) continue;
+      this.begin(entry.session, answer.session);
+      this.sent(entry, answer);
+      this.remove(entry.client);
+    }
+  }
+
   // Removes all that is kept for this person.
   async forget() {
     await this.sweepFiles(true).catch(ignoreFiles);
     for (const kind of ["out", "begun", "draft"]) for (const key of kept.find(kind, ...this.who)) kept.remove(key);
     this.load();
+    await this.copy();
   }
 
   load() {
@@ -368,6 +396,7 @@ export class UnsentMessages {
   put(entry) {
     kept.write(kept.name("out", ...this.who, String(entry.order).padStart(16, "0"), entry.client), entry);
     this.load();
+    this.copy();
     this.changed();
   }
 
@@ -377,6 +406,7 @@ export class UnsentMessages {
     kept.remove(kept.name("out", ...this.who, String(entry.order).padStart(16, "0"), client));
     for (const part of entry.media) if (part.kept) this.dropFile(part).catch(ignoreFiles);
     this.load();
+    this.copy();
     this.changed();
   }
 
@@ -426,6 +456,7 @@ export class UnsentMessages {
 
   // Sends one after the other. False if the rest has to wait.
   async drain() {
+    await this.collect();
     for (let entry = this.next(); entry; entry = this.next()) {
       let sent;
       try {
@@ -451,6 +482,8 @@ export class UnsentMessages {
       this.sent(entry, sent);
       this.remove(entry.client);
     }
+    // The worker may be next to send.
+    await this.outbox?.written();
     return true;
   }
 
@@ -488,12 +521,9 @@ export class UnsentMessages {
     for (const { id, who, at } of found) if (who === this.who.join("/") && (all || (!used.includes(id) && Date.now() - at > DAY))) await this.dropFile({ kept: id });
   }
 
-  post({ session, client, text, media, busy, model, temporary }) {
-    const known = this.sessionOf(session);
-    const body = { text, media: media.map((m) => m.media) };
-    if (known) return api.send(known, busy ? { ...body, busy } : body, client);
-    if (temporary) body.temporary = true;
-    return api.begin(model ? { ...body, settings: { model } } : body, client);
+  post(entry) {
+    const { path, body } = requestOf(entry, this.sessionOf(entry.session));
+    return call("POST", path, { body, key: entry.client });
   }
 
   // What was typed and could not be saved on the server, an empty text too: it goes before what the server has.
@@ -508,6 +538,14 @@ export class UnsentMessages {
   dropDraft(id) {
     kept.remove(kept.name("draft", ...this.who, id));
   }
+}
+
+// What is asked of the server to send an entry to a session, or without one to begin it.
+export function requestOf({ text, media, busy, model, temporary }, session) {
+  const body = { text, media: media.map((m) => m.media) };
+  if (session) return { path: `${at(session)}/messages`, body: busy ? { ...body, busy } : body };
+  if (temporary) body.temporary = true;
+  return { path: "/api/sessions", body: model ? { ...body, settings: { model } } : body };
 }
 
 const WINDOW = 1200;

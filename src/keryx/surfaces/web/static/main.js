@@ -23,6 +23,8 @@ const SCREENS = {
   profiles: ["./profiles.js", t("Profiles")],
   guide: ["./guide.js", t("Guided start")],
 };
+// So long after the page is there the worker comes, in milliseconds.
+const SETTLED = 1500;
 const NOWHERE = { name: "", id: "", seq: 0 };
 const NARROW = matchMedia("(max-width: 720px)");
 const SHEET = matchMedia("(max-width: 1100px)");
@@ -53,6 +55,8 @@ const app = {
   link: "reconnecting",
   // A restart was asked for on this page.
   restarting: false,
+  // The worker, once it is there: see background.js.
+  background: null,
   api,
   get narrow() {
     return NARROW.matches;
@@ -427,11 +431,14 @@ async function begin() {
     app.theme(app.info.preferences.theme);
     if (!side) shell();
     app.dispatch({ type: "start", start });
+    if (unsent.waiting().length) await keepBeside();
     unsent.enter(start.who);
+    backstage();
     stream.follow(start.cursor);
     if (start.open && app.state.open?.id === start.open.session.id) app.dispatch({ type: "open", snapshot: app.begun(app.state.open.id) });
     else if (app.open || !view) {
       if (app.open) forget();
+      await takeShared();
       await visited();
     } else view.resume?.();
     if (Object.keys(app.state.filter).length) await app.load(app.state.filter);
@@ -441,6 +448,40 @@ async function begin() {
     else if (problem.status === 403 || problem.status === 404) lost(problem);
     else trouble(problem);
   }
+}
+
+let background = null;
+
+// The worker comes after the page: what it keeps is what the page has loaded.
+async function backstage() {
+  background ??= new Promise((done) => setTimeout(done, SETTLED)).then(() => load("./background.js")).then((part) => part.start(app)).catch(() => null);
+  app.background = (await background) ?? null;
+  if (!app.info || !app.background) return;
+  await keepBeside();
+  await unsent.copy();
+  unsent.flush();
+  await app.background.enter();
+}
+
+// What waits is kept where the worker finds it, too; what the worker has sent is known before anything is sent again.
+async function keepBeside() {
+  unsent.outbox ??= (await load("./background.js").catch(() => null))?.outbox ?? null;
+}
+
+// What another app shared stands in the field of a new conversation, behind what was written there. It is not sent.
+async function takeShared() {
+  const what = new URLSearchParams(location.search).get("shared");
+  if (!what) return;
+  history.replaceState(null, "", `${location.pathname}#/new`);
+  const found = what === "yes" && (await (await load("./background.js")).takeShared());
+  if (!found) return app.toast(what === "large" ? t("What was shared is too large.") : t("What was shared did not arrive. Share it again."), { bad: true });
+  const before = unsent.draftOf("new") ?? app.info.composer ?? {};
+  const parts = [];
+  for (const file of found.files) {
+    const part = await app.act(() => unsent.keepFile(file));
+    if (part) parts.push(part);
+  }
+  unsent.keepDraft("new", { text: [before.text, found.text].filter(Boolean).join("\n\n"), media: [...(before.media ?? []), ...parts] });
 }
 
 // The address names a profile that is not there, or not for this person.
@@ -468,7 +509,14 @@ function trouble(problem) {
     app.link = "offline";
     draw();
   } else {
-    patch($("page"), h("div", { class: "gate", key: "trouble" }, h("div", { class: "empty" }, h("h2", {}, t("Keryx does not answer")), h("p", {}, problem.message), h("button", { type: "button", class: "button main", onclick: begin }, t("Try again")))));
+    const waiting = unsent.waiting();
+    patch($("page"), h("main", { class: "gate", key: "trouble" }, h("div", { class: "empty" }, h("h2", {}, t("Keryx does not answer")), h("p", {}, problem.message),
+      waiting.length > 0 && [
+        h("h3", { key: "head" }, plural(waiting.length, t("{n} message waits in this browser|{n} messages wait in this browser"))),
+        h("ul", { class: "items waiting", key: "waiting" }, waiting.map((entry) => h("li", { key: entry.client, dir: "auto" }, entry.text || entry.media.map((m) => m.name).join(", ")))),
+        h("p", { class: "muted small", key: "when" }, t("Sent as soon as the server is back.")),
+      ],
+      h("button", { type: "button", class: "button main", onclick: begin }, t("Try again")))));
   }
   setTimeout(begin, 3000);
 }
@@ -477,6 +525,8 @@ async function gate() {
   stream.close();
   view?.leave?.();
   unsent.leave();
+  if (app.background) app.background.push = null;
+  load("./background.js").then((part) => part.leave()).catch(() => {});
   side = view = details = null;
   route = NOWHERE;
   app.info = null;

@@ -64,7 +64,25 @@ function alerts(app) {
     h("p", { class: "muted small" }, words[allowed], " ", t("A single conversation can be different: see its menu.")),
     allowed === "default" && h("p", {}, h("button", { type: "button", class: "button main", onclick: async () => { await Notification.requestPermission(); app.draw(); } }, t("Turn notifications on"))),
     ALERTS.map(([kind, title, text]) => flag(kind, title, text, !muted.includes(kind), change(kind))),
+    closed(app),
     flag("sound", t("Sound"), t("A short tone with each of them."), sound, (on) => app.prefer({ sound: on })));
+}
+
+// Whether this browser is told while the page is closed.
+function closed(app) {
+  const { background } = app;
+  if (!background?.canPush) return null;
+  const turn = (on, change) => app.act(async () => {
+    await (on ? background.turnOn(change) : background.turnOff());
+    app.draw();
+  });
+  return [
+    flag("closed", t("While the page is closed too"), t("On this device, by the push service of its browser, which sees neither the message nor the conversation."), Boolean(background.push), async (on) => {
+      await turn(on);
+      app.draw();
+    }),
+    background.push && flag("text", t("With the beginning of the message"), t("Without it a notification says only that there is something."), background.push.with_text, (on) => turn(true, { with_text: on })),
+  ];
 }
 
 // One field with its button, and what is wrong below it.
@@ -103,6 +121,7 @@ function browsers(list, app, reload) {
     const waiting = s.current ? app.unsent.entries.length : 0;
     if (waiting && !(await app.ask({ title: plural(waiting, t("Sign out and discard {n} message that is not sent yet?|Sign out and discard {n} messages that are not sent yet?")), yes: t("Sign out"), danger: true }))) return;
     await app.act(async () => {
+      if (s.current) await app.background?.turnOff();
       await app.api.revoke(s.id);
       if (s.current) {
         await app.unsent.forget();
