@@ -1,7 +1,7 @@
 // Board: every turn that runs or waits, with stop and answer.
 
 import { h, icon, t } from "./dom.js";
-import { badge, cut, elapsed, heldText, money, questionView, surfaceName } from "./format.js";
+import { cut, elapsed, heldText, money, placeView, questionView } from "./format.js";
 import { empty, screen } from "./screen.js";
 import { nameOf } from "./sidebar.js";
 
@@ -26,8 +26,7 @@ function card({ turn, session, asked, step, question }, app) {
       h("a", { class: "name", href: `#/s/${session.id}` }, nameOf(session)),
       h("div", { class: "facts" },
         h("span", { class: `state ${state}` }, t(state)),
-        h("span", { class: "badge" }, badge(session.platform || session.surface)),
-        h("span", {}, session.place || surfaceName(session.surface)),
+        placeView(session),
         h("span", {}, elapsed(Date.now() - since)),
         turn.held_until && h("span", {}, heldText(turn)),
         turn.attempts > 1 && h("span", {}, t("attempt {n}", { n: turn.attempts })),

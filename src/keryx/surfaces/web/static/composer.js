@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, count, cut, heldView, plural, said, SIZES } from "./format.js";
+import { bytes, codeView, count, cut, heldView, plural, said, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -165,7 +165,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
     return h("div", { class: "menu", id: "commands", key: "menu", role: "listbox", "aria-label": t("Commands") },
       found.map((c, i) => i >= from && i < from + SHOWN && h("div", { class: "option", id: `command-${i}`, role: "option", "aria-posinset": i + 1, "aria-setsize": found.length, "aria-selected": String(i === choice), key: c.name, onmousedown: (e) => (e.preventDefault(), complete(c)) },
-        h("code", {}, c.shown), c.usage ? h("span", { class: "muted" }, c.usage) : null, c.help ? h("span", { class: "muted grow cut" }, c.help) : null)));
+        h("code", {}, c.shown), c.usage ? h("span", { class: "muted" }, c.usage) : null, c.help ? h("span", { class: "muted grow cut" }, codeView(c.help)) : null)));
   }
 
   function complete(wanted) {

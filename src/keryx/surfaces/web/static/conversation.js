@@ -3,7 +3,7 @@
 
 import { composer, standardModel } from "./composer.js";
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { badge, cut, dayName, draftView, items, messageView, pendingView, plural, questionView, said, stepMessages, surfaceName } from "./format.js";
+import { cut, dayName, draftView, items, messageView, pendingView, placeView, plural, questionView, said, stepMessages } from "./format.js";
 import { createId, isNew, OPENING, Problem } from "./link.js";
 import { askedElsewhere, lostLink, nameOf, stateView, unsentSession } from "./sidebar.js";
 
@@ -327,8 +327,7 @@ export function conversation(root, app, id, seq) {
           ? h("input", { class: "field title", dir: "auto", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = title; if (!unkept) setTimeout(() => { e.focus(); e.select(); }); }, onkeydown: titleKeys, onblur: (e) => rename(e.target.value) })
           : h("button", { type: "button", class: "cut", dir: "auto", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: edit }, nameOf(session))),
         session && h("div", { class: "facts" },
-          h("span", { class: "badge" }, badge(session.platform || session.surface)),
-          h("span", { class: "cut" }, session.place || surfaceName(session.surface)),
+          placeView(session),
           session.settings?.model && h("span", { class: "cut" }, session.settings.model),
           stateView(app, session),
           app.info.preferences.conversations[id] === "none" && h("span", {}, t("muted")),
@@ -404,9 +403,7 @@ export function conversation(root, app, id, seq) {
       null,
       ["copy", t("Copy all of it"), () => copyRange(1, open().session.last_seq ?? 1)],
       ...(session.temporary ? [] : [
-        ["file", t("Export as Markdown"), () => (location.href = app.api.exported(id, "markdown"))],
-        ["file", t("Export as a page"), () => (location.href = app.api.exported(id, "html"))],
-        ["file", t("Export as JSON lines"), () => (location.href = app.api.exported(id, "jsonl"))],
+        ["file", t("Export"), async () => (await app.part("./list_actions.js"))?.exported(app, [session])],
         ["print", t("Print, or save as PDF"), () => goTo("print")],
         app.info.public_address && ["link", t("Share by a link"), () => goTo("share")],
         null,

@@ -1,7 +1,7 @@
 // Deliveries: answers on their way to platforms, and what to do with those that are stuck.
 
 import { h, t } from "./dom.js";
-import { badge, cut, full, SENDING, time } from "./format.js";
+import { codeView, cut, exact, SENDING, surfaceName, time } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 const STUCK = new Set(["failed", "dead", "unknown", "held"]);
@@ -30,11 +30,12 @@ function note(d) {
 
 function row(d, app, reload) {
   const decide = (work) => app.act(async () => { await work(d.id); await reload(); });
+  const place = app.state.sessions.find((s) => s.id === d.session)?.place || d.target.split(":").slice(1).join(":");
   return h("tr", { key: d.id },
-    h("td", {}, h("span", { class: "badge" }, badge(d.platform)), " ", h("span", {}, cut(d.target, 40))),
-    h("td", {}, d.session ? h("a", { href: `#/s/${d.session}` }, cut(d.text, 80)) : cut(d.text, 80)),
+    h("td", {}, h("span", { title: d.target }, [surfaceName(d.platform), place && cut(place, 40)].filter(Boolean).join(", "))),
+    h("td", {}, d.session ? h("a", { href: `#/s/${d.session}` }, codeView(cut(d.text, 120))) : codeView(cut(d.text, 120))),
     h("td", {}, h("span", { class: `state ${d.state}` }, SENDING[d.state]), note(d)),
-    h("td", {}, h("time", { datetime: d.created_at, title: full(d.created_at) }, time(d.created_at))),
+    h("td", {}, h("time", { datetime: d.created_at, title: exact(d.created_at) }, time(d.created_at))),
     h("td", {}, STUCK.has(d.state) || d.state === "ready" ? h("div", { class: "acts" },
       STUCK.has(d.state) && h("button", { type: "button", class: "button", onclick: () => decide(app.api.redeliver) }, t("Send again")),
       h("button", { type: "button", class: "button", onclick: () => decide(app.api.discard) }, t("Discard"))) : null));

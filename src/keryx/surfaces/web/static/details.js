@@ -1,7 +1,7 @@
 // Details: what is known of the open conversation beside its words.
 
 import { h, iconButton, patch, t } from "./dom.js";
-import { badge, count, cut, full, laneName, money, plural, SENDING, surfaceName } from "./format.js";
+import { badge, codeView, count, cut, full, laneName, money, plural, SENDING, surfaceName } from "./format.js";
 import { Problem } from "./link.js";
 
 const STEP = 34;
@@ -41,7 +41,7 @@ export function details(root, app) {
       section(t("Usage"), usage(open.session)),
       (lineage || failed) && section(t("Lineage"), lineage ? picture(lineage, open) : h("p", { class: "muted" }, t("This cannot be shown now"))),
       chats.length ? section(t("Lanes"), h("ul", { class: "items" }, chats.map((l) => h("li", { key: l.id }, h("span", { class: "badge" }, badge(l.platform)), h("span", { class: "cut grow", title: l.key }, laneName(l)), l.place && l.person && h("span", { class: "muted cut" }, l.person))))) : null,
-      open.deliveries.length ? section(t("Deliveries"), h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, cut(d.text, 40)), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
+      open.deliveries.length ? section(t("Deliveries"), h("ul", { class: "items" }, open.deliveries.map((d) => h("li", { key: d.id }, h("span", { class: "cut grow" }, codeView(cut(d.text, 80))), h("span", { class: `state ${d.state}` }, SENDING[d.state]))))) : null,
       files(open),
     ]);
   }
@@ -60,7 +60,7 @@ const pairs = (list) => h("dl", { class: "pairs" }, list.filter(([, value]) => v
 function facts(session) {
   return [
     [t("Began"), full(session.created_at)],
-    [t("Began in"), session.place ? `${session.platform}, ${session.place}` : surfaceName(session.surface)],
+    [t("Began in"), session.place ? `${surfaceName(session.platform)}, ${session.place}` : surfaceName(session.surface)],
     [t("Messages"), (session.messages ?? 0).toLocaleString()],
     [t("Turns"), (session.turns ?? 0).toLocaleString()],
     [t("Model"), session.settings?.model],
@@ -74,7 +74,7 @@ function usage(session) {
   const used = session.context_used;
   const limit = session.context_limit;
   return [
-    pairs([[t("Input"), count(tokens.input ?? 0)], [t("Output"), count(tokens.output ?? 0)], [t("Reasoning"), tokens.reasoning && count(tokens.reasoning)], [t("From cache"), tokens.cache_read && count(tokens.cache_read)], [t("To cache"), tokens.cache_write && count(tokens.cache_write)], [t("Cost"), session.cost === undefined ? t("unknown") : `${money(session.cost)}${session.cost_status === "estimated" ? t(", estimated") : ""}`]]),
+    pairs([[t("Tokens in"), count(tokens.input ?? 0)], [t("Tokens out"), count(tokens.output ?? 0)], [t("Tokens of reasoning"), tokens.reasoning && count(tokens.reasoning)], [t("Tokens from cache"), tokens.cache_read && count(tokens.cache_read)], [t("Tokens to cache"), tokens.cache_write && count(tokens.cache_write)], [t("Cost"), session.cost === undefined ? t("unknown") : `${money(session.cost)}${session.cost_status === "estimated" ? t(", estimated") : ""}`]]),
     limit ? [
       h("div", { class: "gauge", role: "meter", "aria-label": t("Context in use"), "aria-valuemin": "0", "aria-valuemax": limit, "aria-valuenow": used ?? 0 }, h("div", { css: { width: `${Math.min(100, ((used ?? 0) / limit) * 100)}%` } })),
       h("p", { class: "muted" }, t("{used} of {limit} tokens of context", { used: count(used ?? 0), limit: count(limit) })),

@@ -1,7 +1,7 @@
 // Dialogs: questions to the person, menus, the keyboard map and the story of a message.
 
 import { h, icon, patch, t } from "./dom.js";
-import { full } from "./format.js";
+import { exact } from "./format.js";
 import { here } from "./link.js";
 
 const KEYS = [
@@ -77,7 +77,7 @@ export function keys() {
 
 export function story(told) {
   return dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Why")), h("p", {}, t("This message: {outcome}.", { outcome: told.outcome })),
-    h("ul", { class: "items story small" }, told.events.map((e) => h("li", {}, h("time", { datetime: e.at }, full(e.at)), h("span", {}, e.what)))),
+    h("ul", { class: "items story small" }, told.events.map((e) => h("li", {}, h("time", { datetime: e.at }, exact(e.at)), h("span", {}, e.what)))),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, t("Close")))), { label: t("The story of this message") });
 }
 
@@ -93,19 +93,26 @@ export function lightBox(part) {
 // Gives a project's id, null for none, undefined when nothing was chosen.
 export async function chooseProject(app, session) {
   const NEW = "+";
+  let named = null;
+  const name = (wanted) => {
+    named.hidden = !wanted;
+    if (wanted) named.querySelector("input").focus();
+  };
   const chosen = await dialog((close) => h("form", { class: "ask", onsubmit: (e) => { e.preventDefault(); close([e.target.elements.project.value, e.target.elements.words.value.trim()]); } },
     h("h2", {}, t("Move to a project")),
-    h("select", { class: "field", name: "project", "aria-label": t("Project") },
-      h("option", { value: "", selected: !session.project }, t("No project")),
-      app.state.projects.map((p) => h("option", { value: p.id, selected: p.id === session.project }, p.name)),
-      h("option", { value: NEW, selected: !app.state.projects.length }, t("A new project, named below"))),
-    h("input", { class: "field", name: "words", "aria-label": t("Name of a new project"), placeholder: t("Name of a new project"), maxlength: "100" }),
+    h("div", { class: "control" }, h("label", { for: "project-chosen" }, t("Project")),
+      h("select", { class: "field", name: "project", id: "project-chosen", onchange: (e) => name(e.target.value === NEW) },
+        h("option", { value: "", selected: !session.project }, t("No project")),
+        app.state.projects.map((p) => h("option", { value: p.id, selected: p.id === session.project }, p.name)),
+        h("option", { value: NEW, selected: !app.state.projects.length }, t("A new project")))),
+    h("div", { class: "control", hidden: Boolean(app.state.projects.length), ref: (e) => (named = e) }, h("label", { for: "project-name" }, t("Name of a new project")),
+      h("input", { class: "field", name: "words", id: "project-name", maxlength: "100" })),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Cancel")), h("button", { class: "button main" }, t("Move")))), { label: t("Move to a project") });
   if (!chosen) return undefined;
-  const [id, name] = chosen;
+  const [id, words] = chosen;
   if (id !== NEW) return id || null;
-  if (!name) return undefined;
-  const made = await app.act(() => app.api.addProject({ name, colour: tone(name) }));
+  if (!words) return undefined;
+  const made = await app.act(() => app.api.addProject({ name: words, colour: tone(words) }));
   if (!made) return undefined;
   app.dispatch({ type: "project", project: made });
   return made.id;

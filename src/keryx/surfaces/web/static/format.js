@@ -10,7 +10,8 @@ const TIME = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit
 const DAY = new Intl.DateTimeFormat(LOCALE, { weekday: "long", day: "numeric", month: "long" });
 const YEAR = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "long", year: "numeric" });
 const MONTH = new Intl.DateTimeFormat(LOCALE, { month: "long", year: "numeric" });
-const FULL = new Intl.DateTimeFormat(LOCALE, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+const FULL = new Intl.DateTimeFormat(LOCALE, { dateStyle: "medium", timeStyle: "short", hour12: false });
+const EXACT = new Intl.DateTimeFormat(LOCALE, { dateStyle: "medium", timeStyle: "medium", hour12: false });
 const SHORT = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "short" });
 // Dates without a time are days of UTC.
 const NUMERIC = new Intl.DateTimeFormat(LOCALE, { day: "2-digit", month: "2-digit", timeZone: "UTC" });
@@ -29,6 +30,7 @@ export const time = (at) => TIME.format(new Date(at));
 export const monthDay = (date) => NUMERIC.format(new Date(date));
 export const shortDay = (at) => SHORT.format(new Date(at));
 export const full = (at) => FULL.format(new Date(at));
+export const exact = (at) => EXACT.format(new Date(at));
 
 // Midnight of a moment's day, as a number: what day separators and groups compare.
 export function dayOf(at) {
@@ -121,6 +123,14 @@ export const said = (message) => message.parts.filter((p) => p.type === "text" |
 export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
+// Where a conversation comes from: the platform as a mark before the name of a chat, else the name of the surface.
+export const placeView = ({ place, platform, surface }) => place && platform && platform !== surface
+  ? [h("span", { class: "badge", title: surfaceName(platform) }, badge(platform)), h("span", { class: "cut" }, place)]
+  : h("span", { class: "cut" }, surfaceName(platform || surface));
+
+// A text for people with `code` in it, as it is written for chats and terminals.
+export const codeView = (text) => text.split(/`([^`]+)`/).map((part, n) => (n % 2 ? h("code", {}, part) : part));
+
 // Cut at a limit of characters, never within one.
 export function cut(text, limit) {
   const all = Array.from(text.slice(0, limit * 2 + 2));
@@ -149,7 +159,7 @@ export function messageView(item, tools, { flash, editing = null }) {
   return h("article", { class: classes, "aria-label": `${who(m)}, ${time(m.at)}`, "data-seq": m.seq },
     item.head && h("div", { class: "head" },
       h("span", { class: "who cut" }, who(m)),
-      h("time", { datetime: m.at, title: full(m.at) }, time(m.at)),
+      h("time", { datetime: m.at, title: exact(m.at) }, time(m.at)),
       via(m) && h("span", { class: "cut" }, via(m)),
       m.observed && h("span", { class: "sign quietly" }, t("overheard")),
       item.versions && versionsView(item.versions, m, tools),
@@ -236,7 +246,7 @@ export function stepMessages(item, tools) {
     h("div", { class: "grow" }, m.parts.map((part, i) => partView(part, m, i, item.results, tools))),
     iconButton("more", t("More for this message"), (e) => tools.more(e.currentTarget, m), { class: "mark small-mark", "aria-haspopup": "menu" })));
   return h("article", { class: "message assistant", "aria-label": `${who(first)}, ${time(first.at)}`, "data-seq": first.seq },
-    item.head && h("div", { class: "head" }, h("span", { class: "who cut" }, who(first)), h("time", { datetime: first.at, title: full(first.at) }, time(first.at)), actions(messages.at(-1), tools)),
+    item.head && h("div", { class: "head" }, h("span", { class: "who cut" }, who(first)), h("time", { datetime: first.at, title: exact(first.at) }, time(first.at)), actions(messages.at(-1), tools)),
     h("div", { class: "body" }, stepsView(item.key, calls, item.results, tools, inside)),
     item.answer && answerView(item.answer));
 }

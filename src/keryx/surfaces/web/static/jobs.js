@@ -23,10 +23,10 @@ export function show(root, app) {
     live: ["job", "turn", "delivery"],
     load: () => app.api.jobs(),
     body: ({ jobs }, reload) => [
-      jobForm(form, preview, reload),
       jobs.length
         ? table([t("Job"), t("Schedule"), t("Next"), t("Last run"), ""], jobs.map((job) => row(job, app, reload)), t("Jobs"))
-        : empty(t("Nothing is scheduled"), t("Say above what the agent is to do, and when.")),
+        : empty(t("Nothing is scheduled"), t("Say below what the agent is to do, and when.")),
+      jobForm(form, preview, reload),
     ],
   });
 }

@@ -2,7 +2,7 @@
 
 import { dialog } from "./dialogs.js";
 import { h, t } from "./dom.js";
-import { ago, badge, cut, full, laneName } from "./format.js";
+import { ago, badge, cut, exact, laneName, surfaceName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 const KINDS = { dm: t("direct chat"), group: t("group"), channel: t("channel"), thread: t("thread") };
@@ -14,18 +14,17 @@ export function show(root, app) {
     live: ["lane"],
     load: async () => ({ lanes: (await app.api.lanes()).lanes.filter((lane) => lane.platform !== "web") }),
     body: ({ lanes }, reload) => lanes.length
-      ? table([t("Place"), t("Person"), t("Conversation"), t("Last"), ""], lanes.map((lane) => row(lane, app, reload)), t("Lanes"))
-      : empty(t("Nobody has written from a chat yet"), app.info.who.operator ? t("Connect a platform, for example with `keryx gateway setup telegram`. Each chat that writes gets a lane here.") : t("Each chat in which you write to Keryx gets a lane here.")),
+      ? table([t("Place"), t("Conversation"), t("Last"), ""], lanes.map((lane) => row(lane, app, reload)), t("Lanes"))
+      : empty(t("Nobody has written from a chat yet"), t("Each chat in which somebody writes to Keryx gets a lane here."), app.info.who.operator && { label: t("Connect a chat platform"), onclick: () => app.go("/platforms") }),
   });
 }
 
 function row(lane, app, reload) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
   return h("tr", { key: lane.id },
-    h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", h("span", { title: lane.key }, cut(laneName(lane), 40)), h("div", { class: "muted small" }, KINDS[lane.chat_type] ?? lane.chat_type, lane.shared ? t(", shared") : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
-    h("td", {}, lane.place ? cut(lane.person || "", 30) : null),
+    h("td", {}, h("span", { class: "badge" }, badge(lane.platform)), " ", h("span", { title: lane.key }, cut(laneName(lane), 40)), h("div", { class: "muted small" }, KINDS[lane.chat_type] ?? lane.chat_type, lane.shared ? t(", shared") : "", lane.place && lane.person ? `, ${cut(lane.person, 30)}` : "", lane.topic ? `, ${cut(lane.topic, 40)}` : "")),
     h("td", {}, lane.session ? h("a", { href: `#/s/${lane.session}` }, cut(lane.title || t("Untitled"), 40)) : h("span", { class: "muted" }, lane.suspended ? t("suspended") : t("none: the next message begins one"))),
-    h("td", {}, h("time", { datetime: lane.active_at, title: full(lane.active_at) }, ago(lane.active_at))),
+    h("td", {}, h("time", { datetime: lane.active_at, title: exact(lane.active_at) }, ago(lane.active_at))),
     h("td", {}, h("div", { class: "acts" },
       h("button", { type: "button", class: "button", onclick: () => history(lane, app) }, t("History")),
       h("button", { type: "button", class: "button", disabled: !lane.session, onclick: () => act(async () => { await app.api.resetLane(lane.id); app.toast(t("The next message there begins a new conversation.")); }) }, t("Reset")),
@@ -35,7 +34,7 @@ function row(lane, app, reload) {
 async function history(lane, app) {
   const told = await app.act(() => app.api.lane(lane.id));
   if (!told) return;
-  await dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Conversations of this lane")), h("p", {}, told.lane.key),
-    h("ul", { class: "items story small" }, told.moves.map((m) => h("li", {}, h("time", { datetime: m.at }, full(m.at)), h("span", {}, m.session ? h("a", { href: `#/s/${m.session}`, onclick: () => close(null) }, m.title || t("Untitled")) : t("no conversation"), ` · ${m.why}`)))),
+  await dialog((close) => h("div", { class: "ask" }, h("h2", {}, t("Conversations of this lane")), h("p", {}, [surfaceName(lane.platform), laneName(lane)].join(", ")),
+    h("ul", { class: "items story small" }, told.moves.map((m) => h("li", {}, h("time", { datetime: m.at }, exact(m.at)), h("span", {}, m.session ? h("a", { href: `#/s/${m.session}`, onclick: () => close(null) }, m.title || t("Untitled")) : t("no conversation"), ` · ${m.why}`)))),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button main", onclick: () => close(null) }, t("Close")))), { label: t("History of a lane") });
 }

@@ -426,7 +426,7 @@ async function begin() {
   try {
     const start = await api.start(asked());
     app.info = start;
-    setCurrency(start.currency ?? "");
+    setCurrency(start.currency ?? "USD");
     app.info.preferences = { theme: "system", send_with: "enter", details: false, model: "", muted: [], sound: false, guided: false, conversations: {}, ...start.preferences };
     app.theme(app.info.preferences.theme);
     if (!side) shell();

@@ -2,7 +2,7 @@
 
 import { h, t } from "./dom.js";
 import { Form } from "./forms.js";
-import { ago, badge, cut, full } from "./format.js";
+import { ago, badge, cut, exact, surfaceName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 const LINKS = { connecting: t("connecting"), connected: t("connected"), standby: t("standby"), throttled: t("throttled"), refused: t("refused"), broken: t("broken") };
@@ -14,7 +14,7 @@ export function show(root, app) {
     lead: t("A stranger who writes to your bot gets a code. Enter the code here to let them in."),
     live: ["access"],
     load: async () => ({ ...(await app.api.pairing()), ...(await app.api.connections()) }),
-    body: (data, reload) => [pairing.approve(data.waiting, reload), pairing.waiting(data.waiting, reload, true), pairing.granted(data.granted, reload), connections(data.connections)],
+    body: (data, reload) => [pairing.approve(data.waiting, reload), pairing.waiting(data.waiting, reload, true), pairing.granted(data.granted, reload), connections(data.connections.filter((c) => c.platform !== "local"))],
   });
 }
 
@@ -46,14 +46,14 @@ export function pairingView(app) {
   function waiting(list, reload, whole = false) {
     if (!list.length && !whole) return null;
     return h("section", { class: "block", key: "waiting" }, h("h2", {}, t("People who wait")), !whole && approve(list, reload), list.length
-      ? table([t("Person"), t("Asked"), ""], list.map((p) => h("tr", { key: p.id }, person(p), h("td", {}, h("time", { datetime: p.created_at, title: full(p.created_at) }, ago(p.created_at))), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button", onclick: () => gone(reload, app.api.refuse, p.id) }, t("Refuse")))))), t("People who wait"))
+      ? table([t("Person"), t("Asked"), ""], list.map((p) => h("tr", { key: p.id }, person(p), h("td", {}, h("time", { datetime: p.created_at, title: exact(p.created_at) }, ago(p.created_at))), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button", onclick: () => gone(reload, app.api.refuse, p.id) }, t("Refuse")))))), t("People who wait"))
       : empty(t("Nobody waits"), t("Somebody who writes to your bot for the first time appears here, with the code they were given on their side.")));
   }
 
   function granted(list, reload) {
     if (!list.length) return null;
     return h("section", { class: "block", key: "granted" }, h("h2", {}, t("Let in")),
-      table([t("Person"), t("Since"), ""], list.map((p) => h("tr", { key: p.id }, person(p), h("td", {}, h("time", { datetime: p.at, title: full(p.at) }, ago(p.at))), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => gone(reload, app.api.revokeGrant, p.id) }, t("Let in no longer")))))), t("People who were let in")));
+      table([t("Person"), t("Since"), ""], list.map((p) => h("tr", { key: p.id }, person(p), h("td", {}, h("time", { datetime: p.at, title: exact(p.at) }, ago(p.at))), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => gone(reload, app.api.revokeGrant, p.id) }, t("Let in no longer")))))), t("People who were let in")));
   }
 
   return { approve, waiting, granted };
@@ -63,6 +63,6 @@ export const connectionState = (c) => h("span", { class: `state ${c.link === "co
 
 function connections(list) {
   return h("section", { class: "block", key: "connections" }, h("h2", {}, t("Platforms")),
-    list.length > 0 && table([t("Platform"), t("State")], list.map((c) => h("tr", { key: `${c.platform}:${c.account}` }, h("td", {}, h("span", { class: "badge" }, badge(c.platform)), ` ${c.platform} ${c.account}`), h("td", {}, connectionState(c), c.detail && h("div", { class: "muted small" }, c.detail)))), t("Platforms")),
+    list.length > 0 && table([t("Platform"), t("State")], list.map((c) => h("tr", { key: `${c.platform}:${c.account}` }, h("td", {}, [surfaceName(c.platform), c.account].filter(Boolean).join(", ")), h("td", {}, connectionState(c), c.detail && h("div", { class: "muted small" }, c.detail)))), t("Platforms")),
     h("p", {}, h("a", { href: "#/platforms" }, t("Connect a chat platform"))));
 }

@@ -7,10 +7,10 @@ import { nameOf } from "./sidebar.js";
 
 const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"];
 
-// What can be done comes before where one can go.
+// What can be done here, then elsewhere, then where one can go.
 function commands(app) {
   const open = app.open;
-  return [
+  const done = [
     ...(open ? [
       ["retry", t("Ask the last question again"), () => app.retry(open.id)],
       ...(open.running ? [["stop", t("Stop the answer"), () => app.act(() => app.api.stop(open.id))]] : []),
@@ -20,14 +20,17 @@ function commands(app) {
       ["archive", open.session.archived ? t("Unarchive this conversation") : t("Archive this conversation"), () => app.archive(open.session)],
       ["folder", t("Move this conversation to a project"), () => app.project(open.session)],
       ["info", t("Details of this conversation"), () => app.toggleDetails()],
-      ["trash", t("Delete this conversation"), () => app.remove(open.session)],
     ] : []),
     ["plus", t("New conversation"), () => app.go("/new")],
+    ...(open ? [["trash", t("Delete this conversation"), () => app.remove(open.session)]] : []),
+  ];
+  const places = [
     ...PLACES.map((name) => [name === "jobs" ? "clock" : name, t("Go to {place}", { place: t(`${name[0].toUpperCase()}${name.slice(1)}`) }), () => app.go(`/${name}`)]),
     ...(app.info.profiles ?? []).filter((p) => p !== app.info.who.profile).map((p) => ["pairing", t("Go to profile {name}", { name: p }), () => app.enter(p)]),
     ["info", t("Show the keys"), async () => (await app.part("./dialogs.js"))?.keys()],
     ...["system", "light", "dark"].map((theme) => ["settings", t("Theme: {theme}", { theme: t(`${theme[0].toUpperCase()}${theme.slice(1)}`) }), () => app.prefer({ theme })]),
   ];
+  return { done, places };
 }
 
 export async function palette(app, typed = "") {
@@ -46,10 +49,17 @@ export async function palette(app, typed = "") {
     const local = app.state.sessions.filter((s) => s.id !== app.open?.id && fits(nameOf(s))).slice(0, query ? 8 : 3);
     const known = new Set(local.map((s) => s.id));
     const sessions = [...local, ...remote.filter((s) => !known.has(s.id))];
-    return [
-      ...sessions.map((s) => ({ key: s.id, mark: h("span", { class: "badge" }, badge(s.platform || s.surface)), label: nameOf(s), run: () => app.go(`/s/${s.id}`) })),
-      ...commands(app).filter(([, label]) => fits(label)).map(([shape, label, run]) => ({ key: label, mark: icon(shape), label, run })),
-    ];
+    const { done, places } = commands(app);
+    const command = (group) => ([shape, label, run]) => ({ key: label, group, mark: icon(shape), label, run });
+    const all = [
+      ...done.map(command(t("Do"))),
+      ...sessions.map((s) => ({ key: s.id, group: t("Conversations"), mark: h("span", { class: "badge" }, badge(s.platform || s.surface)), label: nameOf(s), run: () => app.go(`/s/${s.id}`) })),
+      ...places.map(command(t("Go to"))),
+    ].filter(({ group, label }) => group === t("Conversations") || fits(label));
+    // Whoever types the beginning of a name means it.
+    const begins = ({ label }) => query !== "" && label.toLowerCase().startsWith(query.toLowerCase());
+    const groups = [...new Set(all.map(({ group }) => group))].sort((a, b) => all.some((e) => e.group === b && begins(e)) - all.some((e) => e.group === a && begins(e)));
+    return groups.flatMap((group) => all.filter((e) => e.group === group));
   }
 
   function draw() {
@@ -57,7 +67,7 @@ export async function palette(app, typed = "") {
     choice = Math.max(0, Math.min(choice, all.length - 1));
     box.setAttribute("aria-activedescendant", all.length ? `found-${choice}` : "");
     patch(box.nextElementSibling, all.length
-      ? all.map((entry, i) => h("div", { class: "option", id: `found-${i}`, role: "option", key: entry.key, "aria-selected": String(i === choice), onclick: () => take(entry) }, entry.mark, h("span", { class: "cut grow" }, entry.label)))
+      ? all.map((entry, i) => [entry.group !== all[i - 1]?.group && h("h3", { key: `g${entry.group}`, role: "presentation" }, entry.group), h("div", { class: "option", id: `found-${i}`, role: "option", key: entry.key, "aria-selected": String(i === choice), onclick: () => take(entry) }, entry.mark, h("span", { class: "cut grow" }, entry.label))])
       : h("div", { class: "hint", role: "option", "aria-selected": "false" }, t("Nothing by this name. The search field looks through every message.")));
     document.getElementById(`found-${choice}`)?.scrollIntoView({ block: "nearest" });
   }

@@ -2,7 +2,7 @@
 
 import { dialog } from "./dialogs.js";
 import { h, t } from "./dom.js";
-import { badge, cut, full, plural } from "./format.js";
+import { cut, full, plural, surfaceName } from "./format.js";
 import { empty } from "./screen.js";
 import { button, entry } from "./forms.js";
 import { setup, setupScreen } from "./setup.js";
@@ -31,7 +31,7 @@ export function show(root, app) {
         [nameOf(p), p.user && h("span", { class: "chip" }, t("signs in as {name}", { name: p.user }))],
         [
           h("div", {}, plural(p.sessions, t("{n} conversation|{n} conversations")), " · ", t("since {date}", { date: full(p.since) })),
-          p.identities.map((i) => h("div", { class: "identity", key: `${i.platform}:${i.person}` }, h("span", { class: "badge", "aria-hidden": "true" }, badge(i.platform)), h("span", { class: "grow cut" }, `${i.platform} · ${cut(i.name || i.person, 40)}`), i.operator && h("span", { class: "chip" }, t("operator there")),
+          p.identities.map((i) => h("div", { class: "identity", key: `${i.platform}:${i.person}` }, h("span", { class: "grow cut" }, `${surfaceName(i.platform)}, ${cut(i.name || i.person, 40)}`), i.operator && h("span", { class: "chip" }, t("operator there")),
             i.grant && button(i.operator ? t("Operator no longer") : t("Make operator"), `${i.platform} ${i.person}`, () => act(() => setup.setRole(i.grant, !i.operator)), "small"),
             i.grant && button(t("Let in no longer"), `${i.platform} ${i.person}`, () => act(() => app.api.revokeGrant(i.grant)), "small"),
             p.identities.length > 1 && button(t("Split off"), `${i.platform} ${i.person}`, () => act(() => setup.split(i.platform, i.person)), "small"))),
@@ -50,6 +50,6 @@ function chooseOther(person, others) {
     h("h2", {}, title),
     h("p", {}, t("Both become one person: conversations, chats and jobs of both are theirs. Merged with you, they are yours.")),
     h("div", { class: "control" }, h("label", { for: "merge-other" }, t("Person")),
-      h("select", { class: "field", name: "other", id: "merge-other" }, others.map((o) => h("option", { key: o.id, value: o.id }, `${nameOf(o)} (${o.identities.map((i) => i.platform).join(", ")})`)), h("option", { value: "" }, t("You, the operator")))),
+      h("select", { class: "field", name: "other", id: "merge-other" }, others.map((o) => h("option", { key: o.id, value: o.id }, `${nameOf(o)} (${o.identities.map((i) => surfaceName(i.platform)).join(", ")})`)), h("option", { value: "" }, t("You, the operator")))),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Cancel")), h("button", { class: "button danger" }, t("Merge")))), { label: title });
 }

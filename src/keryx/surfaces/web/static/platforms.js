@@ -2,7 +2,7 @@
 
 import { h, t } from "./dom.js";
 import { box, entry, Form } from "./forms.js";
-import { badge } from "./format.js";
+import { codeView } from "./format.js";
 import { connectionState, pairingView } from "./pairing.js";
 import { connect, setup, setupScreen } from "./setup.js";
 
@@ -38,8 +38,8 @@ export function show(root, app) {
         pairing.waiting(data.waiting, reload),
         h("section", { class: "block", key: "platforms" }, h("h2", {}, t("Platforms")),
           h("ul", { class: "entries", "aria-label": t("Platforms") }, sorted.map((p) => entry(p.platform,
-            [h("span", { class: "badge", "aria-hidden": "true" }, badge(p.platform)), p.title],
-            p.error ? p.error : [p.accounts.length ? p.accounts.map((name) => account(name, p, data.connections)) : p.summary || t("Connect {title}.", { title: p.title })],
+            p.title,
+            p.error ? p.error : [p.accounts.length ? p.accounts.map((name) => account(name, p, data.connections)) : p.summary !== `Connect ${p.title}.` && p.summary],
             p.error ? null : h("button", { type: "button", class: "button", "aria-label": `${p.accounts.length ? t("Connect another account") : t("Connect")}: ${p.title}`, onclick: () => begin(p) }, p.accounts.length ? t("Connect another account") : t("Connect")))))),
         pairing.granted(data.granted, reload),
       ];
@@ -97,16 +97,16 @@ function dialogView(open, data, reload, close) {
   if (result) {
     return h("section", { class: "form-box", key: "result", "aria-label": platform.title }, h("h2", {}, platform.title), h("p", { role: "status" }, result.summary),
       h("p", { class: "help" }, t("Written to {path}. It is connected after a restart.", { path: result.settings })),
-      result.steps.length > 0 && [h("h3", {}, t("Next")), h("ol", { class: "next-steps" }, result.steps.map((step) => h("li", {}, plain(step))))],
+      result.steps.length > 0 && [h("h3", {}, t("Next")), h("ol", { class: "next-steps" }, result.steps.map((step) => h("li", {}, codeView(step))))],
       !result.allow.length && h("p", {}, t("Whoever writes to it first gets a code. Enter the code on this page to let them in.")),
-      result.note && h("p", { class: "help" }, plain(result.note)),
+      result.note && h("p", { class: "help" }, codeView(result.note)),
       h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: close }, t("Close"))));
   }
   return box(form, t("Connect {title}", { title: platform.title }), send,
-    h("p", { class: "intro", key: "intro" }, plain(platform.intro)),
+    introView(platform.intro),
     fields.map((f) => f.flag
-      ? form.check(f.name, f.label, plain(f.help))
-      : form.field(f.name, f.label, { help: plain([f.help, f.example && !f.choices.length ? t("Such as {example}.", { example: f.example }) : ""].filter(Boolean).join(" ")), type: f.secret ? "password" : "text", optional: f.optional, options: f.choices.length ? f.choices.map((c) => [c, c]) : null })),
+      ? form.check(f.name, f.label, codeView(f.help))
+      : form.field(f.name, f.label, { help: codeView([f.help, f.example && !f.choices.length ? t("Such as {example}.", { example: f.example }) : ""].filter(Boolean).join(" ")), type: f.secret ? "password" : "text", optional: f.optional, options: f.choices.length ? f.choices.map((c) => [c, c]) : null })),
     platform.allow_example && form.field("people", t("Who may talk"), { optional: true, help: t("Their ids, such as {example}, with commas. Everybody else gets a code that you can let in here.", { example: platform.allow_example }) }),
     !first && form.field("account", t("Name of this account"), { help: t("It tells the accounts of one platform apart, such as work. Without a name it replaces the main account.") }),
     open.lines.map((text, n) => h("pre", { class: QR_CODE.test(text) ? "qr-code" : "shown", key: `line-${n}` }, text.trim())),
@@ -114,11 +114,22 @@ function dialogView(open, data, reload, close) {
     form.ends([t("Cancel"), close], !open.question && [t("Connect"), send, true]));
 }
 
+// The steps of an introduction are a list, so that long ones hang below their beginning.
+function introView(text) {
+  const steps = /^\s*\d+\. /;
+  const lines = text.split("\n");
+  const first = lines.findIndex((line) => steps.test(line));
+  if (first < 0) return h("p", { class: "intro", key: "intro" }, codeView(text));
+  const last = lines.findLastIndex((line) => steps.test(line));
+  const words = (some) => some.join("\n").trim();
+  return h("div", { class: "intro", key: "intro" },
+    words(lines.slice(0, first)) && h("p", {}, codeView(words(lines.slice(0, first)))),
+    h("ol", { class: "next-steps" }, words(lines.slice(first, last + 1)).split(/\n(?=\s*\d+\. )/).map((line) => h("li", {}, codeView(line.replace(steps, ""))))),
+    words(lines.slice(last + 1)) && h("p", {}, codeView(words(lines.slice(last + 1)))));
+}
+
 function questionView(open, { text, dialog, form }) {
   const answer = () => form.run(t("Answer"), async () => { await setup.answerDialog(dialog, form.values.answer); open.question = null; });
   return h("div", { class: "asked", key: "question" }, form.field("answer", text, { onkeydown: (e) => e.key === "Enter" && (e.preventDefault(), answer()) }),
     h("button", { type: "button", class: "button main", onclick: answer }, t("Answer")));
 }
-
-// A text that was written for a terminal, with its code as code.
-export const plain = (text) => text.split(/`([^`]+)`/).map((part, n) => (n % 2 ? h("code", {}, part) : part));

@@ -16,9 +16,9 @@ export async function outline(app, { id, jump }) {
   let earlier = known.earlier ?? false;
   const chosen = await dialog((close) => h("div", { class: "ask outline" },
     h("h2", {}, t("Questions and dates")),
-    h("form", { class: "stack", onsubmit: (e) => { e.preventDefault(); if (e.target.elements.day.value) close({ day: e.target.elements.day.value }); } },
-      h("label", { class: "small", for: "outline-day" }, t("Go to a date")),
-      h("input", { class: "field grow", type: "date", id: "outline-day", name: "day" }),
+    h("form", { class: "stack at-foot", onsubmit: (e) => { e.preventDefault(); if (e.target.elements.day.value) close({ day: e.target.elements.day.value }); } },
+      h("div", { class: "control grow" }, h("label", { for: "outline-day" }, t("Go to a date")),
+        h("input", { class: "field", type: "date", id: "outline-day", name: "day" })),
       h("button", { class: "button" }, t("Go"))),
     h("nav", { "aria-label": t("Questions"), ref: (e) => fill(e, close) }),
     h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: () => close(null) }, t("Close")))), { label: t("Questions and dates") });

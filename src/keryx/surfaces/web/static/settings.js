@@ -111,7 +111,7 @@ function projects(app, form, reload) {
   };
   return h("section", { class: "block", key: "projects" }, h("h2", {}, t("Projects")),
     app.state.projects.map((p) => h("div", { class: "settings", key: p.id }, h("div", { class: "stack" }, h("span", { class: "dot", css: { "--tone": p.colour || "" } }), p.name),
-      h("div", { class: "stack" }, h("button", { type: "button", class: "button", onclick: () => rename(p) }, t("Rename")), h("button", { type: "button", class: "button danger", onclick: () => remove(p) }, t("Remove"))))),
+      h("div", { class: "acts" }, h("button", { type: "button", class: "button", onclick: () => rename(p) }, t("Rename")), h("button", { type: "button", class: "button danger", onclick: () => remove(p) }, t("Remove"))))),
     lineForm(form, t("Name of a new project"), t("Add"), add));
 }
 

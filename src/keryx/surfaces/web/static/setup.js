@@ -108,7 +108,7 @@ export function setupScreen(root, app, { name, title, lead, load, body, live = [
     if (app.restarting) return h("div", { class: "told", role: "status", key: "restart" }, icon("retry"), h("span", { class: "grow" }, t("Keryx restarts. This page goes on by itself.")));
     return data.restart && h("div", { class: "told", role: "status", key: "restart" }, icon("info"), h("span", { class: "grow" }, t("What was saved is in force after a restart, which takes a few seconds.")), h("button", { type: "button", class: "button main", onclick: () => restart(reload) }, t("Restart now")));
   };
-  return screen(root, app, { title, lead, load, live, body: (data, reload) => [places(app, name), banner(data, reload), body(data, reload)] });
+  return screen(root, app, { title, lead, load, live, tables: false, body: (data, reload) => [places(app, name), banner(data, reload), body(data, reload)] });
 }
 
 const BROWSERS = [[/Edg\//, "Edge"], [/OPR\//, "Opera"], [/Firefox\//, "Firefox"], [/Chrome\/|Chromium\//, "Chrome"], [/Safari\//, "Safari"]];

@@ -2,10 +2,11 @@
 // them; several of them selected; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch, say, t } from "./dom.js";
-import { ago, badge, cut, dayOf, groupOf, heldText, moment, plural, shortDay, sign, surfaceName } from "./format.js";
+import { ago, badge, cut, dayOf, groupOf, heldText, moment, placeView, plural, shortDay, sign, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
-const GROUP = 32;
+// A section is opened by a finger, too.
+const GROUP = globalThis.matchMedia?.("(pointer: coarse), (max-width: 720px)").matches ? 44 : 32;
 const ROW = 56;
 const PLACES = [
   ["board", "board", t("Board")],
@@ -436,14 +437,13 @@ export function sidebar(root, app) {
     const project = !filed && session.project && projects.find((p) => p.id === session.project);
     const on = tags.filter((tag) => (session.tags ?? []).includes(tag.id));
     const most = project ? 1 : 2;
-    const chat = session.place && session.platform && session.platform !== session.surface;
     return [
       selecting ? h("input", { type: "checkbox", class: "pick", key: "pick", checked: selected.has(session.id), tabindex: tab, "aria-label": t("Select {name}", { name: nameOf(session) }), onchange: () => toggle(session.id) }) : null,
       h("a", { class: fresh ? "session unread" : "session", key: "link", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null, draggable: moves?.begin && !session.deleted_at ? "true" : "false" },
         h("span", { class: "name cut", dir: "auto", title: nameOf(session) }, nameOf(session)),
         h("span", { class: "when" }, session.erase_at ? t("until {time}", { time: shortDay(session.erase_at) }) : ago(session.active_at)),
         h("span", { class: "from" },
-          chat ? [h("span", { class: "badge", title: surfaceName(session.platform) }, badge(session.platform)), h("span", { class: "cut" }, session.place)] : h("span", { class: "cut" }, surfaceName(session.platform || session.surface)),
+          placeView(session),
           project && h("span", { class: "in-project" }, h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut" }, project.name)),
           on.slice(0, most).map((tag) => h("span", { class: `tag-mark tag cut ${tag.colour}`, key: tag.id }, tag.name)),
           on.length > most && h("span", { class: "rest", title: on.slice(most).map((tag) => tag.name).join(", ") }, `+${on.length - most}`)),
@@ -531,7 +531,7 @@ export function sidebar(root, app) {
     return found.map((hit, i) =>
       h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
         h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow", dir: "auto" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
-        h("span", { class: "snippet", dir: "auto", html: hit.html }), sign(hit)));
+        h("span", { class: "snippet", dir: "auto", html: hit.html.replaceAll("`", "") }), sign(hit)));
   }
 
   function searchKeys(event) {

@@ -51,7 +51,7 @@ export function show(root, app) {
         h("section", { class: "block", key: "agents" }, h("h2", {}, t("Agents")),
           h("ul", { class: "entries", "aria-label": t("Agents") }, data.agents.map((agent) => entry(agent.name,
             [agent.name, agent.default && h("span", { class: "chip" }, t("Default"))],
-            [[agent.command || agent.kind, agent.profiles.length ? t("in {profiles}", { profiles: agent.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`agent ${agent.name}`])],
+            [[agent.command || (agent.kind !== agent.name && agent.kind), agent.profiles.length ? t("in {profiles}", { profiles: agent.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`agent ${agent.name}`])],
             agent.checkable && button(t("Check"), agent.name, () => check(`agent ${agent.name}`, () => setup.checkAgent(agent.name)))))),
           h("p", { class: "help" }, t("Agents that are programs of their own are written to keryx.toml, under [agents]."))),
       ];

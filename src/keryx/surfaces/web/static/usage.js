@@ -44,8 +44,8 @@ function figures(rows) {
   const guessed = rows.some((r) => r.estimated);
   const one = (name, value) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value));
   return h("dl", { class: "figures", key: "figures" },
-    one(t("Tokens"), count(sum(rows, tokens))), one(t("In"), count(sum(rows, (r) => r.input))), one(t("Out"), count(sum(rows, (r) => r.output))),
-    one(t("From cache"), count(sum(rows, (r) => r.cache_read))), one(t("Turns"), count(sum(rows, (r) => r.turns))), one(guessed ? t("Cost, estimated") : t("Cost"), money(cost(rows))));
+    one(t("Tokens"), count(sum(rows, tokens))), one(t("Tokens in"), count(sum(rows, (r) => r.input))), one(t("Tokens out"), count(sum(rows, (r) => r.output))),
+    one(t("Tokens from cache"), count(sum(rows, (r) => r.cache_read))), one(t("Turns"), count(sum(rows, (r) => r.turns))), one(guessed ? t("Cost, estimated") : t("Cost"), money(cost(rows))));
 }
 
 function chart(rows, days, width) {

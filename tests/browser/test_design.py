@@ -1,0 +1,214 @@
+"""Design: what stands below each other has the same edges at every width, nothing scrolls sideways, what is touched is
+large enough, controls have one look, and nothing is said twice or in the language of programs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+from tests.browser.driver import House, Scheme, Tab, tab
+from tests.browser.gallery import HEIGHTS, VIEWS, furnished, settle, sign_in, tidy
+from tests.browser.test_access import faults
+
+SCREENS = ("board", "deliveries", "lanes", "jobs", "usage", "settings", "models", "people", "users")
+WIDTHS = (360, 768, 1280, 2560)
+# What can be used, is seen, and is smaller than a finger. A link within a sentence is as high as its line.
+_SMALL = """() => {
+  const seen = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && e.getBoundingClientRect().width > 1;
+  const grown = (e, size, one, other) => {
+    const after = getComputedStyle(e, "::after");
+    return after.content === "none" || after.position !== "absolute" ? size : size - parseFloat(after[one]) - parseFloat(after[other]);
+  };
+  return [...document.querySelectorAll("button, a[href], input, select, textarea, summary, [role=option]")]
+    .filter((e) => seen(e) && !e.closest(".prose, .skip, p:not(:has(> a:only-child)), svg") && !e.matches(".unseen, .attachment, .picture"))
+    .filter((e) => {
+      const box = e.getBoundingClientRect();
+      const label = e.closest("label")?.getBoundingClientRect();
+      const high = Math.max(grown(e, box.height, "top", "bottom"), label?.height ?? 0);
+      const wide = Math.max(grown(e, box.width, "left", "right"), label?.width ?? 0);
+      return high < 43.5 || wide < (e.textContent.trim() ? 24 : 43.5);
+    })
+    .map((e) => `${e.tagName} ${e.className} ${e.getAttribute("aria-label") ?? e.textContent.slice(0, 30)}`);
+}"""
+# The screen that the title of the tab names has read what it shows.
+_COMPLETE = """() => {
+  const title = document.querySelector("header.bar h1")?.textContent;
+  return title && document.title.includes(title) && document.querySelectorAll(".inner > *").length > 1
+    && !document.body.textContent.includes("Loading…");
+}"""
+# Where the title begins, and where the column and its parts begin and end. What is folded has no edges.
+_EDGES = """() => {
+  const edges = (e) => { const { left, right } = e.getBoundingClientRect(); return [Math.round(left), Math.round(right)]; };
+  const parts = [...document.querySelectorAll(":is(.sheet, .form-box, .entries, .figures, .chart, .tabs, .empty, .turn-card)")]
+    .filter((e) => e.checkVisibility() && !e.closest("details"));
+  return [edges(document.querySelector("header.bar h1"))[0], edges(document.querySelector(".inner")), Object.fromEntries(parts.map((e) => [e.className, edges(e)]))];
+}"""
+# What stands out of the window, and out of everything that scrolls.
+_OUTSIDE = """() => [...document.querySelectorAll("body *")].filter((e) => {
+  const box = e.getBoundingClientRect();
+  if (!box.width || !e.checkVisibility() || box.right <= innerWidth + 1) return false;
+  for (let up = e.parentElement; up; up = up.parentElement) if (getComputedStyle(up).overflowX !== "visible" && up.getBoundingClientRect().right <= innerWidth + 1 && !up.matches(".screen, .talk, #main")) return false;
+  return true;
+}).map((e) => `${e.tagName} ${e.className}`)"""
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, dict[str, str]]]:
+    with furnished(tmp_path_factory.mktemp("home")) as opened:
+        yield opened
+
+
+def edges(found: Locator) -> tuple[int, int]:
+    """The left and the right edge of what is written in an element."""
+    expect(found.first).to_be_visible()
+    left, right = found.first.evaluate(
+        """(e) => {
+          const box = e.getBoundingClientRect();
+          const style = getComputedStyle(e);
+          return [box.left + parseFloat(style.paddingLeft), box.right - parseFloat(style.paddingRight)];
+        }"""
+    )
+    return round(left), round(right)
+
+
+def frame(found: Locator) -> tuple[int, int]:
+    expect(found.first).to_be_visible()
+    box = found.first.bounding_box()
+    assert box
+    return round(box["x"]), round(box["x"] + box["width"])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_edges_align(browser: Browser, gallery: tuple[House, dict[str, str]], width: int) -> None:
+    house, paths = gallery
+    phone = width < 720
+    with tab(browser, house, size=(width, HEIGHTS[width]), touch=phone) as page:
+        sign_in(page)
+        page.open(paths["story"])
+        expect(page.answers.last).to_be_visible()
+        column = frame(page.page.locator(".talk .column"))
+        assert frame(page.page.locator(".composer .box")) == column
+        if not phone:
+            assert edges(page.page.locator("header.bar h1 button"))[0] == column[0]
+        assert column[1] - column[0] <= 76 * 10
+        page.open("/new")
+        expect(page.page.locator(".welcome .card").first).to_be_visible()
+        assert frame(page.page.locator(".welcome .card")) == frame(page.page.locator(".composer .box"))
+        assert frame(page.page.locator(".welcome h1"))[0] == frame(page.page.locator(".composer .box"))[0]
+        for name in SCREENS:
+            page.page.goto("about:blank")
+            page.open(f"/{name}")
+            page.page.wait_for_function(_COMPLETE)
+            title, inner, parts = page.page.evaluate(_EDGES)
+            side = 304 if width > 900 else 264 if not phone else 0
+            assert inner[0] - side == width - inner[1], name
+            assert phone or title == inner[0], name
+            assert parts
+            assert {part: found for part, found in parts.items() if found != inner} == {}, name
+
+
+@pytest.mark.parametrize("scheme", [pytest.param("dark"), pytest.param("light", marks=pytest.mark.slow)])
+def test_every_screen_fits_a_phone_and_a_finger(
+    browser: Browser, gallery: tuple[House, dict[str, str]], scheme: Scheme
+) -> None:
+    house, paths = gallery
+    found: dict[str, list[str]] = {}
+    with tab(browser, house, size=(360, 740), scheme=scheme, touch=True) as page:
+        page.page.emulate_media(reduced_motion="reduce")
+        sign_in(page)
+        for name, view in VIEWS.items():
+            view(page, paths)
+            settle(page)
+            wrong: list[str] = [f"too small: {e}" for e in page.page.evaluate(_SMALL)]
+            wrong += [f"outside: {e}" for e in page.page.evaluate(_OUTSIDE)]
+            if page.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wrong.append("scrolls sideways")
+            if "`" in page.page.locator("body").inner_text():
+                wrong.append("a backtick")
+            if wrong:
+                found[name] = wrong
+            tidy(page)
+            page.page.goto("about:blank")
+    assert not found, "\n".join(f"{name}: {w}" for name, bad in found.items() for w in bad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [768, 2560])
+def test_every_view_is_without_serious_faults(
+    browser: Browser, gallery: tuple[House, dict[str, str]], scheme: Scheme, width: int
+) -> None:
+    house, paths = gallery
+    found: dict[str, list[str]] = {}
+    with tab(browser, house, size=(width, HEIGHTS[width]), scheme=scheme) as page:
+        page.page.emulate_media(reduced_motion="reduce")
+        sign_in(page)
+        for name, view in VIEWS.items():
+            view(page, paths)
+            settle(page)
+            wrong = faults(page)
+            if page.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wrong.append("scrolls sideways")
+            if wrong:
+                found[name] = wrong
+            tidy(page)
+            page.page.goto("about:blank")
+    assert not found, "\n".join(f"{name}: {w}" for name, bad in found.items() for w in bad)
+
+
+def test_controls_have_one_look(browser: Browser, gallery: tuple[House, dict[str, str]]) -> None:
+    house, paths = gallery
+    with tab(browser, house) as page:
+        sign_in(page)
+        for path in ("/settings", "/jobs", "/new", "/tools"):
+            page.open(path)
+            settle(page)
+            if path == "/tools":
+                page.press("Add a server")
+            native = page.page.locator("select, input[type=checkbox], input[type=radio]").evaluate_all(
+                "all => all.filter((e) => getComputedStyle(e).appearance !== 'none').map((e) => e.outerHTML)"
+            )
+            assert native == []
+        page.open(paths["story"])
+        expect(page.answers.last).to_be_visible()
+        colours = page.page.evaluate(
+            "['--said', '--tint', '--hover'].map((name) => getComputedStyle(document.documentElement).getPropertyValue(name))"
+        )
+        assert len(set(colours)) == 3
+
+
+def test_the_palette_begins_with_what_can_be_done(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, paths = gallery
+    with tab(browser, house) as page:
+        sign_in(page)
+        page.open(paths["story"])
+        expect(page.answers.last).to_be_visible()
+        page.page.keyboard.press("Control+k")
+        palette = page.page.get_by_role("dialog")
+        expect(palette.locator("h3")).to_have_text(["Do", "Conversations", "Go to"])
+        expect(palette.get_by_role("option").first).to_have_text("Ask the last question again")
+        page.page.keyboard.type("learning")
+        expect(palette.get_by_role("option").first).to_have_text("TgLearning Norwegian")
+        page.page.keyboard.press("Escape")
+
+
+def test_a_toast_covers_neither_the_details_nor_the_composer(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, paths = gallery
+    with tab(browser, house) as page:
+        sign_in(page)
+        page.open(paths["story"])
+        page.press("Details (i)")
+        expect(page.page.locator("#details")).to_be_visible()
+        page.choose("Archive")
+        toast = frame(page.page.locator(".toast"))
+        assert toast[1] <= frame(page.page.locator("#details"))[0]
+        box = page.page.locator(".composer .box").bounding_box()
+        covering = page.page.locator(".toast").bounding_box()
+        assert box and covering and covering["y"] + covering["height"] < box["y"]
+        page.press("Undo")
+        expect(page.rows().filter(has_text="Restarts of the billing worker")).to_have_count(1)
+        tidy(page)
