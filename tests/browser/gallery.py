@@ -1,6 +1,7 @@
 """Gallery: every screen of the page, with a store that was used for some weeks, for checks of its form and for pictures.
 
 `python -m tests.browser.gallery FOLDER [--sizes 360,1280] [--schemes light,dark] [NAME ...]` takes a picture of each.
+With `--join docs/images/screens` the pictures of each screen also become one, as in `docs/explanation/screens.md`.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from keryx.store.db.sqlite import SqliteDatabase
 TOKEN = "a-token-for-the-gallery"
 HEIGHTS = {360: 740, 390: 844, 768: 1024, 1280: 800, 2560: 1300}
 PHONE_WIDTH = 720
+_JOINED, _GAP = 600, 12
 SETTINGS = """
 [[models]]
 name = "large"
@@ -105,7 +107,12 @@ def _write(tx: Transaction) -> SessionId:
     made = sessions.create(at, profile=DEFAULT_PROFILE, owner=VIEWER.principal, surface="web")
     turn = TurnId(ids.new(now))
     messages.append(
-        at, made, Role.USER, text_parts("How should a worker wait before it tries again?"), turn=turn, surface="web"
+        at,
+        made,
+        Role.USER,
+        text_parts("How should a worker wait before it tries again?"),
+        turn=turn,
+        surface="web",
     )
     messages.append(at, made, Role.ASSISTANT, (ToolCall("g1", "edit_file", _EDIT),), turn=turn)
     messages.append(at, made, Role.TOOL, (ToolResult("g1", "edit_file", "changed 1 place"),), turn=turn)
@@ -146,7 +153,7 @@ def _steps(page: Tab, paths: dict[str, str]) -> None:
 
 def _files(page: Tab, paths: dict[str, str]) -> None:
     picture = io.BytesIO()
-    image = Image.linear_gradient("L").resize((960, 540)).convert("RGB")
+    image = Image.new("RGB", (960, 540), (236, 239, 247))
     ImageDraw.Draw(image).line([(0, 500), (240, 430), (480, 460), (720, 180), (960, 60)], (60, 85, 180), 12)
     image.save(picture, "PNG")
     page.open("/new")
@@ -295,13 +302,6 @@ def _user_form(page: Tab, paths: dict[str, str]) -> None:
     page.press("Add a user")
 
 
-def _toast(page: Tab, paths: dict[str, str]) -> None:
-    _story(page, paths)
-    page.choose("Archive")
-    expect(page.page.locator(".toast")).to_be_visible()
-    page.press("Undo")
-
-
 View = Callable[[Tab, dict[str, str]], None]
 
 
@@ -369,7 +369,9 @@ def tidy(page: Tab) -> None:
 
 def settle(page: Tab) -> None:
     expect(page.page.get_by_text("Live", exact=True)).to_be_attached()
-    expect(page.page.get_by_text("Loading…")).to_have_count(0)
+    page.page.wait_for_function(
+        "document.querySelector('#main')?.children.length && !document.body.textContent.includes('Loading…')"
+    )
 
 
 def main() -> None:
@@ -378,23 +380,52 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--sizes", default="360,1280")
     parser.add_argument("--schemes", default="light,dark")
-    parser.add_argument("--quality", type=int, default=60)
+    parser.add_argument("--quality", type=int, default=85)
+    parser.add_argument("--join", type=Path)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as home,
-        furnished(Path(home)) as (house, paths),
-        sync_playwright() as playwright,
-    ):
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         for width in map(int, given.sizes.split(",")):
             for scheme in given.schemes.split(","):
-                _take(browser, house, paths, given, width, "dark" if scheme == "dark" else "light")
+                # What one walk says must not be in the list of the next one.
+                with tempfile.TemporaryDirectory() as home, furnished(Path(home)) as (house, paths):
+                    _take(browser, house, paths, given, width, "dark" if scheme == "dark" else "light")
         browser.close()
+    if given.join:
+        given.join.mkdir(parents=True, exist_ok=True)
+        for name in ("sign-in", *VIEWS):
+            _join(given.folder, name, given.join / f"{name}.webp")
+
+
+def _join(folder: Path, name: str, target: Path) -> None:
+    """Put the pictures of one screen beside each other, the wide ones first, all of one height."""
+    found = sorted(folder.glob(f"{name}-[0-9]*.webp"), key=lambda path: -int(path.stem.split("-")[-2]))
+    shots = [Image.open(path).convert("RGB") for path in found]
+    if not shots:
+        return
+    shots = [_scale(shot) for shot in shots]
+    joined = Image.new("RGB", (sum(shot.width + _GAP for shot in shots) - _GAP, _JOINED), "white")
+    left = 0
+    for shot in shots:
+        joined.paste(shot, (left, 0))
+        left += shot.width + _GAP
+    joined.save(target, quality=55, method=6)
+
+
+def _scale(shot: Image.Image) -> Image.Image:
+    smaller = shot.copy()
+    smaller.thumbnail((shot.width, _JOINED))
+    return smaller
 
 
 def _take(
-    browser: Browser, house: House, paths: dict[str, str], given: argparse.Namespace, width: int, scheme: Scheme
+    browser: Browser,
+    house: House,
+    paths: dict[str, str],
+    given: argparse.Namespace,
+    width: int,
+    scheme: Scheme,
 ) -> None:
     size = (width, HEIGHTS.get(width, 800))
 

@@ -2,11 +2,10 @@
 large enough, controls have one look, and nothing is said twice or in the language of programs."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
-from tests.browser.driver import House, Scheme, Tab, tab
+from tests.browser.driver import House, Scheme, tab
 from tests.browser.gallery import HEIGHTS, VIEWS, furnished, settle, sign_in, tidy
 from tests.browser.test_access import faults
 
@@ -47,7 +46,7 @@ _EDGES = """() => {
 _OUTSIDE = """() => [...document.querySelectorAll("body *")].filter((e) => {
   const box = e.getBoundingClientRect();
   if (!box.width || !e.checkVisibility() || box.right <= innerWidth + 1) return false;
-  for (let up = e.parentElement; up; up = up.parentElement) if (getComputedStyle(up).overflowX !== "visible" && up.getBoundingClientRect().right <= innerWidth + 1 && !up.matches(".screen, .talk, #main")) return false;
+  for (let up = e.parentElement; up; up = up.parentElement) if (getComputedStyle(up).overflowX !== "visible" && up.getBoundingClientRect().right <= innerWidth + 1 && !up.matches(".screen, .talk, #main, #app, body, html")) return false;
   return true;
 }).map((e) => `${e.tagName} ${e.className}`)"""
 

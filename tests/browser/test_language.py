@@ -31,7 +31,7 @@ def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
 
 
 # What is no text of Keryx: what was said, names, marks of surfaces, targets, and what the echo agent says and asks.
-DATA = "Wb Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome"
+DATA = "Wb Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome Code System Enter OpenAI v1 http API"
 
 
 def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, browser: Browser) -> None:
@@ -58,8 +58,13 @@ def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, b
             "users",
             "settings",
         ):
+            # The screen before must not be read again.
+            tab.page.goto("about:blank")
             tab.open(f"/{screen}")
             expect(tab.page.get_by_role("heading", level=1)).to_be_visible()
+            expect(tab.page.locator(".inner > :nth-child(2)")).not_to_have_text("Lädt …")
+            # Names and values of settings are what is written to the file.
+            tab.page.locator(".block:has(details.more)").evaluate_all("all => all.forEach((e) => e.remove())")
             foreign[screen] = find_untranslated_words(_read(tab), DATA)
         context.close()
     assert {screen: words for screen, words in foreign.items() if words} == {}

@@ -172,7 +172,7 @@ def test_people_permissions_and_profiles_are_managed(browser: Browser, shared: H
         expect(entries).to_have_count(2)
         page.press("Merge…: Ann B.")
         dialog = page.page.get_by_role("dialog")
-        dialog.get_by_label("Person").select_option("Ann (telegram)")
+        dialog.get_by_label("Person").select_option("Ann (Telegram)")
         dialog.get_by_role("button", name="Merge").click()
         expect(entries).to_have_count(1)
         page.press("Split off: signal 8")
