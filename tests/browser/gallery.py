@@ -370,7 +370,7 @@ def tidy(page: Tab) -> None:
 def settle(page: Tab) -> None:
     expect(page.page.get_by_text("Live", exact=True)).to_be_attached()
     page.page.wait_for_function(
-        "document.querySelector('#main')?.children.length && !document.body.textContent.includes('Loading…')"
+        "() => document.querySelector('#main')?.children.length && !document.body.textContent.includes('Loading…')"
     )
 
 
@@ -400,7 +400,9 @@ def main() -> None:
 
 def _join(folder: Path, name: str, target: Path) -> None:
     """Put the pictures of one screen beside each other, the wide ones first, all of one height."""
-    found = sorted(folder.glob(f"{name}-[0-9]*.webp"), key=lambda path: -int(path.stem.split("-")[-2]))
+    found = sorted(
+        folder.glob(f"{name}-[0-9]*.webp"), key=lambda path: (-int(path.stem.split("-")[-2]), path.stem)
+    )
     shots = [Image.open(path).convert("RGB") for path in found]
     if not shots:
         return
