@@ -703,6 +703,10 @@ WRONG = [
         "line 2: transcription.key: write env:NAME or file:PATH, not the key itself",
     ),
     (
+        '[speech]\nmodel = "tts-1"\nkey = "geheim"',
+        "line 3: speech.key: write env:NAME or file:PATH, not the key itself",
+    ),
+    (
         '[texts]\n"turn.stopping" = "OK."\n[texts.de]\n"turn.none_running" = "x"\n"turn.stoping" = "x"',
         "line 5: texts.de.turn.stoping: there is no such text; did you mean texts.de.turn.stopping?",
     ),

@@ -14,7 +14,7 @@ from keryx.agents.tools import Toolbox
 from keryx.config import Settings
 from keryx.core.clock import Clock
 from keryx.core.errors import AgentFailed, Invalid, format_install_command
-from keryx.core.ports.agent import Agent, TranscribeSound
+from keryx.core.ports.agent import Agent, SpeakText, TranscribeSound
 from keryx.core.texts import Phrase
 from keryx.engine.policy import Policy
 from keryx.engine.units.turn_writes import TurnInput
@@ -77,20 +77,25 @@ def _open_agent(
 
 
 @asynccontextmanager
-async def open_transcriber(settings: Settings) -> AsyncGenerator[TranscribeSound | None]:
-    """Open the function that transcribes sounds, `None` if no model is named for it."""
-    model = settings.transcription_model
-    if model is None:
-        yield None
+async def open_speech_models(
+    settings: Settings,
+) -> AsyncGenerator[tuple[TranscribeSound | None, SpeakText | None]]:
+    """Open the functions that transcribe sounds and that speak texts, each `None` if no model is named for it."""
+    ears, mouth = settings.transcription_model, settings.speech_model
+    if ears is None and mouth is None:
+        yield None, None
         return
     try:
-        from keryx.agents.llm import transcription  # noqa: PLC0415 an optional extra, and slow to import
+        from keryx.agents.llm import speech  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
+        table = "speech" if ears is None else "transcription"
         raise Invalid(
-            f"[transcription] needs an extra ({exc.name} is missing): run `{format_install_command('llm')}` in the folder of Keryx"
+            f"[{table}] needs an extra ({exc.name} is missing): run `{format_install_command('llm')}` in the folder of Keryx"
         ) from exc
-    async with transcription.open_transcriber(model) as transcribe:
-        yield transcribe
+    async with AsyncExitStack() as stack:
+        transcribe = await stack.enter_async_context(speech.open_transcriber(ears)) if ears else None
+        opened = speech.open_speaker(mouth, voice=settings.speech.voice) if mouth else None
+        yield transcribe, await stack.enter_async_context(opened) if opened else None
 
 
 @asynccontextmanager

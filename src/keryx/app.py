@@ -57,7 +57,7 @@ class App(BaseApp):
             self.database,
             self.open_hub(policy) as hub,
             agent_registry.open_agents(self.settings, BuiltinTools(hub), self.clock, editor_tools) as agents,
-            agent_registry.open_transcriber(self.settings) as transcribe,
+            agent_registry.open_speech_models(self.settings) as (transcribe, speak),
             self._open_end_hooks(everything) as hooks,
             link.running() if link else nullcontext(),
         ):
@@ -73,6 +73,7 @@ class App(BaseApp):
                     (editor_tools.find_cwd(session.id) if editor_tools else None) or session.cwd
                 ),
                 transcribe=transcribe,
+                speak=speak,
                 adapters=adapters,
                 hooks=hooks,
                 kind=kind,

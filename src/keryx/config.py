@@ -128,6 +128,15 @@ class TranscriptionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     key: str = ""  # a reference, `env:NAME` or `file:PATH`
 
 
+class SpeechSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model that speaks texts for the page. None is asked without a name."""
+
+    model: str = ""
+    voice: str = "alloy"
+    base_url: OptionalHttpAddress = ""  # by default that of the model from the environment, with its key
+    key: str = ""  # a reference, `env:NAME` or `file:PATH`
+
+
 class SessionEndSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens when a conversation has ended: by a reset, by its age, or by a person."""
 
@@ -208,6 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     media: MediaLimits = MediaLimits()
     watchdog: WatchdogSettings = WatchdogSettings()
     transcription: TranscriptionSettings = TranscriptionSettings()
+    speech: SpeechSettings = SpeechSettings()
     session_end: SessionEndSettings = SessionEndSettings()
     temporary: TemporarySettings = TemporarySettings()
     web: WebSettings = WebSettings()
@@ -234,8 +244,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         except WrongText as exc:
             raise WrongSetting(f"texts.{exc.name}", str(exc)) from exc
         self._check_models()
-        if self.transcription.key and not self.transcription.key.startswith(("env:", "file:")):
-            raise ValueError("transcription.key: write env:NAME or file:PATH, not the key itself")
+        for name, key in (("transcription", self.transcription.key), ("speech", self.speech.key)):
+            if key and not key.startswith(("env:", "file:")):
+                raise ValueError(f"{name}.key: write env:NAME or file:PATH, not the key itself")
         known = {c.name for c in COMMANDS}
         if wrong := next((n for n in self.commands if n not in known), None):
             near = get_close_matches(wrong, known, n=1)
@@ -305,7 +316,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def transcription_model(self) -> Model | None:
         """Return the model that transcribes sounds, `None` if none is named."""
-        chosen = self.transcription
+        return self._find_sound_model(self.transcription)
+
+    @property
+    def speech_model(self) -> Model | None:
+        """Return the model that speaks texts, `None` if none is named."""
+        return self._find_sound_model(self.speech)
+
+    def _find_sound_model(self, chosen: TranscriptionSettings | SpeechSettings) -> Model | None:
         if not chosen.model:
             return None
         key = chosen.key

@@ -39,6 +39,7 @@ ARGUMENTS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
     "--no-first-run",
+    "--use-fake-device-for-media-stream",
 )
 WIDE, PHONE = (1280, 800), (390, 844)
 Scheme = Literal["light", "dark"]

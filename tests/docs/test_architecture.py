@@ -35,7 +35,7 @@ QUESTIONS = (
     ("Markdown to HTML, sanitising", "markdown/html.py"),
     ("code highlighting", "markdown/highlight.py"),
     ("titles of conversations", "core/sessions.py"),
-    ("voice messages", "agents/llm/transcription.py"),
+    ("voice messages", "agents/llm/speech.py"),
     ("the local model", "agents/llm/local_model.py"),
     ("JSON of the API", "surfaces/web/presenters.py"),
     ("the OpenAPI document", "surfaces/web/openapi.py"),

@@ -1,10 +1,12 @@
 """A strict, scripted OpenAI-compatible endpoint on loopback: it refuses what real providers refuse, records what it
 is sent, and plays one script per request."""
 
+import io
 import json
 import select
 import threading
 import time
+import wave
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from tests.fakes.strict import Json, Wrong
 KEY = "test-key-0123456789"
 MODEL = "test-model"
 EARS = "test-ears"
+MOUTH = "test-mouth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +140,9 @@ class Endpoint:
         self.sounds: list[tuple[str, Any]] = []
         # What was said about each of them beside the model and the format.
         self.hints: list[dict[str, str]] = []
+        # What texts sound like, and the requests for that.
+        self.voices: list[bytes | Refusal | Raw] = [make_sound(0.2)]
+        self.spoken: list[Json] = []
         self.fields = fields
         self._played = 0
         self._lock = threading.Lock()
@@ -215,10 +221,31 @@ class Endpoint:
                 return Refusal(status=404, message="The model does not exist", code="model_not_found")
             return self.transcripts[min(len(self.sounds), len(self.transcripts)) - 1]
 
+    def speak(self, key: str, body: Json) -> "bytes | Refusal | Raw":
+        """The sound of a text: the next one of `voices`, the last one again and again."""
+        if key != f"Bearer {KEY}":
+            return Refusal(status=401, message="Incorrect API key provided", code="invalid_api_key")
+        with self._lock:
+            self.spoken.append(body)
+            if body["model"] != MOUTH:
+                return Refusal(status=404, message="The model does not exist", code="model_not_found")
+            return self.voices[min(len(self.spoken), len(self.voices)) - 1]
+
     def choose(self, body: Json) -> Script:
         """The script for a valid request: the next one. A model that reads what it is asked has its own."""
         self._played += 1
         return self.scripts[min(self._played, len(self.scripts)) - 1]
+
+
+def make_sound(seconds: float) -> bytes:
+    """A WAV file of silence."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(b"\0\0" * round(8000 * seconds))
+    return file.getvalue()
 
 
 def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
@@ -242,6 +269,9 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
                 self._transcribe(sent)
                 return
             body = json.loads(sent)
+            if self.path == "/v1/audio/speech":
+                self._speak(body)
+                return
             script = endpoint.judge(self.path, self.headers.get("Authorization", ""), body)
             try:
                 if isinstance(script, Refusal):
@@ -265,6 +295,18 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
             content = reply.text.encode() if isinstance(reply, Raw) else json.dumps({"text": reply}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def _speak(self, body: Json) -> None:
+            reply = endpoint.speak(self.headers.get("Authorization", ""), body)
+            if isinstance(reply, Refusal):
+                self._refuse(reply)
+                return
+            content = reply.text.encode() if isinstance(reply, Raw) else reply
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html" if isinstance(reply, Raw) else "audio/wav")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message
 from keryx.client_address import TrustedProxies
 from keryx.core.clock import Clock
 from keryx.core.ids import DEFAULT_PROFILE, OPERATOR
-from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.agent import SpeakText, TranscribeSound
 from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
@@ -96,6 +96,7 @@ async def open_site(
     installation: Installation = INSTALLATION,
     trusted_proxies: tuple[str, ...] = (),
     transcribe: TranscribeSound | None = None,
+    speak: SpeakText | None = None,
     setup: SetupService | None = None,
 ) -> AsyncGenerator[Site]:
     web = WebApp(
@@ -109,6 +110,7 @@ async def open_site(
         installation=installation,
         proxies=TrustedProxies(trusted_proxies),
         transcribe=transcribe,
+        speak=speak,
         setup=setup,
     )
     async with web.lifespan() as app:

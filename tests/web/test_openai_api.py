@@ -20,7 +20,7 @@ from tests.engine.world import AT_ONCE, OPERATORS, Pause, Scenes, World
 from tests.fakes.endpoint import EARS, KEY, Endpoint, answer, calls
 from tests.web.site import ORIGIN, Listener, Site, open_site, post_until
 
-from keryx.agents.llm.transcription import open_transcriber
+from keryx.agents.llm.speech import open_transcriber
 from keryx.core.errors import AgentFailed
 from keryx.core.ids import SessionId
 from keryx.core.messages import ToolCall, ToolResult

@@ -11,7 +11,7 @@ from keryx.core.access import CLOSED, build_rule_key, find_rule
 from keryx.core.clock import Clock
 from keryx.core.deliveries import Idempotency
 from keryx.core.ports.adapter import Adapter
-from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.agent import SpeakText, TranscribeSound
 from keryx.engine.adapter_listener import AdapterListener
 from keryx.engine.hub import Hub
 from keryx.engine.hub.push_subscriptions import load_notifications
@@ -53,6 +53,7 @@ class Service:
         place: PlaceRenderer,
         folder: FolderResolver = get_session_folder,
         transcribe: TranscribeSound | None = None,
+        speak: SpeakText | None = None,
         adapters: Sequence[Adapter] = (),
         hooks: Mapping[str, SessionFinalizer] = NO_HOOKS,
         kind: str = "serve",
@@ -74,6 +75,7 @@ class Service:
         self._hooks = hooks
         self._everything = everything
         self.transcribe = transcribe
+        self.speak = speak
         self.feed = Feed(database, clock, on_blocked=self._look_again, on_missed=self._look_again)
         self.hub = Hub(database, policy=policy, feed=self.feed)
         self.worker = build_worker(kind, now=clock.now())

@@ -255,7 +255,7 @@ def _check_secrets(chosen: Settings, known: set[str]) -> Iterator[Finding]:
 
 
 def _list_references(chosen: Settings) -> Iterator[tuple[str, str]]:
-    models = [*chosen.named_models, *([chosen.transcription_model] if chosen.transcription_model else [])]
+    models = [*chosen.named_models, *filter(None, (chosen.transcription_model, chosen.speech_model))]
     yield from ((f"the key of the model {model.name}", model.key) for model in models if model.key)
     for server in chosen.tools:
         for key, reference in (*server.env.items(), *server.headers.items()):

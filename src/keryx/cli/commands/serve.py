@@ -33,7 +33,7 @@ from keryx.client_address import TrustedProxies, is_loopback
 from keryx.config import Settings
 from keryx.core.errors import DESCRIPTORS_EXHAUSTED, Invalid, Unavailable
 from keryx.core.ids import DEFAULT_PROFILE
-from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.agent import SpeakText, TranscribeSound
 from keryx.engine.hub import NODE_KIND, Hub
 from keryx.engine.service import Service
 from keryx.markdown.render_process import render_long_texts_apart
@@ -69,6 +69,7 @@ def build_web_app(
     streams: int = WebSettings.streams,
     max_hook_body: int = 0,
     transcribe: TranscribeSound | None = None,
+    speak: SpeakText | None = None,
     request_restart: Callable[[], None] | None = None,
 ) -> WebApp:
     """Build the web surface over a hub. Creates the key of its cookies if there is none yet."""
@@ -110,6 +111,7 @@ def build_web_app(
         extra_routes=extra_routes,
         max_hook_body=max_hook_body,
         transcribe=transcribe,
+        speak=speak,
         setup=SettingsEditor(settings.folder, app.clock, request_restart),
     )
 
@@ -288,6 +290,7 @@ def _build_site(
         streams=limits.streams,
         max_hook_body=max((adapter.hook.limit for adapter in service.adapters if adapter.hook), default=0),
         transcribe=service.transcribe,
+        speak=service.speak,
         request_restart=restart,
     )
     return web, lambda site: HttpServer(site, limits, shared=shared)

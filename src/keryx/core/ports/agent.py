@@ -185,6 +185,12 @@ class TranscribeSound(Protocol):
         ...
 
 
+class SpeakText(Protocol):
+    def __call__(self, text: str) -> Awaitable[Attachment]:
+        """Return a text as a sound. Raise `AgentFailed` with a sentence for the user."""
+        ...
+
+
 async def fetch_nothing(media: str) -> Attachment:
     """Raise `NotFound`: for sessions without files."""
     raise NotFound(f"there is no file {media[:80]!r}")

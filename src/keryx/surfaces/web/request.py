@@ -18,7 +18,7 @@ from keryx.core.clock import Clock
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ids import SessionId
 from keryx.core.ports.adapter import PlatformReach
-from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.agent import SpeakText, TranscribeSound
 from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase, Texts, choose_language
@@ -85,6 +85,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     followers: TurnFollowers
     # Returns what is said in a sound; `None` if no model is configured for it.
     transcribe: TranscribeSound | None
+    # Returns a text as a sound; `None` if no model is configured for it.
+    speak: SpeakText | None
+    # For requests of the page to these two, which wait for a model.
+    sounds: anyio.CapacityLimiter
     # Changes the settings; `None` in a process that cannot.
     setup: SetupService | None
     # For passkeys.

@@ -195,6 +195,10 @@ class UploadQuery(RequestForm, frozen=True, kw_only=True):
     session: Annotated[str, Meta(max_length=200)] = ""
 
 
+class SpeechForm(RequestForm, frozen=True, kw_only=True):
+    text: Annotated[str, Meta(min_length=1, max_length=4000)]
+
+
 class BeginForm(RequestForm, frozen=True, kw_only=True):
     """The first message of a new conversation. `media` are ids of uploads. A `temporary` conversation is not searched,
     exported or kept: after its end nothing of it can be read."""

@@ -439,6 +439,10 @@ class Lineage(Schema, frozen=True, kw_only=True):
     branches: list[Branch]
 
 
+class Transcription(Schema, frozen=True, kw_only=True):
+    text: str
+
+
 class Preferences(Schema, frozen=True, kw_only=True):
     """The viewer's preferences for the page: kept on the server, the same in every browser. `model`: what new conversations
     begin with; empty for the one in force. `muted`: what a browser does not tell the viewer of; it tells the rest, with
@@ -879,6 +883,9 @@ class Start(Schema, frozen=True, kw_only=True):
     public_address: str = ""
     # Of costs.
     currency: str = "USD"
+    # Whether a model is configured that writes down what is said, and one that reads texts aloud.
+    transcribes: bool = False
+    speaks: bool = False
     # Those that a conversation may be answered by, the one in force first.
     agents: list[str] = []
 

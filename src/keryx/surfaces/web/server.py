@@ -19,7 +19,7 @@ from keryx.client_address import TrustedProxies
 from keryx.core import codec
 from keryx.core.clock import Clock
 from keryx.core.errors import KeryxError
-from keryx.core.ports.agent import TranscribeSound
+from keryx.core.ports.agent import SpeakText, TranscribeSound
 from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
@@ -36,6 +36,7 @@ from keryx.surfaces.web.webauthn import ChallengeIssuer
 _RENDER_THREADS = 2
 _EXPORTS = 1
 _SHARES = 1
+_SOUNDS = 8
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MIN_BODY_MEMORY = 64 << 20
 _MIN_UNKNOWN_BODY_MEMORY = 16 << 20
@@ -61,6 +62,7 @@ class WebApp:
         extra_routes: Sequence[BaseRoute] = (),
         max_hook_body: int = 0,
         transcribe: TranscribeSound | None = None,
+        speak: SpeakText | None = None,
         setup: SetupService | None = None,
     ) -> None:
         """`max_hook_body` is the longest body in bytes that a hook accepts."""
@@ -94,6 +96,8 @@ class WebApp:
             shares=anyio.CapacityLimiter(_SHARES),
             followers=self._followers,
             transcribe=transcribe,
+            speak=speak,
+            sounds=anyio.CapacityLimiter(_SOUNDS),
             setup=setup,
             challenges=ChallengeIssuer(key, clock),
             dialogs={},

@@ -1,4 +1,4 @@
-"""Routes of files: upload, download, and sessions exported as a file."""
+"""Routes of files: upload, download, what is said in a sound and a text as one, and sessions exported as a file."""
 
 from functools import partial
 from io import StringIO
@@ -6,8 +6,10 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import SessionId, is_temporary
 from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
+from keryx.core.texts import Phrase
 from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
@@ -75,6 +77,38 @@ async def download(request: ApiRequest) -> Response:
         },
         media_type=file.mime if picture or sound else UNKNOWN_MIME,
     )
+
+
+@router.post(
+    "/api/transcriptions",
+    summary="What is said in a sound, which is not kept. The body is the sound.",
+    body_media_type="application/octet-stream",
+)
+async def transcribe(request: ApiRequest) -> schema.Transcription:
+    """Return an empty text if nothing is said in it."""
+    hear = request.services.transcribe
+    if hear is None:
+        raise NotFound(Phrase("speech.no_transcription"))
+    mime = request.http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not mime.startswith("audio/"):
+        raise Invalid(Phrase("speech.not_a_sound"))
+    body = await read_body(request.http, request.hub.media.limit)
+    if not body:
+        raise Invalid(Phrase("speech.not_a_sound"))
+    async with request.services.sounds:
+        text = await hear(Attachment(name="speech", mime=mime, body=body))
+    # A phrase stands in a conversation for a sound in which nobody speaks.
+    return schema.Transcription(text="" if isinstance(text, Phrase) else text)
+
+
+@router.post("/api/speech", summary="A text as a sound.", media_types=("audio/*",))
+async def speak(request: ApiRequest, body: request_schema.SpeechForm) -> Response:
+    say = request.services.speak
+    if say is None:
+        raise NotFound(Phrase("speech.no_model"))
+    async with request.services.sounds:
+        sound = await say(body.text)
+    return Response(sound.body, headers={"Cache-Control": "no-store"}, media_type=sound.mime)
 
 
 @router.get(

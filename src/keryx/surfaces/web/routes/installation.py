@@ -71,6 +71,8 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         open=opened,
         public_address=installation.public_address,
         currency=installation.currency,
+        transcribes=request.services.transcribe is not None,
+        speaks=request.services.speak is not None,
         agents=list(installation.agents),
     )
 

@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, codeView, count, cut, heldView, plural, said, SIZES } from "./format.js";
+import { bytes, codeView, count, cut, elapsed, heldView, plural, said, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -20,6 +20,13 @@ const LISTED = new Set(["busy", "mode", "effort", "mirror", "queue", "temp", "pe
 const NAMED = /^(?:text|name|number|title|id|words|answer|schedule|prompt|or)$/;
 const FILE = /(?:^|\s)@([^\s@]*)$/;
 const ROUND = 2 * Math.PI * 6;
+
+// What the browser itself has for speech. It is given up for this visit where it turns out not to work.
+export const speechHere = { recognition: (globalThis.isSecureContext && (globalThis.SpeechRecognition ?? globalThis.webkitSpeechRecognition)) || null };
+// Whether a sound can be recorded here for a model of the server.
+export const records = (app) => Boolean(app.info.transcribes && globalThis.navigator?.mediaDevices && globalThis.MediaRecorder);
+// The voices of a browser are known some time after the page.
+export const hasVoices = () => Boolean(globalThis.speechSynthesis?.getVoices().length);
 
 // A keyboard on glass has no Shift that is held, so Enter makes a new line there, and the button sends.
 const onTouch = () => matchMedia("(pointer: coarse) and (hover: none)").matches;
@@ -46,6 +53,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
   let dragging = false;
   let left = false;
   let files = { q: null, found: [] };
+  let dictation = null;
 
   const open = () => (id === "new" ? null : app.state.open);
   // What completes what is being typed, each as {name, shown, usage, help, text}: `text` is what the field has then.
@@ -111,6 +119,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       heldView(open(), app),
       queue(),
       found.length ? menu(found) : null,
+      dictationProblem(),
       h("div", { class: "box", key: "box" },
         media.length || uploading ? h("div", { class: "attached" },
           media.map((m) => h("span", { class: m.kind === "image" ? "attachment thumbnail" : "attachment", key: m.media || m.kept }, m.kind === "image" ? h("img", { src: here(m.url), alt: "" }) : icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), m.size > 0 && h("span", { class: "size" }, bytes(m.size)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
@@ -123,14 +132,59 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
         h("div", { class: "below", key: "below" },
           iconButton("attach", t("Attach files"), () => picker.click()),
           h("input", { type: "file", multiple: true, hidden: true, "aria-label": t("Files to attach"), ref: (e) => (picker = e), onchange: (e) => (attach(e.target.files), (e.target.value = "")) }),
+          dictationControls(),
           models(session),
           id === "new" ? h("button", { type: "button", class: "choice", key: "temporary", "aria-pressed": String(temporary), title: t("Not searched, exported or kept"), onclick: keepNothing }, t("Temporary")) : null,
           ring(session),
           running ? h("select", { class: "choice", "aria-label": t("What a message does while an answer is written"), onchange: (e) => (mode = e.target.value) },
             h("option", { value: "", selected: !mode }, t("while busy: as set")), MODES.map(([value, label]) => h("option", { value, selected: mode === value }, label))) : null,
-          h("span", { class: "note grow cut", role: "status" }, saved),
+          h("span", { class: "note grow cut", role: "status" }, dictationNote() ?? saved),
           running ? h("button", { type: "button", class: "round halt", key: "stop", "aria-label": running.cancelling ? t("Stopping") : t("Stop the answer"), title: t("Stop the answer"), disabled: Boolean(running.cancelling), onclick: stop }, icon("stop")) : null,
           h("button", { type: "button", class: "round", key: "send", "aria-label": running ? t("Send to the queue") : t("Send"), title: running ? t("Send to the queue") : t("Send"), disabled: !ready, onclick: submit }, icon("send"))))));
+  }
+
+  // Words of somebody who speaks are inserted where the next letter would be. They are never sent by themselves.
+  async function dictate() {
+    const part = await app.part("./speech.js");
+    if (!part || left) return;
+    dictation ??= new part.Dictation(app, { insert: insertSaid, changed: () => left || update() });
+    dictation.start();
+  }
+
+  function insertSaid(words) {
+    const before = area.value.slice(0, area.selectionStart);
+    const after = area.value.slice(area.selectionEnd);
+    const said = `${before && !/\s$/.test(before) ? " " : ""}${words.trim()}${after && !/^\s/.test(after) ? " " : ""}`;
+    area.setRangeText(said, area.selectionStart, area.selectionEnd, "end");
+    typed();
+    if (!onTouch()) area.focus();
+  }
+
+  function dictationControls() {
+    const state = dictation?.state;
+    if (!state) return speechHere.recognition || records(app) ? iconButton("microphone", t("Dictate"), dictate, { key: "dictate" }) : null;
+    return [
+      state !== "writing" && iconButton("microphone", t("Finish dictating"), () => dictation.finish(), { class: "mark on", key: "dictate", "aria-pressed": "true" }),
+      iconButton("close", t("Discard what was said"), () => dictation.cancel(), { key: "undictate" }),
+    ];
+  }
+
+  // What is being heard, for as long as it may still become other words.
+  function dictationNote() {
+    switch (dictation?.state) {
+      case "starting": return t("Waiting for the microphone…");
+      case "listening": return dictation.heard || t("Listening…");
+      case "recording": return [t("Recording…"), h("span", { "aria-hidden": "true" }, ` ${elapsed(Date.now() - dictation.began)}`)];
+      case "writing": return t("Writing down what was said…");
+      default: return null;
+    }
+  }
+
+  function dictationProblem() {
+    if (!dictation?.problem) return null;
+    return h("div", { class: "trouble", key: "dictation", role: "alert" }, icon("warn"), h("span", { class: "grow" }, dictation.problem),
+      (dictation.sound || speechHere.recognition || records(app)) && h("button", { type: "button", class: "button", onclick: () => (dictation.sound ? dictation.write() : dictation.start()) }, t("Try again")),
+      h("button", { type: "button", class: "button", onclick: () => dictation.cancel() }, dictation.sound ? t("Discard") : t("Close")));
   }
 
   function models(session) {
@@ -356,7 +410,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     update,
     offer,
     focus: () => area.focus({ preventScroll: true }),
-    unsaved: () => Boolean(uploading || (unsaved && (text.trim() || media.length))),
+    unsaved: () => Boolean(uploading || dictation?.state || dictation?.sound || (unsaved && (text.trim() || media.length))),
     // The conversation has begun on the server.
     rename(session) {
       id = session;
@@ -364,6 +418,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     },
     leave() {
       left = true;
+      dictation?.cancel();
       removeEventListener("pagehide", store);
       store();
       if (timer) {

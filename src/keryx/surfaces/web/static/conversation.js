@@ -1,7 +1,7 @@
 // Conversation: one session as it happens. Shows the visible items of its transcript, and keeps the place of what is
 // being read.
 
-import { composer, standardModel } from "./composer.js";
+import { composer, hasVoices, standardModel } from "./composer.js";
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
 import { cut, dayName, draftView, items, messageView, pendingView, placeView, plural, questionView, said, stepMessages } from "./format.js";
 import { createId, isNew, OPENING, Problem } from "./link.js";
@@ -40,6 +40,8 @@ export function conversation(root, app, id, seq) {
   let editing = null;
   let search = null;
   let selected = null;
+  // What reads aloud, once it was wanted.
+  let speech = null;
   const shown = new Set();
   const unfolded = new Set();
   const whole = new Map();
@@ -61,6 +63,15 @@ export function conversation(root, app, id, seq) {
       changed();
     },
     copy: (message) => app.copy(said(message)),
+    canRead: () => hasVoices() || app.info.speaks,
+    reading: () => speech?.reading.id,
+    async read(message) {
+      speech ??= (await app.part("./speech.js")) ?? null;
+      const body = root.querySelector(`[data-seq="${message.seq}"] .body`);
+      if (!speech || !body || left) return;
+      if (speech.reading.id === message.id) speech.stopReading();
+      else speech.read(app, { id: message.id, text: speech.wordsOf(body), changed: () => left || changed() });
+    },
     retry: () => app.retry(id),
     undo: (message) => app.undo(id, message),
     edit(message) {
@@ -314,7 +325,7 @@ export function conversation(root, app, id, seq) {
       search && h("div", { class: "find", key: "find", role: "search", own: true }),
       h("div", { class: "talk", key: `talk-${place}`, role: "log", "aria-live": "off", "aria-label": t("Conversation"), tabindex: "0", own: true }),
       !now && h("p", { class: "loading", key: "loading", role: "status" }, t("Loading…")),
-      h("div", { key: "foot", class: "foot" }, pill(now), keptView(), h("div", { class: "write", own: true, key: `write-${place}` })),
+      h("div", { key: "foot", class: "foot" }, pill(now), keptView(), readingView(), h("div", { class: "write", own: true, key: `write-${place}` })),
     ]);
   }
 
@@ -456,6 +467,15 @@ export function conversation(root, app, id, seq) {
     if (!kept) return null;
     return h("div", { class: "kept", key: "kept", role: "status" }, icon(kept.refusal ? "warn" : "info"), h("span", { class: "grow" }, kept.refusal || keptText()),
       kept.can_take_over && h("button", { type: "button", class: "button", onclick: takeOver }, t("Continue here")));
+  }
+
+  // The answer may be out of sight while it is read aloud.
+  function readingView() {
+    const { id: message, problem } = speech?.reading ?? {};
+    if (!message) return null;
+    return h("div", { class: "kept", key: "reading", role: problem ? "alert" : "status" }, icon(problem ? "warn" : "speaker"), h("span", { class: "grow" }, problem || t("Reading aloud…")),
+      problem && h("button", { type: "button", class: "button", onclick: () => speech.readAgain() }, t("Try again")),
+      h("button", { type: "button", class: "button", onclick: () => speech.stopReading() }, problem ? t("Close") : t("Stop")));
   }
 
   function pill(now) {
@@ -640,6 +660,8 @@ export function conversation(root, app, id, seq) {
   document.addEventListener("selectionchange", selecting);
   document.addEventListener("copy", copying);
   document.addEventListener("keydown", pressed);
+  const onVoices = () => list && changed();
+  globalThis.speechSynthesis?.addEventListener?.("voiceschanged", onVoices);
   frame();
   if (isNew(id) && app.unsent.sessionOf(id)) {
     id = app.unsent.sessionOf(id);
@@ -683,6 +705,8 @@ export function conversation(root, app, id, seq) {
     },
     leave() {
       left = true;
+      speech?.stopReading();
+      globalThis.speechSynthesis?.removeEventListener?.("voiceschanged", onVoices);
       document.removeEventListener("visibilitychange", onVisible);
       document.removeEventListener("selectionchange", selecting);
       document.removeEventListener("copy", copying);

@@ -273,6 +273,9 @@ function actions(m, tools) {
   return h("div", { class: "acts", role: "group", "aria-label": t("What can be done with this message") },
     m.role === "user" && active && iconButton("edit", t("Edit and ask again"), () => tools.edit(m)),
     m.role === "assistant" && active && iconButton("retry", t("Ask again"), () => tools.again(m)),
+    m.role === "assistant" && tools.canRead() && said(m).trim() && (tools.reading() === m.id
+      ? iconButton("stop", t("Stop reading aloud"), () => tools.read(m))
+      : iconButton("speaker", t("Read aloud"), () => tools.read(m))),
     iconButton("copy", t("Copy"), () => tools.copy(m)),
     iconButton("more", t("More for this message"), (e) => tools.more(e.currentTarget, m), { "aria-haspopup": "menu" }));
 }

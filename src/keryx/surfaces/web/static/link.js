@@ -10,6 +10,8 @@ const BASE = /^\/p\/[a-z0-9][a-z0-9_-]*(?=\/|$)/.exec(globalThis.location?.pathn
 export const here = (path) => BASE + path;
 
 const PATIENCE = 30_000;
+// A model that writes down a long recording takes its time.
+const SPEECH = 150_000;
 const SHORTEST = 250;
 const LONGEST = 8_000;
 const FIRST_PAUSE = 1_000;
@@ -34,10 +36,10 @@ export class Problem extends Error {
   }
 }
 
-export async function call(method, path, { query, body, raw, key, base = BASE, patience = PATIENCE } = {}) {
+export async function call(method, path, { query, body, raw, key, type = "application/octet-stream", base = BASE, patience = PATIENCE } = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  if (raw) headers["Content-Type"] = "application/octet-stream";
+  if (raw) headers["Content-Type"] = type;
   if (key) headers["Idempotency-Key"] = key;
   let answer;
   let given = null;
@@ -79,10 +81,10 @@ function unfinished(q) {
 }
 
 // A file that takes a body to ask for.
-async function file(path, body) {
+async function file(path, body, patience = PATIENCE) {
   let answer;
   try {
-    answer = await fetch(BASE + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: AbortSignal.timeout(PATIENCE), credentials: "same-origin" });
+    answer = await fetch(BASE + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: AbortSignal.timeout(patience), credentials: "same-origin" });
     if (answer.ok) return await answer.blob();
   } catch {
     throw new Problem(0, t("The server cannot be reached. It is tried again as soon as the link is back."));
@@ -109,6 +111,8 @@ export const api = {
   open: (id, query) => call("GET", at(id), { query }),
   change: (id, body) => call("PATCH", at(id), { body }),
   changeMany: (sessions, body) => call("PATCH", "/api/sessions", { body: { sessions, ...body } }),
+  transcribe: (sound) => call("POST", "/api/transcriptions", { raw: sound, type: sound.type, patience: SPEECH }),
+  speak: (text) => file("/api/speech", { text }, SPEECH),
   exportMany: (sessions, format) => file("/api/export", { sessions, format }),
   people: (prefix) => call("GET", "/api/people-names", { query: { prefix, limit: 20 } }),
   tags: () => call("GET", "/api/tags"),
