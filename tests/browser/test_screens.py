@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -221,3 +222,66 @@ def test_old_conversations_are_archived_after_a_look_at_them(screens: Tab) -> No
     dialog.get_by_role("button", name="Archive").click()
     expect(screens.page.get_by_text("Archived 3 conversations.")).to_be_visible()
     expect(screens.rows().filter(has_text="Names for a sailing boat")).to_have_count(0)
+
+
+# Elements that reach beyond the window, but those that scroll in a box of their own.
+BEYOND = """() => Array.from(document.querySelectorAll("#page *")).filter(element => {
+  if (!element.checkVisibility() || element.closest(".wide, .code, pre, svg, .unseen, .setup-tabs")) return false;
+  for (let box = element.parentElement; box; box = box.parentElement) if (getComputedStyle(box).overflowX === "auto" && box.scrollWidth > box.clientWidth) return false;
+  const {left, right, width} = element.getBoundingClientRect();
+  return width && (left < -1 || right > innerWidth + 1);
+}).map(element => `${element.tagName} ${element.className}`)"""
+STACKED = """() => Array.from(document.querySelectorAll("#side .canvas > *"), (row) => row.getBoundingClientRect())
+  .every((row, i, all) => !i || Math.abs(row.top - all[i - 1].bottom) < 0.1)"""
+
+
+def test_text_is_as_large_as_this_browser_wants_it(screens: Tab) -> None:
+    screens.open("/settings")
+    size = screens.page.get_by_label("Text size")
+    row = screens.rows().first
+    before = row.bounding_box()
+    size.select_option("Larger")
+    expect(screens.page.locator("body")).to_have_css("font-size", "19.5px")
+    after = row.bounding_box()
+    assert before and after and after["height"] > before["height"]
+    screens.page.reload()
+    expect(screens.page.locator("body")).to_have_css("font-size", "19.5px")
+    expect(screens.page.get_by_label("Text size")).to_have_value("larger")
+    assert screens.page.evaluate(STACKED)
+    size.select_option("Normal")
+    expect(screens.page.locator("body")).to_have_css("font-size", "15px")
+    expect(row).to_have_css("height", "54px")
+
+
+def test_all_text_follows_the_size_that_was_chosen() -> None:
+    style = (resources.files("keryx.surfaces.web") / "static" / "keryx.css").read_text("utf-8")
+    # Text in drawings has the measures of these.
+    rules = [line for line in style.splitlines() if not re.match(r"\.(chart|lineage) text", line)]
+    assert [line for line in rules if re.search(r"font(-size)?: [^;]*\b(?<!max\()[1-9][\d.]*px", line)] == []
+
+
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        # 1,280 pixels at 200 %, and at 400 %.
+        pytest.param(640, 400, id="200"),
+        pytest.param(320, 400, id="400", marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_reaches_beyond_the_window_at_a_large_zoom_with_large_text(
+    screens: Tab, width: int, height: int
+) -> None:
+    screens.open()
+    screens.page.evaluate("localStorage.setItem('size', 'larger')")
+    screens.page.set_viewport_size({"width": width, "height": height})
+    screens.page.reload()
+    expect(screens.rows().first).to_be_visible()
+    assert screens.page.evaluate(BEYOND) == []
+    screens.rows().filter(has_text="Restarts of the billing worker").click()
+    expect(screens.answers.last).to_be_visible()
+    assert screens.page.evaluate(BEYOND) == []
+    for screen in ("settings", "models", "tools", "jobs", "users", "usage", "board", "profiles"):
+        screens.open(f"/{screen}")
+        expect(screens.page.get_by_role("heading", level=1)).to_be_visible()
+        expect(screens.page.locator(".loading")).to_have_count(0)
+        assert screens.page.evaluate(BEYOND) == [], screen

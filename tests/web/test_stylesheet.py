@@ -7,7 +7,8 @@ import pytest
 
 _CSS = (resources.files("keryx.surfaces.web") / "static" / "keryx.css").read_text("utf-8")
 _RULES = re.sub(r"/\*.*?\*/", "", _CSS, flags=re.DOTALL)
-_SIZES = {"12px", "13px", "15px", "18px", "24px"}
+# Letters of 16 px are one rem, until a person chooses another size.
+_SIZES = {12: "0.75rem", 13: "0.8125rem", 15: "0.9375rem", 18: "1.125rem", 24: "1.5rem"}
 _SPACE = re.compile(r"^(?:padding|margin|gap|row-gap|column-gap)(?:-[a-z-]+)?$")
 
 
@@ -20,17 +21,21 @@ def _declared() -> list[tuple[str, str]]:
 
 
 def test_text_has_five_sizes() -> None:
-    assert set(declarations(r"--size-\d+")) == _SIZES
+    assert {size: declarations(f"--size-{size}") for size in _SIZES} == {
+        size: [rem] for size, rem in _SIZES.items()
+    }
     allowed = {
-        *(f"var(--size-{size.removesuffix('px')})" for size in _SIZES),
+        *(f"var(--size-{size})" for size in _SIZES),
         "0",
         # Browsers of phones zoom into fields with smaller letters.
-        "16px !important",
+        "max(16px, 1rem) !important",
+        # What a person chose.
+        "87.5%",
+        "115%",
+        "130%",
     }
     assert set(declarations("font-size")) - allowed == set()
-    assert not [
-        v for v in declarations("font") if re.search(r"\d(?:px|em|rem)(?!/)|^\d+px", v.split("/14px")[0])
-    ]
+    assert not [v for v in declarations("font") if re.search(r"\d(?:px|em|rem)", v)]
 
 
 def test_spaces_are_steps_of_four() -> None:

@@ -907,4 +907,10 @@ TEXTS = {
     "This browser cannot read aloud now: {reason}": "Dieser Browser kann jetzt nicht vorlesen: {reason}",
     "This browser cannot play the sound of the server.": "Dieser Browser kann den Ton des Servers nicht abspielen.",
     "The browser wants another press before it plays a sound.": "Der Browser möchte noch einen Klick, bevor er einen Ton abspielt.",
+    "Text size": "Schriftgröße",
+    "Kept in this browser alone, because screens differ.": "Nur in diesem Browser gemerkt, weil Bildschirme verschieden sind.",
+    "Small": "Klein",
+    "Normal": "Normal",
+    "Large": "Groß",
+    "Larger": "Größer",
 }

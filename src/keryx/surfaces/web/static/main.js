@@ -192,6 +192,13 @@ const app = {
     localStorage.setItem("theme", name);
   },
 
+  // How large all text is. That is kept in this browser, because screens differ.
+  size(name) {
+    document.documentElement.dataset.size = name;
+    localStorage.setItem("size", name);
+    side?.resize();
+  },
+
   async prefer(change) {
     const { preferences } = app.info;
     const conversations = { ...preferences.conversations, ...change.conversations };
@@ -653,4 +660,5 @@ addEventListener("beforeunload", (event) => {
 });
 addEventListener("hashchange", visited);
 app.theme(localStorage.getItem("theme") ?? "system");
+app.size(localStorage.getItem("size") ?? "normal");
 begin();

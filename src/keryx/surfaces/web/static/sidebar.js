@@ -5,9 +5,10 @@ import { h, icon, iconButton, List, patch, say, t } from "./dom.js";
 import { ago, badge, cut, dayOf, groupOf, heldText, moment, placeView, plural, shortDay, sign, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
-// A section is opened by a finger, too.
-const GROUP = globalThis.matchMedia?.("(pointer: coarse), (max-width: 720px)").matches ? 44 : 32;
-const ROW = 56;
+// Heights of a row and of the name of a group, in pixels and in letters. A section is opened by a finger, too.
+const TOUCH = globalThis.matchMedia?.("(pointer: coarse), (max-width: 720px)").matches;
+const ROW = [16, 2.5];
+const GROUP = [TOUCH ? 24 : 12, 1.25];
 const PLACES = [
   ["board", "board", t("Board")],
   ["deliveries", "deliveries", t("Deliveries")],
@@ -164,6 +165,7 @@ export function sidebar(root, app) {
   let applied = 0;
   let moves = null;
   let unfolded = false;
+  let heights = [];
   let folded = new Set(JSON.parse(localStorage.getItem(SECTIONS) ?? "[]"));
   // Questions, waiting messages, selection and the row that is renamed, as the rows show them.
   let marks = "";
@@ -309,10 +311,16 @@ export function sidebar(root, app) {
     return h("span", { class: "count" }, h("span", { "aria-hidden": "true" }, n > 99 ? "99+" : n), h("span", { class: "unseen" }, plural(n, what)));
   }
 
+  function measure() {
+    const letter = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    heights = [ROW, GROUP].map(([pixels, letters]) => pixels + letters * letter);
+  }
+
   function begin(element) {
+    measure();
     list = new List(element, {
       row,
-      height: (item) => (item.session ? ROW : GROUP),
+      height: (item) => heights[item.session ? 0 : 1],
       edge: (end) => end === "end" && app.more(),
       canvas: { role: "list" },
     });
@@ -655,6 +663,11 @@ export function sidebar(root, app) {
       }
     },
     unsaved: () => unkept.size > 0,
+    // Letters have another size.
+    resize() {
+      measure();
+      api.update(true);
+    },
     move,
     focused() {
       const id = root.contains(document.activeElement) ? document.activeElement.dataset?.id : null;
