@@ -1,11 +1,8 @@
 """The page in the language of the browser."""
 
-import re
-
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import House, Tab
-from tests.fakes.telegram import TOKEN, FakeTelegram
-from tests.untranslated import find_untranslated_words
+from tests.language import find_foreign_words
 
 
 def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
@@ -31,7 +28,7 @@ def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
 
 
 # What is no text of Keryx: what was said, names, marks of surfaces, targets, and what the echo agent says and asks.
-DATA = "Wb Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome Code System Enter OpenAI v1 http API"
+DATA = "Wb Lo Esc Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome Code System Enter OpenAI v1 http API"
 
 
 def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, browser: Browser) -> None:
@@ -42,7 +39,7 @@ def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, b
         box.fill("!ask go on")
         box.press("Enter")
         expect(tab.page.get_by_role("button", name="Erlauben", exact=True)).to_be_visible()
-        foreign: dict[str, list[str]] = {"conversation": find_untranslated_words(_read(tab), DATA)}
+        foreign: dict[str, list[str]] = {"conversation": find_foreign_words(_read(tab), DATA)}
         for screen in (
             "board",
             "deliveries",
@@ -57,6 +54,8 @@ def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, b
             "profiles",
             "users",
             "settings",
+            "platforms",
+            "guide",
         ):
             # The screen before must not be read again.
             tab.page.goto("about:blank")
@@ -66,50 +65,20 @@ def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, b
             # Names and values of settings are what is written to the file.
             tab.page.locator(".block:has(details.more)").evaluate_all("all => all.forEach((e) => e.remove())")
             foreign[screen] = find_untranslated_words(_read(tab), DATA)
+        tab.open("/new")
+        assert "Keryx braucht JavaScript" in tab.page.locator("noscript").inner_html()
+        tab.page.keyboard.press("Escape")
+        tab.page.keyboard.press("?")
+        expect(tab.page.get_by_role("dialog")).to_be_visible()
+        foreign["keys"] = find_untranslated_words(_read(tab), DATA)
         context.close()
     assert {screen: words for screen, words in foreign.items() if words} == {}
 
 
+# What is shown, and what is told to those who do not see it.
+TOLD = """() => [document.body.innerText, ...Array.from(document.querySelectorAll("#page *"), (element) =>
+  ["aria-label", "title", "placeholder", "alt"].map((name) => element.getAttribute(name) ?? "").join("\\n")).filter(text => text.trim())].join("\\n")"""
+
+
 def _read(tab: Tab) -> str:
-    return tab.page.locator("body").inner_text()
-
-
-# Names and words of the platforms, which their own pages have in English.
-PLATFORM_WORDS = (
-    "BotFather newbot bot setprivacy Disable keryx serve gateway setup Telegram telegram main dm agent ann queue sent failed access allow"
-    " Discord Slack Signal Matrix WhatsApp WeChat Feishu Lark iMessage Webhook webhook fake"
-)
-
-
-def test_why_history_deliveries_and_setups_are_told_in_german(house: House, browser: Browser) -> None:
-    (house.cli.home / "keryx.toml").write_text('[access.telegram]\nallow = ["7"]\n')
-    with FakeTelegram() as telegram:
-        variables = {"KERYX_TELEGRAM_BASE_URL": telegram.url, "KERYX_TELEGRAM_TOKEN": TOKEN}
-        with house.serving(**variables):
-            telegram.blocked.add(7)
-            telegram.say("hello", chat=7, user=7)
-            context = browser.new_context(locale="de-DE")
-            tab = Tab(context, house.address).open("/deliveries")
-            expect(
-                tab.page.get_by_text("Telegram lehnt ab: die Person hat den Bot blockiert")
-            ).to_be_visible()
-            tab.open("/lanes")
-            tab.page.get_by_role("button", name="Verlauf").first.click()
-            expect(tab.page.get_by_text("erste Nachricht")).to_be_visible()
-            tab.page.keyboard.press("Escape")
-            tab.page.locator(".rows a, nav a").filter(has_text="hello").first.click()
-            question = tab.page.locator(".message.user").first
-            question.hover()
-            question.get_by_role("button", name="Mehr zu dieser Nachricht").click()
-            tab.page.get_by_role("menuitem", name="Warum: die Geschichte dieser Nachricht").click()
-            story = tab.page.get_by_role("dialog")
-            expect(story.get_by_text("eingereiht als Runde")).to_be_visible()
-            for line in story.locator("li span").all_inner_texts():
-                told = re.sub(r"\S+[/:]\S+|\b[0-9a-z]{18}\b", "x", line)
-                assert find_untranslated_words(told, DATA, PLATFORM_WORDS, "x") == []
-            tab.page.keyboard.press("Escape")
-            tab.open("/platforms")
-            tab.page.get_by_role("button", name="Verbinden: Matrix").click()
-            expect(tab.page.get_by_text("Leg zuerst ein Konto für Keryx an")).to_be_visible()
-            expect(tab.page.get_by_text("Das Konto, als das Keryx spricht.")).to_be_visible()
-            context.close()
+    return tab.page.evaluate(TOLD)

@@ -913,4 +913,10 @@ TEXTS = {
     "Normal": "Normal",
     "Large": "Groß",
     "Larger": "Größer",
+    "{title}, rename": "{title}, umbenennen",
+    "to do": "zu tun",
+    " in ": " in ",
+    "Keryx needs JavaScript to show conversations as they happen.": "Keryx braucht JavaScript, um Gespräche zu zeigen, während sie geschehen.",
+    "Shift": "Umschalt",
+    "Del": "Entf",
 }

@@ -48,6 +48,7 @@ _WORKER = "worker.js"
 # Of notifications.
 _ICON = "icons/192.png"
 _IMPORT = re.compile(r'^import [^;]*?"\./([\w.-]+)";$', re.MULTILINE)
+_NO_SCRIPT = "page.Keryx needs JavaScript to show conversations as they happen."
 _PREFIX = "/static/"
 _LINK = re.compile(r'\b(href|src)="([\w./-]+)"')
 _HTML_ACCEPTED = re.compile(r"\btext/html\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|\Z))", re.IGNORECASE)
@@ -230,6 +231,7 @@ def _build_index(index: str, texts: Texts) -> StaticFile:
             said |= {key: words, english: words}
     data = msgspec.json.encode(said).decode().replace("<", "\\u003c")
     index = index.replace('lang="en"', f'lang="{texts.language}"', 1)
+    index = index.replace(_NO_SCRIPT.removeprefix("page."), html.escape(texts.say(_NO_SCRIPT)), 1)
     body = index.replace("</head>", f'<script type="application/json" id="texts">{data}</script>\n</head>', 1)
     return _build_file(_INDEX, body.encode())
 

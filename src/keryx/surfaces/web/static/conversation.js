@@ -336,7 +336,7 @@ export function conversation(root, app, id, seq) {
       h("div", { class: "grow" },
         h("h1", {}, !session || isNew(id) ? nameOf(session ?? app.state.sessions.find((s) => s.id === id) ?? { title: "…" }) : title !== null
           ? h("input", { class: "field title", dir: "auto", "aria-label": t("Title"), maxlength: "100", ref: (e) => { e.value = title; if (!unkept) setTimeout(() => { e.focus(); e.select(); }); }, onkeydown: titleKeys, onblur: (e) => rename(e.target.value) })
-          : h("button", { type: "button", class: "cut", dir: "auto", title: t("Rename"), "aria-label": `${nameOf(session)}, rename`, onclick: edit }, nameOf(session))),
+          : h("button", { type: "button", class: "cut", dir: "auto", title: t("Rename"), "aria-label": t("{title}, rename", { title: nameOf(session) }), onclick: edit }, nameOf(session))),
         session && h("div", { class: "facts" },
           placeView(session),
           session.settings?.model && h("span", { class: "cut" }, session.settings.model),

@@ -408,13 +408,13 @@ export function media(part, tools) {
 // An agent tells its whole plan each time it changes; the last one of a turn is shown.
 export const isPlan = (m) => m.role === "notice" && m.parts[0]?.kind === "plan";
 
-const STEPS = { x: ["check", "done"], "~": ["clock", "at work"], " ": ["", "to do"] };
+const STEPS = { x: ["check", t("done")], "~": ["clock", t("at work")], " ": ["", t("to do")] };
 
 function plan(m) {
   const steps = m.parts[0].text.split("\n").map((line) => /^- \[(.)\] (?:!{1,2} )?(.*)$/.exec(line));
   return h("ul", { class: "plan", "data-seq": m.seq, "aria-label": t("Plan") }, steps.map((found) => {
     const [shape, state] = STEPS[found?.[1]] ?? STEPS[" "];
-    return found && h("li", { class: state === "done" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), h("bdi", {}, found[2]));
+    return found && h("li", { class: shape === "check" ? "muted" : null }, h("span", { class: "box" }, shape && icon(shape)), h("span", { class: "unseen" }, `${state}: `), h("bdi", {}, found[2]));
   }));
 }
 

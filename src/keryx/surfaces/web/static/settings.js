@@ -198,7 +198,7 @@ function inForce(list, app) {
   const others = list.filter((s) => s.source === "default");
   const sheet = (some, label) => table([t("Setting"), t("Value"), t("From")], some.map((s) => h("tr", { key: s.name }, h("td", {}, h("code", {}, s.name)), h("td", { class: "value" }, written(s.value)), h("td", { class: "muted" }, s.source))), label);
   return h("section", { class: "block", key: "server" }, h("h2", {}, t("Server, version {version}", { version: app.info.version })),
-    h("p", { class: "muted small" }, t("Read when Keryx starts, from "), h("code", {}, "keryx.toml"), home && [" in ", h("code", {}, written(home.value))], t(" and from variables, which go before it. Models, platforms, tools and profiles are changed above; for the rest "), h("code", {}, "keryx config example"), t(" explains what can be written there.")),
+    h("p", { class: "muted small" }, t("Read when Keryx starts, from "), h("code", {}, "keryx.toml"), home && [t(" in "), h("code", {}, written(home.value))], t(" and from variables, which go before it. Models, platforms, tools and profiles are changed above; for the rest "), h("code", {}, "keryx config example"), t(" explains what can be written there.")),
     sheet(set, t("Settings that were set")),
     h("details", { class: "more" }, h("summary", { class: "small" }, plural(others.length, t("{n} setting at the default|{n} settings at the default"))), sheet(others, t("Settings at the default"))));
 }
