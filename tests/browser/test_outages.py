@@ -554,10 +554,13 @@ MOMENTS: tuple[Moment, ...] = (
     while_another_conversation_is_opened,
 )
 
+# Those that every run of the suite tries.
+AT_ONCE = (before_the_acknowledgement_arrives, while_nothing_happens, in_the_middle_of_an_answer)
+
 
 @pytest.mark.parametrize(
     "moment",
-    [pytest.param(m, id=m.__name__, marks=[pytest.mark.faults] if n else []) for n, m in enumerate(MOMENTS)],
+    [pytest.param(m, id=m.__name__, marks=[] if m in AT_ONCE else [pytest.mark.slow]) for m in MOMENTS],
 )
 def test_a_person_finds_everything_after_a_kill(browser: Browser, house: House, moment: Moment) -> None:
     """What is seen without a reload is what was there before the kill, and what is seen after one."""

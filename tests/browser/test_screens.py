@@ -280,8 +280,18 @@ def test_nothing_reaches_beyond_the_window_at_a_large_zoom_with_large_text(
     screens.rows().filter(has_text="Restarts of the billing worker").click()
     expect(screens.answers.last).to_be_visible()
     assert screens.page.evaluate(BEYOND) == []
-    for screen in ("settings", "models", "tools", "jobs", "users", "usage", "board", "profiles"):
+    for screen, title in (
+        ("settings", "Settings"),
+        ("models", "Models"),
+        ("tools", "Tools and agents"),
+        ("jobs", "Jobs"),
+        ("users", "Sign-in"),
+        ("usage", "Usage"),
+        ("board", "Board"),
+        ("profiles", "Profiles"),
+    ):
         screens.open(f"/{screen}")
-        expect(screens.page.get_by_role("heading", level=1)).to_be_visible()
-        expect(screens.page.locator(".loading")).to_have_count(0)
+        expect(screens.page).to_have_title(re.compile(title))
+        expect(screens.page.get_by_role("heading", name=title, level=1)).to_be_visible()
+        expect(screens.page.get_by_text("Loading…")).to_have_count(0)
         assert screens.page.evaluate(BEYOND) == [], screen

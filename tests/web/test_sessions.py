@@ -365,10 +365,17 @@ async def test_a_busy_conversation_shows_its_draft_queue_and_steps(begin: Begin)
 async def test_unsent_text_is_kept_until_it_is_sent(site: Site, world: World) -> None:
     await site.put("/api/composers/new", {"text": "not yet"})
     assert (await site.get("/api/start"))["composer"] == {"text": "not yet"}
-    session = await begun(site, world)
+    sent = await site.post("/api/sessions", {"text": "not yet, but now"})
+    await world.settle(TurnId(sent["turn"]))
+    session = sent["session"]
     assert (await site.get("/api/composers/new")) == {}
     await site.put(f"/api/composers/{session}", {"text": "half a thou"})
     assert (await site.get(f"/api/sessions/{session}"))["composer"] == {"text": "half a thou"}
+    # What waited while the server was away is sent when the next message is being written already.
+    await site.post(f"/api/sessions/{session}/messages", {"text": "of before"})
+    assert (await site.get(f"/api/composers/{session}")) == {"text": "half a thou"}
+    await site.post(f"/api/sessions/{session}/messages", {"text": "half a thought"})
+    assert (await site.get(f"/api/composers/{session}")) == {}
     await site.problem(404, "PUT", "/api/composers/nowhere", json={"text": "x"})
 
 

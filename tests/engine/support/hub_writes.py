@@ -40,7 +40,7 @@ from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service
 from keryx.engine.units import api_turns
 from keryx.engine.units.jobs import JobRequest
-from keryx.store import deliveries, inbox, messages, platforms, questions, sessions, workers
+from keryx.store import deliveries, inbox, messages, platforms, questions, sessions, viewer_state, workers
 from keryx.store.db import Database, Transaction
 from keryx.store.search import tsvector
 from keryx.store.viewer_state import UnsentMessage
@@ -257,6 +257,14 @@ async def forget(setup: HubSetup) -> Act:
     session = await setup.talked()
     await setup.write(questions.set_consent, session.id, "rm", Consent.ALLOW_ALWAYS, by=ANN)
     return lambda: setup.hub.questions.forget_consents(ANNS, session.id, "rm")
+
+
+async def send_typed(setup: HubSetup) -> Act:
+    session = await setup.talked()
+    typed = UnsentMessage(text="half a th")
+    await setup.write(viewer_state.save_unsent, ANNS, session.id, typed, session=session.id)
+    sent = UnsentMessage(text="half a thought")
+    return lambda: setup.hub.viewer_state.forget_sent_text(ANNS, session.id, sent)
 
 
 async def decide(setup: HubSetup) -> Act:
@@ -520,6 +528,7 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "desk.compose": on_session(
         lambda hub, s: hub.viewer_state.save_unsent_text(ANNS, s.id, UnsentMessage(text="half a th"))
     ),
+    "desk.sent": send_typed,
     "desk.prefer": anywhere(lambda hub, name: hub.viewer_state.change_preferences(ANNS, {"theme": name})),
     "sign_in.begin": anywhere(lambda hub, name: hub.sign_ins.create(ANNS, browser=name)),
     "sign_in.see": see,

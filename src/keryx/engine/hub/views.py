@@ -469,6 +469,15 @@ class HubViewerState(HubPart):
         session = _find_session(tx, viewer, composer)
         viewer_state.save_unsent(tx, viewer, composer, unsent, session=session)
 
+    @write_unit("desk.sent")
+    def forget_sent_text(self, tx: Transaction, viewer: Viewer, composer: str, sent: UnsentMessage) -> None:
+        """Forget what was typed if it became this message. It may have been saved before its last words were typed; other
+        text is a message that somebody is writing already."""
+        typed = viewer_state.get_unsent(tx, viewer, composer)
+        if sent.text.startswith(typed.text) and set(typed.media) <= set(sent.media):
+            session = _find_session(tx, viewer, composer)
+            viewer_state.save_unsent(tx, viewer, composer, UnsentMessage(), session=session)
+
     @write_unit("desk.prefer")
     def change_preferences(self, tx: Transaction, viewer: Viewer, changes: dict[str, str]) -> dict[str, str]:
         """Change some preferences, and return all of them. An empty value removes one."""

@@ -53,7 +53,8 @@ async def send(request: ApiRequest, body: request_schema.SendForm) -> schema.Sen
         )
     )
     if receipt.session and not receipt.duplicate:
-        await mark_sent(request, receipt.session, receipt.seq or 0, request.session_id)
+        sent = UnsentMessage(text=body.text, media=tuple(body.media))
+        await mark_sent(request, receipt.session, receipt.seq or 0, request.session_id, sent)
     return present_receipt(receipt)
 
 
@@ -190,11 +191,13 @@ def present_receipt(receipt: Receipt) -> schema.Sent:
     )
 
 
-async def mark_sent(request: ApiRequest, id_: SessionId, seq: int, composer: str) -> None:
-    """Mark the viewer's own message as read, and clear the composer that it was typed in."""
+async def mark_sent(
+    request: ApiRequest, id_: SessionId, seq: int, composer: str, sent: UnsentMessage
+) -> None:
+    """Mark the viewer's own message as read, and forget it where it was typed."""
     if seq:
         await request.hub.viewer_state.mark_read(request.viewer, id_, seq)
-    await request.hub.viewer_state.save_unsent_text(request.viewer, composer, UnsentMessage())
+    await request.hub.viewer_state.forget_sent_text(request.viewer, composer, sent)
 
 
 def parse_window(query: request_schema.WindowQuery) -> MessageRange:

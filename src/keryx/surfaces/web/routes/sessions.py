@@ -153,7 +153,8 @@ async def begin(request: ApiRequest, body: request_schema.BeginForm) -> schema.S
         )
     )
     if receipt.session and receipt.seq and not receipt.duplicate:
-        await messages.mark_sent(request, receipt.session, receipt.seq, NEW_SESSION)
+        sent = UnsentMessage(text=body.text, media=tuple(body.media))
+        await messages.mark_sent(request, receipt.session, receipt.seq, NEW_SESSION, sent)
         if body.project:
             await request.hub.projects.assign(request.viewer, receipt.session, body.project)
     return messages.present_receipt(receipt)
@@ -314,7 +315,7 @@ async def composer(request: ApiRequest) -> schema.Composer:
 
 
 @router.put(
-    "/api/composers/{composer}", summary="Keep what was typed. An empty text forgets it; sending does too."
+    "/api/composers/{composer}", summary="Keep what was typed. An empty text forgets it; sending it does too."
 )
 async def compose(request: ApiRequest, body: request_schema.ComposeForm) -> None:
     composed = UnsentMessage(text=body.text, media=tuple(body.media))
