@@ -1,4 +1,5 @@
-"""Page: what a real browser asks for at first, how much work a frame of scrolling is, and when a message is seen.
+"""Page: what a real browser asks for at first, how much work a frame of scrolling is, when a message is seen,
+and how soon a letter is while an answer streams.
 
 Work is CPU time of the page's main thread, which a busy machine does not change; a frame has 16 ms."""
 
@@ -6,12 +7,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import anyio
 from playwright.async_api import Browser, Page, Request, async_playwright
 from starlette.types import ASGIApp, Message
-from tests.browser.driver import ARGUMENTS, WIDE, chromium
+from tests.browser.driver import ARGUMENTS, WIDE, House, chromium
 
 from bench import fill
 from bench.spread import Spread, ms, spread
@@ -40,7 +43,11 @@ _SEEN = """() => { window.seen = new Promise(done => {
   });
   watch.observe(document.body, {childList: true, subtree: true});
 }); }"""
+# From the press of a key until the frame that shows its letter is done.
+_TYPED = """() => { window.typed = []; document.addEventListener("input", ({timeStamp}) =>
+  requestAnimationFrame(() => setTimeout(() => typed.push(performance.now() - timeStamp))), true); }"""
 _FRAMES = 10
+_KEY_SECONDS = 0.05
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
@@ -73,6 +80,10 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
                 delays = await _delays(hub, app, page, address, streams, rounds=stage.count(50))
             yield line("commit to DOM p50", f"{streams:,} streams", ms(delays.p50), "ms")
             yield line("commit to DOM p95", f"{streams:,} streams", ms(delays.p95), "ms")
+    words = stage.size(2_000)
+    typed = await _typing(words, rounds=stage.count(100))
+    yield line("key to frame p50", f"beside {words:,} words", typed.p50, "ms", under=50)
+    yield line("key to frame p95", f"beside {words:,} words", typed.p95, "ms", under=50)
 
 
 @asynccontextmanager
@@ -147,3 +158,25 @@ async def _delays(hub: Hub, app: ASGIApp, page: Page, address: str, streams: int
             delays.append((await page.evaluate("window.seen") - committed) / 1000)
         gone.set()
     return spread(delays)
+
+
+async def _typing(words: int, *, rounds: int) -> Spread:
+    """How long a letter takes to be seen, in milliseconds, while a long answer streams into the same conversation."""
+    with TemporaryDirectory() as home:
+        house = House(Path(home))
+        seconds = 5 + 2 * rounds * _KEY_SECONDS
+        with house.serving():
+            async with _browser() as browser, _page(browser) as page:
+                await page.goto(f"{house.address}/#/new")
+                field = page.get_by_role("textbox", name="Message", exact=True)
+                answer = " ".join(f"**word{n}**" if n % 7 else f"`word{n}`\n" for n in range(words))
+                await field.fill(f"slow {seconds:g} {answer}")
+                await field.press("Control+Enter")
+                await page.locator(".message[aria-busy] .prose").wait_for()
+                await page.evaluate(_TYPED)
+                for _ in range(rounds):
+                    await field.press("a")
+                    await asyncio.sleep(_KEY_SECONDS)
+                # What was measured was beside an answer, to the end.
+                await page.locator(".message[aria-busy] .prose").wait_for(timeout=1_000)
+                return spread([float(delay) for delay in await page.evaluate("window.typed")])
