@@ -99,6 +99,14 @@ class SettingsEditor:
             raise Invalid(Phrase("setup.variable", variable="KERYX_MODEL"))
         await self._change(lambda text: settings_file.update_text(text, "", {"model": name}))
 
+    async def choose_agent(self, name: str) -> None:
+        names = config.read(self._environ).agent_names
+        if name not in names:
+            raise WrongField("name", Phrase("setup.choices", choices=", ".join(names)))
+        if self._environ.get("KERYX_AGENT"):
+            raise Invalid(Phrase("setup.variable", variable="KERYX_AGENT"))
+        await self._change(lambda text: settings_file.update_text(text, "", {"agent": name}))
+
     async def test_model(self, entry: ModelEntry, *, secret: str = "") -> ModelTest:
         if entry.base_url == local_model.MODEL.base_url:
             raise Invalid(Phrase("setup.local"))

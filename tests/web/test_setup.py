@@ -162,6 +162,23 @@ async def test_a_server_of_tools_is_checked_and_saved(site: Site, tmp_path: Path
     assert (tmp_path / "keryx.toml").read_text() == TOML and not secret.exists()
 
 
+async def test_the_agent_that_answers_is_chosen(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERYX_AGENT", raising=False)
+    (tmp_path / "keryx.toml").write_text(
+        '# mine\nagent = "echo"\n\n[agents.coder]\nkind = "acp"\ncommand = ["coder"]\n'
+    )
+    assert (await find(site, "agents", "echo"))["default"]
+    await site.put("/api/setup/default-agent", {"name": "coder"})
+    assert (await find(site, "agents", "coder"))["default"]
+    assert (tmp_path / "keryx.toml").read_text().startswith('# mine\nagent = "coder"\n')
+    assert (await site.get("/api/setup"))["restart"]
+    wrong = await site.request("PUT", "/api/setup/default-agent", json={"name": "nobody"})
+    assert wrong.status_code == 400
+    assert "coder" in wrong.json()["detail"]
+
+
 async def test_a_profile_is_added_changed_and_removed(site: Site, tmp_path: Path) -> None:
     await site.put("/api/setup/profiles/work", {"instructions": "Be brief.\nNo jokes."})
     work = await find(site, "profiles", "work")

@@ -236,6 +236,10 @@ class SetupService(Protocol):
         """Set the model of conversations that have chosen none."""
         ...
 
+    async def choose_agent(self, name: str) -> None:
+        """Set the agent of conversations and profiles that have chosen none."""
+        ...
+
     async def test_model(self, entry: ModelEntry, *, secret: str = "") -> ModelTest:
         """Ask a model, which need not be saved, one short question. Raise `AgentFailed` with what is wrong."""
         ...

@@ -85,6 +85,15 @@ async def choose_model(request: ApiRequest, body: request_schema.DefaultModelFor
 
 
 @router.put(
+    "/api/setup/default-agent",
+    summary="Choose the agent of conversations that have chosen none. It answers after a restart.",
+    role=_OPERATOR,
+)
+async def choose_agent(request: ApiRequest, body: request_schema.DefaultModelForm) -> None:
+    await _get_service(request).choose_agent(body.name)
+
+
+@router.put(
     "/api/setup/tools/{server}",
     summary="Add or change a server of tools. It is in force after a restart.",
     role=_OPERATOR,

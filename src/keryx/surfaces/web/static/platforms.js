@@ -95,9 +95,11 @@ function dialogView(open, data, reload, close) {
     if (open.result) await reload();
   }
   if (result) {
+    // What is for a terminal is said above and below, as it is done here.
+    const steps = result.steps.filter((step) => !/keryx (?:serve|pairing)/.test(step));
     return h("section", { class: "form-box", key: "result", "aria-label": platform.title }, h("h2", {}, platform.title), h("p", { role: "status" }, result.summary),
       h("p", { class: "help" }, t("Written to {path}. It is connected after a restart.", { path: result.settings })),
-      result.steps.length > 0 && [h("h3", {}, t("Next")), h("ol", { class: "next-steps" }, result.steps.map((step) => h("li", {}, codeView(step))))],
+      steps.length > 0 && [h("h3", {}, t("Next")), h("ol", { class: "next-steps" }, steps.map((step) => h("li", {}, codeView(step))))],
       !result.allow.length && h("p", {}, t("Whoever writes to it first gets a code. Enter the code on this page to let them in.")),
       result.note && h("p", { class: "help" }, codeView(result.note)),
       h("div", { class: "ends" }, h("button", { type: "button", class: "button", onclick: close }, t("Close"))));

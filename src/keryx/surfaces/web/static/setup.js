@@ -19,6 +19,7 @@ export const setup = {
   saveModel: (name, body) => call("PUT", at("models", name), { body }),
   testModel: (name, body) => call("POST", at("models", name, "/test"), { body, patience: SLOW }),
   removeModel: (name, revision) => call("DELETE", at("models", name), { query: { revision } }),
+  chooseAgent: (name) => call("PUT", "/api/setup/default-agent", { body: { name } }),
   chooseModel: (name) => call("PUT", "/api/setup/default-model", { body: { name } }),
   saveTools: (name, body) => call("PUT", at("tools", name), { body }),
   checkTools: (name, body) => call("POST", at("tools", name, "/check"), { body, patience: SLOW }),

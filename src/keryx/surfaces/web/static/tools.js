@@ -52,7 +52,10 @@ export function show(root, app) {
           h("ul", { class: "entries", "aria-label": t("Agents") }, data.agents.map((agent) => entry(agent.name,
             [agent.name, agent.default && h("span", { class: "chip" }, t("Default"))],
             [[agent.command || (agent.kind !== agent.name && agent.kind), agent.profiles.length ? t("in {profiles}", { profiles: agent.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`agent ${agent.name}`])],
-            agent.checkable && button(t("Check"), agent.name, () => check(`agent ${agent.name}`, () => setup.checkAgent(agent.name)))))),
+            [
+              !agent.default && button(t("Make default"), agent.name, () => app.act(async () => { await setup.chooseAgent(agent.name); await reload(); })),
+              agent.checkable && button(t("Check"), agent.name, () => check(`agent ${agent.name}`, () => setup.checkAgent(agent.name))),
+            ]))),
           h("p", { class: "help" }, t("Agents that are programs of their own are written to keryx.toml, under [agents]."))),
       ];
     },
