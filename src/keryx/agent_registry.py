@@ -65,8 +65,9 @@ def _open_agent(
         case AgentKind.ECHO:
             return nullcontext(EchoAgent())
         case AgentKind.PYTHON:
-            module = python if configured.isolation is Isolation.THREAD else python_process
-            return module.open_agent(configured.path)
+            if configured.isolation is Isolation.THREAD:
+                return python.open_agent(configured.path)
+            return python_process.open_agent(configured.path, file_bytes=settings.media.limit)
         case AgentKind.ACP:
             return AcpAgent(name, configured, work_folder=settings.folder / "work", clock=clock)
         case AgentKind.LLM | AgentKind.LOCAL:

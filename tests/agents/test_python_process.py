@@ -14,8 +14,9 @@ import pytest
 from tests.agents.conversation import Conversation, a_context, asked, collect, spoken
 
 from keryx.agents import python, python_process
-from keryx.agents.agent_wire import AgentCrashed
+from keryx.agents.agent_wire import EVENT, AgentCrashed, compute_frame_limit, encode_event
 from keryx.agents.python_process import ProcessAgent
+from keryx.core import codec
 from keryx.core.errors import AgentFailed, AgentRefused, Invalid, NotFound, QuotaReached
 from keryx.core.media import Attachment
 from keryx.core.messages import Message, text_parts
@@ -51,6 +52,8 @@ async def obedient(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
                 await asyncio.sleep(3600)
             finally:
                 os.mkdir(path)
+        case ["speak", length]:
+            yield TextDelta("x" * int(length))
         case ["all"]:
             history = await context.history()
             steered = await context.fetch_new_messages()
@@ -127,6 +130,18 @@ async def test_what_an_agent_logs_is_bounded(agent: ProcessAgent, caplog: pytest
     assert [r.getMessage() for r in caplog.records if "logs too much" in r.getMessage()] == [
         f"the agent {HERE}:obedient logs too much: the rest of this minute is left out"
     ]
+
+
+async def test_a_frame_that_is_too_long_fails_its_turn_only(agent: ProcessAgent) -> None:
+    with pytest.raises(AgentCrashed, match="at most 32000000 bytes"):
+        await say(agent, "speak 33000000")
+    assert len(await say(agent, "speak 31000000")) == 31_000_000
+
+
+def test_a_frame_may_have_the_longest_file_that_is_kept() -> None:
+    file = FileEvent("a.bin", "application/octet-stream", bytes(60_000_000))
+    frame = codec.dumps({"jsonrpc": "2.0", "id": 1, "method": EVENT, "params": encode_event(file)})
+    assert 32_000_000 < len(frame) <= compute_frame_limit(len(file.body))
 
 
 async def test_a_process_that_ends_fails_its_turn_only(agent: ProcessAgent) -> None:

@@ -33,8 +33,11 @@ LOAD, RUN, PING = "load", "run", "ping"
 EVENT, HISTORY, NEW_MESSAGES, ASK, FETCH = "event", "history", "new_messages", "ask", "fetch"
 # A notification of it: a record for the log.
 LOG = "log"
-# The longest message in bytes. A file of an answer is sent in one.
-MAX_FRAME_BYTES = 1 << 28
+# The longest message of the hub in bytes, such as a long conversation.
+MAX_HUB_FRAME_BYTES = 1 << 28
+# The longest message of the process of the agent, if files may not be longer. A file of an answer is sent in one, as base64.
+_MIN_FRAME_BYTES = 32_000_000
+_FRAME_MARGIN = 100_000
 
 _EVENT_TYPES: dict[str, type[AgentEvent]] = {kind.__name__: kind for kind in get_args(AgentEvent)}
 _ERROR_TYPES: dict[str, type[KeryxError]] = {
@@ -59,6 +62,11 @@ class AgentCrashed(PluginExit):
 
     def __str__(self) -> str:
         return self.details
+
+
+def compute_frame_limit(file_bytes: int) -> int:
+    """Return how long a message of the process of the agent may be in bytes, where files may have `file_bytes`."""
+    return max(_MIN_FRAME_BYTES, 4 * file_bytes // 3 + _FRAME_MARGIN)
 
 
 def decode(value: object, kind: Any) -> Any:

@@ -95,7 +95,7 @@ async def serve_hub(path: str, source: int, target: int) -> None:
     logging.getLogger().setLevel(logging.INFO)
     try:
         # What the hub sends may be a long conversation.
-        frames = read_frames(read_chunks(source), limit=agent_wire.MAX_FRAME_BYTES, values=None)
+        frames = read_frames(read_chunks(source), limit=agent_wire.MAX_HUB_FRAME_BYTES, values=None)
         await serve(peer, frames, server)
     finally:
         await server.close()

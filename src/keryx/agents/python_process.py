@@ -45,9 +45,10 @@ class _Turn:
 class PythonProcess:
     """One process of an agent."""
 
-    def __init__(self, path: str, child: ChildProcess) -> None:
+    def __init__(self, path: str, child: ChildProcess, *, max_frame_bytes: int) -> None:
         self._path = path
         self._child = child
+        self._max_frame_bytes = max_frame_bytes
         self._peer = Peer(child.write, sends_cancel=True)
         self._turns: dict[int, _Turn] = {}
         self._numbers = itertools.count(1)
@@ -140,7 +141,7 @@ class PythonProcess:
             ) from exc
 
     async def _read(self) -> None:
-        frames = read_frames(self._child.chunks(), limit=agent_wire.MAX_FRAME_BYTES)
+        frames = read_frames(self._child.chunks(), limit=self._max_frame_bytes)
         try:
             await serve(self._peer, frames, self)
         except* BrokenPipeError:
@@ -157,10 +158,12 @@ class PythonProcess:
 
 
 class ProcessAgent:
-    """An agent in a process of its own, so that it can neither end nor slow down this one."""
+    """An agent in a process of its own, so that it can neither end nor slow down this one. `file_bytes` is the length of the
+    largest file that is kept."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, file_bytes: int = 0) -> None:
         self._path = path
+        self._max_frame_bytes = agent_wire.compute_frame_limit(file_bytes)
         self._process: PythonProcess | None = None
         self._starting = asyncio.Lock()
 
@@ -199,14 +202,14 @@ class ProcessAgent:
             child = await child_process.start(command, env=os.environ, cwd=os.getcwd(), errors=sys.__stderr__)
         except OSError as exc:
             raise Unavailable(f"the process of the agent {self._path} cannot be started: {exc}") from exc
-        self._process = PythonProcess(self._path, child)
+        self._process = PythonProcess(self._path, child, max_frame_bytes=self._max_frame_bytes)
         return self._process
 
 
 @asynccontextmanager
-async def open_agent(path: str) -> AsyncGenerator[Agent]:
+async def open_agent(path: str, *, file_bytes: int = 0) -> AsyncGenerator[Agent]:
     """Open the agent at `package.module:object` in a process of its own. Raise `Invalid` if there is no such agent."""
-    agent = ProcessAgent(path)
+    agent = ProcessAgent(path, file_bytes=file_bytes)
     try:
         await agent.load()
         yield agent
