@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import anyio
+import h11
 import msgspec
 import pytest
 from starlette.requests import ClientDisconnect, Request
@@ -22,6 +23,7 @@ from keryx.surfaces.web.http_server import (
     MAX_REQUESTS_PER_PASS,
     ConnectionLimits,
     HttpServer,
+    RequestParser,
     build_limits,
     raise_descriptor_limit,
 )
@@ -390,6 +392,21 @@ async def test_many_headers_and_two_lengths_are_refused(headers: bytes) -> None:
         writer.close()
     assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
     assert b"fine" not in answer
+
+
+async def test_many_trailers_are_refused() -> None:
+    trailers = b"1\r\nx\r\n0\r\n" + b"a:\r\n" * 200 + b"\r\n"
+    async with serving() as port:
+        assert b"400" in await ask(port, POST_IN_CHUNKS + trailers)
+        assert b"200" in await ask(port, POST_IN_CHUNKS + b"1\r\nx\r\n0\r\na: b\r\n\r\n")
+
+
+def test_headers_are_counted_before_each_is_looked_at() -> None:
+    parser = RequestParser()
+    parser.may_begin = True
+    parser.receive_data(b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 8_000 + b"malformed\r\n\r\n")
+    with pytest.raises(h11.RemoteProtocolError, match="too many headers"):
+        parser.next_event()
 
 
 @pytest.mark.parametrize("path", [b"/ok", b"/body"])

@@ -63,6 +63,8 @@ _COMMAND_NAMES = sorted(
 _COMMAND = re.compile(rf"(?<![\w/.:-])/(?=(?:{'|'.join(reversed(_COMMAND_NAMES))})(?![\w/-])|\Z)")
 # Of the errors that are stored in English: a longer one is that of a program, with its output.
 _LONGEST_STORED = 500
+# As much of an Accept-Language header is looked at. Browsers send less.
+_MAX_ACCEPTED = 1_000
 _WEIGHTED = re.compile(r"\s*([A-Za-z*][A-Za-z0-9-]*)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?)\s*)?\Z")
 
 _FORMATTER = Formatter()
@@ -227,7 +229,7 @@ def find_language(tag: str) -> str | None:
 def choose_language(accepted: str) -> str | None:
     """Return the catalogue that an Accept-Language header prefers, `None` if it names none."""
     weighted: list[tuple[float, str]] = []
-    for item in accepted.split(","):
+    for item in accepted[:_MAX_ACCEPTED].split(","):
         match = _WEIGHTED.match(item)
         name = find_language(match[1]) if match else None
         if match and name:

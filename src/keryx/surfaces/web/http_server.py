@@ -14,6 +14,7 @@ import anyio
 import h11
 import msgspec
 import uvicorn
+from h11._receivebuffer import ReceiveBuffer
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -93,6 +94,17 @@ def build_limits(web: WebSettings, descriptors: int) -> ConnectionLimits:
     )
 
 
+class HeadBuffer(ReceiveBuffer):
+    """What has come and was not parsed. It refuses heads and trailers of many lines before each line is looked at."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        lines = super().maybe_extract_lines()
+        # The first line of a head is no header.
+        if lines is not None and len(lines) > _MAX_HEADERS + 1:
+            raise h11.RemoteProtocolError("there are too many headers")
+        return lines
+
+
 class RequestParser(h11.Connection):
     """The parser of one connection. It reads the head of a request only while `may_begin` is set. It refuses many headers
     and bodies of many short chunks, which would hold up the event loop, and requests whose length a proxy may understand
@@ -100,6 +112,7 @@ class RequestParser(h11.Connection):
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, _MAX_HEAD_BYTES)
+        self._receive_buffer = HeadBuffer()
         self.may_begin = False
         self._chunks = 0
         self._chunk_bytes = 0
@@ -120,8 +133,6 @@ class RequestParser(h11.Connection):
                 raise h11.RemoteProtocolError("the chunks of the body are too short")
         elif isinstance(event, h11.Request):
             self.may_begin = False
-            if len(event.headers) > _MAX_HEADERS:
-                raise h11.RemoteProtocolError("there are too many headers")
             if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
                 raise h11.RemoteProtocolError("the body has two lengths")
         elif isinstance(event, h11.EndOfMessage):
