@@ -38,3 +38,13 @@ def test_what_is_made_writable_can_be_encoded(value: str) -> None:
     writable = text.replace_unwritable(value)
     assert writable.encode().decode() == writable
     assert "\0" not in writable
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=300), st.integers(1, 100))
+def test_a_short_line_is_the_beginning_of_the_line(value: str, limit: int) -> None:
+    assert text.to_short_line(value, limit) == text.truncate(text.to_single_line(value), limit)
+
+
+def test_of_a_long_text_only_the_beginning_is_looked_at_for_a_short_line() -> None:
+    assert text.to_short_line("a " * 1_000_000, 5) == "a a a"
+    assert text.to_short_line(" " * 1_000_000 + "a", 5) == ""

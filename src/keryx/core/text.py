@@ -23,6 +23,8 @@ _INVISIBLE = re.compile(
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
 _WHITESPACE = re.compile(r"[\s\u2800]+")
+# How much more of a text is looked at for a short line than the line is long: it may begin with white space.
+_LINE_MARGIN = 4_000
 _FLAG_LETTERS = re.compile("[\U0001f1e6-\U0001f1ff]+\\Z")
 
 
@@ -34,6 +36,11 @@ def to_sentence(text: str) -> str:
 def to_single_line(text: str) -> str:
     """Return the text on one line, without control, zero-width and bidi characters and lone surrogates."""
     return _WHITESPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
+
+
+def to_short_line(text: str, limit: int) -> str:
+    """Return the beginning of a text on one line of at most `limit` characters, in a time that does not depend on its length."""
+    return truncate(to_single_line(text[: limit + _LINE_MARGIN]), limit)
 
 
 def replace_for_page(text: str) -> str:

@@ -21,7 +21,7 @@ from keryx.core.ports.adapter import Adapter, SupportsMigration
 from keryx.core.records import Progress, ignore_progress
 from keryx.core.sessions import Session, Viewer
 from keryx.core.source import ChatType, Source
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line
 from keryx.core.texts import Phrase
 from keryx.engine.policy import Policy
 from keryx.engine.units import access, control
@@ -665,4 +665,4 @@ def describe_question(chat: ForeignChat) -> str:
 
 
 def _shorten(text: str) -> str:
-    return truncate(to_single_line(text), _MAX_SHOWN)
+    return to_short_line(text, _MAX_SHOWN)

@@ -16,7 +16,7 @@ from keryx.core.errors import Invalid
 from keryx.core.messages import Mark, Part, Parts, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.core.sessions import TitleBy
 from keryx.core.source import Source
-from keryx.core.text import replace_unwritable, to_single_line, truncate
+from keryx.core.text import replace_unwritable, to_short_line
 from keryx.core.usage import MILLION, Tokens
 
 MAX_DAMAGES = 1_000
@@ -277,7 +277,7 @@ def as_json(value: object) -> str:
 
 def clean_name(value: object) -> str:
     """Return foreign text as one short line that every database can store."""
-    return truncate(to_single_line(as_text(value)[: 4 * _LONGEST_NAME]), _LONGEST_NAME)
+    return to_short_line(as_text(value), _LONGEST_NAME)
 
 
 def clean_path(value: object) -> str:

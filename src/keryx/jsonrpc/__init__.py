@@ -5,7 +5,7 @@ from typing import Any, Self, TypeAlias, cast
 
 from keryx.core.errors import Conflict, Forbidden, Invalid, KeryxError, NotFound, Unavailable
 from keryx.core.questions import Consent
-from keryx.core.text import to_single_line
+from keryx.core.text import to_short_line
 
 Json: TypeAlias = dict[str, Any]
 
@@ -82,7 +82,7 @@ class RpcError(Exception):
         code, data = error.get("code"), error.get("data")
         why = as_text(data) or as_text(as_object(data).get("details"))
         reasons = (str(error.get("message") or "no reason given"), why)
-        message = to_single_line(": ".join(filter(None, reasons)))[:500]
+        message = to_short_line(": ".join(filter(None, reasons)), 500)
         return cls(code if isinstance(code, int) else INTERNAL_ERROR, message)
 
 

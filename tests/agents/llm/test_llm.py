@@ -106,3 +106,11 @@ def test_what_somebody_must_mend_first_is_not_waited_for(
     failure = provider_errors.classify(error, model)
     assert failure.transient is transient
     assert sentence in str(failure.error)
+
+
+def test_only_the_beginning_of_an_error_is_looked_at() -> None:
+    """It may have megabytes, and is shown in a few words."""
+    request = httpx2.Request("POST", FAR.base_url)
+    body = {"message": "busy " + " " * 100_000 + "end"}
+    error = openai.APIStatusError("", response=httpx2.Response(400, request=request), body=body)
+    assert str(provider_errors.classify(error, FAR, secret="key").error).endswith(": busy.")

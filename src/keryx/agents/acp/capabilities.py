@@ -5,7 +5,7 @@ from importlib.metadata import version
 import msgspec
 
 from keryx.agents.acp.connection import AgentConnection, AgentUnavailable
-from keryx.core.text import to_single_line
+from keryx.core.text import to_short_line
 from keryx.core.texts import Phrase
 from keryx.jsonrpc import PROTOCOL_VERSION, Json, as_count, as_object, as_objects, as_text
 
@@ -66,9 +66,9 @@ def _parse_capabilities(answer: Json) -> AgentCapabilities:
         arguments = method.get("args")
         values: list[object] = arguments if isinstance(arguments, list) else []  # pyright: ignore[reportUnknownVariableType]
         login = LoginMethod(
-            id=to_single_line(as_text(method.get("id")))[:80],
-            name=to_single_line(as_text(method.get("name")) or as_text(method.get("id")))[:80],
-            description=to_single_line(as_text(method.get("description")))[:300],
+            id=to_short_line(as_text(method.get("id")), 80),
+            name=to_short_line(as_text(method.get("name")) or as_text(method.get("id")), 80),
+            description=to_short_line(as_text(method.get("description")), 300),
             command=tuple(str(a) for a in values) if method.get("type") == "terminal" else (),
         )
         logins.append(login)
@@ -80,8 +80,8 @@ def _parse_capabilities(answer: Json) -> AgentCapabilities:
     )
     return AgentCapabilities(
         protocol=as_count(answer.get("protocolVersion")),
-        name=to_single_line(as_text(info.get("title")) or as_text(info.get("name")))[:80],
-        version=to_single_line(as_text(info.get("version")))[:40],
+        name=to_short_line(as_text(info.get("title")) or as_text(info.get("name")), 80),
+        version=to_short_line(as_text(info.get("version")), 40),
         load=can.get("loadSession") is True,
         resume=_has_capability(session, "resume"),
         close=_has_capability(session, "close"),

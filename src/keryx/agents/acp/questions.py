@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from keryx.agents.acp.update_translator import format_action, format_title
 from keryx.core.questions import AskPerson, Consent, Option, Question, build_option
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line, to_single_line, truncate
 from keryx.core.texts import Phrase
 from keryx.jsonrpc import INVALID_PARAMS, KIND_CONSENTS, Json, RpcError, as_object, as_text
 
@@ -25,7 +25,7 @@ def build_permission_question(agent: str, call: Json, options: list[Json], *, nu
     choices: list[Option] = []
     for option in options:
         id_ = as_text(option.get("optionId"))
-        label = truncate(to_single_line(as_text(option.get("name"))) or to_single_line(id_), 80)
+        label = to_short_line(as_text(option.get("name")), 80) or to_short_line(id_, 80)
         consent = KIND_CONSENTS.get(as_text(option.get("kind")), Consent.OTHER)
         if id_ and label and consent.lasts:
             choices.append(

@@ -23,7 +23,7 @@ from keryx.core.ports.agent import (
     ToolResultEvent,
     UsageEvent,
 )
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line, to_single_line, truncate
 from keryx.core.texts import Phrase
 from keryx.core.usage import MILLION, CostMeter, Usage
 from keryx.jsonrpc import Json, as_count, as_object, as_objects, as_text
@@ -199,11 +199,9 @@ def merge_fields(known: Json, update: Json) -> Json:
 def format_title(fields: Json) -> str:
     """Return a short title of a tool call for the user."""
     words = (
-        to_single_line(as_text(fields.get("title")))
-        or to_single_line(as_text(fields.get("name")))
-        or to_single_line(as_text(fields.get("kind")))
+        to_short_line(as_text(fields.get(name)), _MAX_TITLE_LENGTH) for name in ("title", "name", "kind")
     )
-    return truncate(words, _MAX_TITLE_LENGTH) or "tool"
+    return next(filter(None, words), "tool")
 
 
 def format_input(fields: Json) -> str:

@@ -26,7 +26,7 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.questions import Question
-from keryx.core.text import to_single_line
+from keryx.core.text import to_short_line
 from keryx.core.usage import Usage
 from keryx.jsonrpc import as_object
 
@@ -105,7 +105,7 @@ class _GraphRun:
         answers: dict[str, str] = {}
         for found in interrupts:
             detail = found.value if isinstance(found.value, str) else json.dumps(found.value, default=str)
-            title = to_single_line(detail)[:_LONGEST_TITLE]
+            title = to_short_line(detail, _LONGEST_TITLE)
             answer = await self._context.ask(Question(key=found.id, title=title, detail=detail, options=()))
             if answer is None:
                 return None

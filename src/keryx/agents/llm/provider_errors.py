@@ -14,11 +14,13 @@ from keryx.agents import quota_resets
 from keryx.agents.llm import Model
 from keryx.core import durations
 from keryx.core.errors import AgentFailed, AgentRefused, ModelUnavailable, QuotaReached
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line, truncate
 from keryx.core.texts import Phrase
 from keryx.jsonrpc import Json
 
 LONGEST_DETAIL = 240
+# What is looked at of a message, which may hold the key.
+_LONGEST_MESSAGE = 4_000
 _FEW_TRIES = 2
 _OLLAMA_PORT = 11434
 _UNKNOWN_HOST = (socket.EAI_NONAME, socket.EAI_NODATA)
@@ -202,7 +204,7 @@ def _read_detail(exc: openai.APIError, secret: str) -> str:
         message = str(body.get("message") or body.get("detail") or body.get("error") or "")
     elif isinstance(exc, openai.APIStatusError):
         message = ""  # Probably an HTML page.
-    text = to_single_line(message)
+    text = to_short_line(message, _LONGEST_MESSAGE)
     if secret:
         text = text.replace(secret, "[key]")
     return truncate(text, LONGEST_DETAIL).rstrip(". ")

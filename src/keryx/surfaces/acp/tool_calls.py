@@ -8,7 +8,7 @@ from typing import Any
 from keryx.core import codec
 from keryx.core.errors import Invalid
 from keryx.core.messages import ToolCall, ToolResult
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line
 from keryx.jsonrpc import Json, build_text_block
 
 INTERRUPTED_OUTPUT = "The tool was interrupted before it answered."
@@ -86,7 +86,7 @@ def format_title(name: str, input_: str) -> str:
     if not subject and input_.strip() not in ("", "{}"):
         subject = input_
     # Control and bidi characters could make a command look like another one.
-    return truncate(to_single_line(f"{name}: {subject}" if subject else name), MAX_TITLE_LENGTH)
+    return to_short_line(f"{name}: {subject}" if subject else name, MAX_TITLE_LENGTH)
 
 
 def find_kind(name: str) -> str:

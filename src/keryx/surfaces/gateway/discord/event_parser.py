@@ -19,7 +19,7 @@ from keryx.core.ports.adapter import (
     PlatformIds,
 )
 from keryx.core.source import ChatType, Source
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line
 from keryx.core.texts import ENGLISH
 from keryx.surfaces.gateway.discord.payloads import (
     DeletedMessages,
@@ -147,7 +147,7 @@ def parse_message(
 
 def build_thread_name(text: str) -> str:
     """Return a title or the first words of a conversation in the form of a thread's name; empty if there are none."""
-    return truncate(to_single_line(text), _MAX_THREAD_NAME).strip()
+    return to_short_line(text, _MAX_THREAD_NAME).strip()
 
 
 def parse_edit(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from keryx.core.ports.adapter import InboundFailure
 from keryx.core.source import ChatType, Source
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line
 from keryx.surfaces.gateway.email import mime_parts
 from keryx.surfaces.gateway.email.event_parser import (
     PLATFORM,
@@ -67,7 +67,7 @@ def parse_bounce(raw: bytes, summary: MailSummary, account: MailAccount) -> Inbo
             user=recipient or None,
         ),
         message=message_id,
-        reason=truncate(to_single_line(failure.reason), _LONGEST_REASON),
+        reason=to_short_line(failure.reason, _LONGEST_REASON),
         gone=failure.gone,
     )
 

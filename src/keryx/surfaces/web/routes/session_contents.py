@@ -12,7 +12,7 @@ from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR
 from keryx.core.media import filter_media
 from keryx.core.messages import Message, Role
-from keryx.core.text import to_single_line
+from keryx.core.text import to_short_line, to_single_line
 from keryx.core.texts import Phrase, Texts
 from keryx.markdown import html
 from keryx.surfaces.web import request_schema, schema
@@ -106,7 +106,7 @@ async def folder_files(request: ApiRequest, query: request_schema.FilesQuery) ->
 def _describe(message: Message) -> str:
     """Return the beginning of a question on one line; of one without words, the names of its files."""
     names = ", ".join(part.name or part.media for part in filter_media(message.parts))
-    return to_single_line(message.text)[:_MAX_LINE_CHARS] or names[:_MAX_LINE_CHARS]
+    return to_short_line(message.text, _MAX_LINE_CHARS) or names[:_MAX_LINE_CHARS]
 
 
 def _write_message(message: Message, texts: Texts) -> str:
