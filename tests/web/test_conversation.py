@@ -1,5 +1,6 @@
 """One conversation over HTTP: versions of questions, single messages, search in it, its outline, its words and its links."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,20 @@ async def test_the_files_of_a_folder_are_found_and_nothing_outside_of_it(
     assert (await site.get(files))["files"] == ["notes.md", "src/main.py"]
     assert (await site.get(files, params={"q": "smn"}))["files"] == ["src/main.py"]
     assert (await site.get(files, params={"q": "../"}))["files"] == []
+
+
+@pytest.mark.engines(Engine.SQLITE)
+async def test_an_import_that_takes_long_keeps_no_export_waiting(site: Site, world: World) -> None:
+    """Each program's reader looks through the whole file, line by line, before it is refused."""
+    session = (await say(site, world, "one"))["session"]
+    importing = asyncio.create_task(
+        site.request("POST", "/api/import?name=x.jsonl", content=b"\n" * 150_000)
+    )
+    await site.get("/api/start")
+    exported = await site.request("GET", f"/api/sessions/{session}/export?format=markdown")
+    assert "one" in exported.text
+    assert not importing.done()
+    assert (await importing).status_code == 400
 
 
 @pytest.mark.engines(Engine.SQLITE)

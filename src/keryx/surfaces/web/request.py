@@ -79,6 +79,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     renders: anyio.CapacityLimiter
     # For exports: each takes a reader of the store for as long as it lasts.
     exports: anyio.CapacityLimiter
+    # For files to import. To find out which program wrote one may take half a minute.
+    imports: anyio.CapacityLimiter
     # For what anybody with a link may ask for, apart from the exports of users.
     shares: anyio.CapacityLimiter
     # Requests that wait for a turn.

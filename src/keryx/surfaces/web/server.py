@@ -35,6 +35,7 @@ from keryx.surfaces.web.webauthn import ChallengeIssuer
 
 _RENDER_THREADS = 2
 _EXPORTS = 1
+_IMPORTS = 1
 _SHARES = 1
 _SOUNDS = 8
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -93,6 +94,7 @@ class WebApp:
             setup_lock=anyio.Lock(),
             renders=renders,
             exports=anyio.CapacityLimiter(_EXPORTS),
+            imports=anyio.CapacityLimiter(_IMPORTS),
             shares=anyio.CapacityLimiter(_SHARES),
             followers=self._followers,
             transcribe=transcribe,

@@ -51,7 +51,7 @@ async def upload(request: ApiRequest, query: request_schema.UploadQuery) -> sche
 )
 async def import_file(request: ApiRequest, query: request_schema.UploadQuery) -> schema.Imported:
     body = await read_body(request.http, MAX_IMPORT_BYTES)
-    async with request.services.exports:
+    async with request.services.imports:
         done = await request.hub.file_imports.run(request.viewer, query.name, body)
     return schema.Imported(
         program=done.program,
