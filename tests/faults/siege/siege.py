@@ -50,6 +50,13 @@ _GOALS: dict[tuple[str, float], Goal] = {
     ("open", 0.95): lambda quiet, siege: siege < max(500, 3 * quiet),
     ("event", 0.95): lambda quiet, siege: siege < max(1_000, 3 * quiet),
 }
+# How much of each second the node used: on all its threads, on the event loop, and how long its loop was ready and had no
+# processor, which is the machine's part of a slow answer.
+_SHARES: dict[str, Callable[["_Reading"], float]] = {
+    "processor time of the node": lambda reading: reading.whole,
+    "processor time of its loop": lambda reading: reading.loop,
+    "its loop without a processor": lambda reading: reading.waited,
+}
 _ROOT = Path(__file__).parents[3]
 _SETTINGS = """
 agent = "echo"
@@ -191,7 +198,7 @@ class Siege:
             assert node.process.poll() is None, f"the node does not start:\n{node.log[-3000:]}"
             chats = Chats(telegram)
             storm = Storm(chats, node, chats=CHATS, per_second=PER_SECOND, seed=self.seed)
-            watch = _Memory(node.process.pid)
+            watch = _Usage(node.process.pid)
             over = threading.Event()
             speaker = threading.Thread(target=storm.speak, args=(over,))
             whole = self.quiet_seconds + self.seconds + 60
@@ -301,7 +308,7 @@ class Siege:
         report: Report,
         chats: Chats,
         samples: Samples,
-        memory: "_Memory",
+        usage: "_Usage",
         siege: tuple[float, float],
         full: tuple[float, float],
         lived: bool,
@@ -340,8 +347,10 @@ class Siege:
         for name in ("health", "event", "list", "open"):
             failed = sum(samples.failures(name, *part) for part in parts)
             figures.append(Figure(f"{name}, failed", samples.failures(name, *quiet), failed, ok=failed == 0))
-        before, after = memory.most(quiet[0], quiet[1]), memory.last()
-        highest = memory.most(began, ended)
+        for name, read in _SHARES.items():
+            figures.append(Figure(name, usage.share(read, *quiet), usage.share(read, *siege), "ms/s"))
+        before, after = usage.most(*quiet), usage.last()
+        highest = usage.most(*siege)
         figures += [
             Figure("memory, highest", before, highest, "MiB", highest <= before + _HIGHEST_MARGIN),
             Figure("memory, afterwards", before, after, "MiB", after <= before + _MEMORY_MARGIN),
@@ -353,16 +362,28 @@ class Siege:
         return Verdict(report, figures)
 
 
-class _Memory:
-    """The resident memory of a process, each second, in MiB."""
+@dataclass(frozen=True)
+class _Reading:
+    """What a process has used so far: memory in MiB, seconds of processor time of all its threads and of the main one,
+    and seconds for which the main one was ready and had no processor."""
+
+    at: float
+    mib: int
+    whole: float
+    loop: float
+    waited: float
+
+
+class _Usage:
+    """What a process uses, read each second."""
 
     def __init__(self, pid: int) -> None:
-        self._status = Path(f"/proc/{pid}/status")
-        self._samples: list[tuple[float, int]] = []
+        self._folder = Path(f"/proc/{pid}")
+        self._readings: list[_Reading] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> "_Memory":
+    def __enter__(self) -> "_Usage":
         self._thread.start()
         return self
 
@@ -371,19 +392,35 @@ class _Memory:
         self._thread.join()
 
     def most(self, begin: float, end: float) -> int:
-        return max((mib for at, mib in self._samples if begin <= at <= end), default=0)
+        return max((reading.mib for reading in self._between(begin, end)), default=0)
 
     def last(self) -> int:
-        return self._samples[-1][1] if self._samples else 0
+        return self._readings[-1].mib if self._readings else 0
+
+    def share(self, read: Callable[[_Reading], float], begin: float, end: float) -> float:
+        """How many milliseconds of each second were used."""
+        readings = self._between(begin, end)
+        if len(readings) < 2:
+            return 0.0
+        first, last = readings[0], readings[-1]
+        return 1000 * (read(last) - read(first)) / (last.at - first.at)
+
+    def _between(self, begin: float, end: float) -> list[_Reading]:
+        return [reading for reading in self._readings if begin <= reading.at <= end]
 
     def _watch(self) -> None:
+        loop = self._folder / "task" / self._folder.name / "schedstat"
         while not self._over.wait(1):
             try:
-                text = self._status.read_text()
+                status = (self._folder / "status").read_text()
+                # User and system time are the 12th and 13th field behind the name, which may have spaces.
+                times = (self._folder / "stat").read_text().rpartition(")")[2].split()
+                ran, waited = (int(value) / 1e9 for value in loop.read_text().split()[:2])
             except OSError:
                 return
-            kib = next((line.split()[1] for line in text.splitlines() if line.startswith("VmRSS")), "0")
-            self._samples.append((time.monotonic(), int(kib) // 1024))
+            kib = next((line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")), "0")
+            whole = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+            self._readings.append(_Reading(time.monotonic(), int(kib) // 1024, whole, ran, waited))
 
 
 class _Started:
