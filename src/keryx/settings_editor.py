@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -134,6 +135,8 @@ class SettingsEditor:
 
     async def check_tools(self, entry: ToolServerEntry) -> ToolServerCheck:
         try:
+            # In a thread, because it takes half a second.
+            await anyio.to_thread.run_sync(import_module, "keryx.agents.mcp")
             from keryx.agents.mcp import open_toolboxes  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Unavailable(
@@ -299,6 +302,7 @@ class SettingsEditor:
 
     async def _ask_model(self, model: Model) -> ModelTest:
         try:
+            await anyio.to_thread.run_sync(import_module, "keryx.agents.llm.chat_client")
             from keryx.agents.llm.chat_client import ChatClient, ChatRequest, RetryPolicy  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Unavailable(

@@ -330,9 +330,7 @@ async def test_the_files_of_a_folder_are_found_and_nothing_outside_of_it(
 async def test_an_import_that_takes_long_keeps_no_export_waiting(site: Site, world: World) -> None:
     """Each program's reader looks through the whole file, line by line, before it is refused."""
     session = (await say(site, world, "one"))["session"]
-    importing = asyncio.create_task(
-        site.request("POST", "/api/import?name=x.jsonl", content=b"\n" * 150_000)
-    )
+    importing = asyncio.create_task(site.request("POST", "/api/import?name=x.jsonl", content=b"\n" * 150_000))
     await site.get("/api/start")
     exported = await site.request("GET", f"/api/sessions/{session}/export?format=markdown")
     assert "one" in exported.text

@@ -4,8 +4,10 @@ import json
 import logging
 import stat
 import sys
+import threading
 import tomllib
 from collections.abc import AsyncIterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,19 @@ prices = { input = 1, cache_read = 0.1 }
 [limits]
 at_once = 3
 """
+
+
+class ImportWatch:
+    """Notes in which thread a module is imported."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.threads: list[threading.Thread] = []
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        if name == self.module:
+            self.threads.append(threading.current_thread())
+        return None
 
 
 @pytest.fixture
@@ -283,3 +298,22 @@ async def test_only_the_operator_reaches_the_set_up(world: World, tmp_path: Path
             assert operation.role is RequiredRole.OPERATOR, operation.path
             path = operation.path.replace("{", "").replace("}", "")
             await site.problem(403, operation.method, path, json={})
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("/api/setup/tools/files/check", "keryx.agents.mcp"),
+        ("/api/setup/models/small/test", "keryx.agents.llm.chat_client"),
+    ],
+)
+async def test_what_takes_long_to_import_is_imported_in_a_thread(
+    site: Site, monkeypatch: pytest.MonkeyPatch, path: str, module: str
+) -> None:
+    watch = ImportWatch(module)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
+    body = {"command": "/nowhere"} if "tools" in path else {"id": "s-1", "base_url": "http://localhost:1/v1"}
+    await site.request("POST", path, json=body)
+    assert watch.threads
+    assert threading.main_thread() not in watch.threads
