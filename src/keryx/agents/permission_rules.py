@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from keryx.core.text import to_single_line, truncate
+from keryx.core.text import to_short_line, to_single_line, truncate
 from keryx.core.texts import Phrase
 
 _COMMAND_KEYS = ("command", "cmd", "script")
@@ -75,7 +75,7 @@ def find_scope(tool: str, arguments: Mapping[str, Any], *, cwd: str) -> CallScop
             rule = _build_exact_rule(tool, " ".join(paths))
             return CallScope(rule, Phrase("question.always_exact", tool=tool), (rule,))
         rules = tuple(f"{tool}({f}/)" for f in folders)
-        shown = truncate(to_single_line(folders[0]), 80)
+        shown = to_short_line(folders[0], 80)
         return CallScope(rules[0], Phrase("question.always_folder", tool=tool, folder=shown), rules)
     return CallScope(tool, Phrase("question.always_tool", tool=tool), (tool,))
 
