@@ -29,6 +29,7 @@ from tests.free_ports import find_free_port
 from tests.postgres import Server, own_database
 
 from keryx.core.ports.adapter import WebhookRequest, WebhookResponse
+from keryx.core.texts import english
 from keryx.testing.fault_injection import PlatformFaults
 from keryx.testing.wire import WireFake
 
@@ -60,6 +61,9 @@ class PlatformChats(Generic[Fake]):
     id_format = "{}"
     per_second = 25
     port = 0
+    # Texts by which people are told that messages wait, and that they were not taken.
+    waits = ""
+    refusal = ""
 
     def __init__(self, fake: Fake, platform: str, **settings: str) -> None:
         self.fake = fake
@@ -89,6 +93,10 @@ class PlatformChats(Generic[Fake]):
     def find_problems(self) -> list[str]:
         """Return what no real platform would have taken."""
         return []
+
+    def count_refused(self) -> int:
+        """Return how many messages were not taken, as Keryx has recorded it."""
+        return 0
 
     def describe(self) -> str:
         """Return further facts for the end of a campaign."""
@@ -393,11 +401,29 @@ class BlueBubbles(IMessage):
 
 
 class Relay(Telegram):
-    """Telegram on a connector, and an instance that answers. Either of them is killed."""
+    """Telegram on a connector, and an instance that answers. Either of them is killed. On a slow machine people are told that
+    their messages wait, and beyond the limits of the queue that they were not taken."""
+
+    waits = english.TEXTS["relay.waits"]
+    refusal = english.TEXTS["relay.not_taken"]
+
+    def __init__(self, home: Path, seed: int, *, events: int | None = None) -> None:
+        super().__init__(home, seed)
+        self._connector = home / "connector"
+        self._limits = {} if events is None else {"KERYX_RELAY_EVENTS": str(events)}
+
+    def count_refused(self) -> int:
+        listed = subprocess.run(
+            [KERYX, "relay", "list", "--json"],
+            env={**os.environ, "KERYX_HOME": str(self._connector)},
+            capture_output=True,
+            check=True,
+        )
+        return json.loads(listed.stdout)["instances"][0]["dropped"]
 
     @contextmanager
     def open_node(self, home: Path, *, database: str, seed: int) -> Generator[KillableNode]:
-        folder, port = home / "connector", find_free_port()
+        folder, port = self._connector, find_free_port()
         folder.mkdir()
         added = subprocess.run(
             [KERYX, "relay", "add", "ann", "--platform", "telegram", "--json"],
@@ -407,12 +433,7 @@ class Relay(Telegram):
         )
         serve = [KERYX, "serve", "--port", "0", "--json"]
         bot = {name: value for name, value in self.environ.items() if not name.endswith("_ALLOW")}
-        # On a machine that is too slow for the storm, messages would be refused and people told that they wait.
-        listen = {
-            "KERYX_RELAY_LISTEN": f"127.0.0.1:{port}",
-            "KERYX_RELAY_EVENTS": "1000000",
-            "KERYX_RELAY_NOTICE_AFTER": "1h",
-        }
+        listen = {"KERYX_RELAY_LISTEN": f"127.0.0.1:{port}", **self._limits}
         answers = {
             "KERYX_RELAY_URL": f"ws://127.0.0.1:{port}",
             "KERYX_RELAY_KEY": json.loads(added.stdout)["key"],
@@ -445,6 +466,9 @@ class NodePair:
 
     def start(self, *, wait: bool = True) -> None:
         self._dead.start(wait=wait)
+        for node in self._nodes:
+            if node.process.poll() is not None:
+                node.start(wait=wait)
 
     def kill(self) -> None:
         self._dead = self._rng.choice(self._nodes)
@@ -466,6 +490,7 @@ PLATFORMS: dict[str, Callable[[Path, int], PlatformChats[Any]]] = {
     "feishu": Feishu,
     "feishu-posts": FeishuPosts,
     "relay": Relay,
+    "relay-short-queue": partial(Relay, events=10),
     "signal": Signal,
     "signal-no-spool": partial(Signal, spool=False),
 }
@@ -487,8 +512,18 @@ def run(
 ) -> Report:
     chats = PLATFORMS[platform](home, seed)
     with chats.serve(), chats.open_node(home, database=database, seed=seed) as node:
-        storm = Storm(chats, node, chats=CHATS, per_second=chats.per_second, seed=seed)
+        storm = Storm(
+            chats,
+            node,
+            chats=CHATS,
+            per_second=chats.per_second,
+            seed=seed,
+            waits=chats.waits,
+            refusal=chats.refusal,
+        )
         report = storm.run(kills, between=between, progress=progress)
+    # More than Keryx has refused were lost.
+    report.lost += report.refused[chats.count_refused() :]
     report.problems += chats.find_problems()
     report.may_mark = platform not in NEVER_MARKED
     if progress and (facts := chats.describe()):

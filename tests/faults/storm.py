@@ -21,6 +21,9 @@ from tests.faults.node import Node
 from keryx.core.deliveries import REPEAT_MARK
 from keryx.testing.fault_injection import PlatformFaults
 
+# Longer than the longest pause between two attempts to deliver, which a slow machine brings about.
+QUIET_SECONDS = 150
+
 
 class Stage(Protocol):
     """A platform as people see it."""
@@ -48,6 +51,8 @@ class Report:
 
     said: int = 0
     lost: list[str] = field(default_factory=list[str])
+    # Not answered, in a chat that was told that messages were not taken.
+    refused: list[str] = field(default_factory=list[str])
     silent_duplicates: list[str] = field(default_factory=list[str])
     marked: int = 0
     # Marked repeats are no repeats that a platform with a key of its own needs.
@@ -67,6 +72,7 @@ class Report:
         rows = {
             "said": [str(self.said)],
             "lost": self.lost,
+            "refused with a notice": [str(len(self.refused))],
             "silent duplicates": self.silent_duplicates,
             "order inversions": self.inversions,
             "in the wrong chat, or never said": self.strangers,
@@ -75,14 +81,14 @@ class Report:
         }
         lines: list[str] = []
         for name, found in rows.items():
-            plain = name in ("said", "marked repeats")
+            plain = name in ("said", "refused with a notice", "marked repeats")
             lines.append(f"{name:34}{found[0] if plain else len(found):>8}")
             lines += [] if plain else [f"    {text}" for text in found[:10]]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return (
-            f"{self.said} said, {len(self.lost)} lost, {len(self.silent_duplicates)} silent duplicates, "
+            f"{self.said} said, {len(self.lost)} lost, {len(self.refused)} refused with a notice, {len(self.silent_duplicates)} silent duplicates, "
             f"{len(self.inversions)} order inversions, {len(self.strangers)} in the wrong chat or never said, "
             f"{self.marked} marked repeats"
         )
@@ -95,6 +101,9 @@ class Storm:
     chats: int = 8
     per_second: float = 40
     seed: int = 1
+    # Texts by which people are told that messages wait, and that they were not taken.
+    waits: str = ""
+    refusal: str = ""
     said: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def run(
@@ -133,8 +142,8 @@ class Storm:
             self.said.setdefault(chat, []).append(text)
             self.platform.say(chat, text)
 
-    def settle(self, seconds: float = 60) -> None:
-        """Wait until everything said is answered, or nothing new has come for long."""
+    def settle(self, seconds: float = QUIET_SECONDS) -> None:
+        """Wait until everything said is answered or was refused, or nothing new has come for long."""
         last, count = time.monotonic(), 0
         while time.monotonic() - last < seconds and self._unanswered():
             shown = sum(len(self.platform.texts(chat)) for chat in self.said)
@@ -152,11 +161,14 @@ class Storm:
     def report(self) -> Report:
         report = Report(said=sum(map(len, self.said.values())))
         for chat, said in self.said.items():
-            shown = self.platform.texts(chat)
+            all_shown = self.platform.texts(chat)
+            shown = [t for t in all_shown if bare(t) not in (self.waits, self.refusal)]
             report.marked += sum(t.startswith(REPEAT_MARK) for t in shown)
             counts = Counter(t for t in shown if not t.startswith(REPEAT_MARK))
             answered = [bare(t) for t in shown]
-            report.lost += [t for t in said if t not in set(answered)]
+            missing = [t for t in said if t not in set(answered)]
+            told = self.refusal and self.refusal in map(bare, all_shown)
+            (report.refused if told else report.lost).extend(missing)
             report.silent_duplicates += [t for t, n in counts.items() if n > 1]
             report.strangers += [t for t in answered if t not in set(said)]
             first = list(dict.fromkeys(answered))
