@@ -1,15 +1,20 @@
-"""The pages of platforms, followed with the command line: the setup, its answers, what is wrong, and the settings they show."""
+"""The pages of platforms, followed with the command line: the setup, its answers, what is wrong, the settings they show, and the way from there to the first answer."""
 
 import re
+import shlex
+import threading
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.driver import Cli
-from tests.fakes import discord, email, slack, whatsapp
+from tests.cli.driver import WAIT, Cli, Result
+from tests.fakes import discord, email, imessage, slack, whatsapp
+from tests.faults.platform_storm import post_in_background
+from tests.free_ports import find_free_port
 
 from keryx.surfaces.gateway.slack.setup import BOT_SCOPES
 
@@ -22,7 +27,7 @@ class PlatformPage:
     """A way of a page to a connected platform."""
 
     platform: str
-    open: Callable[[], Any]
+    open: Callable[..., Any]
     # The secrets that the setup asks for, and its other answers.
     secrets: dict[str, str]
     answer: Callable[[Any], dict[str, str]]
@@ -30,6 +35,18 @@ class PlatformPage:
     examples: Callable[[Any], dict[str, str]] = lambda fake: {}
     # What the settings have that this way leads to, if the page shows several.
     block: str = ""
+
+    def run_setup(self, keryx: Cli, fake: Any, folder: Path, **changed: str) -> Result:
+        """Run the setup with the answers of this way, and some changed."""
+        given = ["gateway", "setup", self.platform]
+        for name, value in {**self.answer(fake), **changed}.items():
+            if name not in self.secrets:
+                given += [f"--{name.replace('_', '-')}", value]
+        for name, value in self.secrets.items():
+            path = folder / name
+            path.write_text(f"{changed.get(name, value)}\n")
+            given += [f"--{name.replace('_', '-')}-file", str(path)]
+        return keryx(*given)
 
 
 def open_slack() -> slack.FakeSlack:
@@ -98,6 +115,101 @@ WAYS: dict[str, PlatformPage] = {
 }
 
 
+# The page of iMessage gives its commands with their options.
+IMESSAGE = {
+    "imessage-imsg": PlatformPage(
+        "imessage",
+        imessage.FakeImsg,
+        {},
+        lambda fake: {"transport": "imsg", "command": shlex.join(fake.ssh_command)},
+    ),
+    "imessage-bluebubbles": PlatformPage(
+        "imessage",
+        imessage.FakeBlueBubbles,
+        {"password": imessage.PASSWORD},
+        lambda fake: {"transport": "bluebubbles", "base_url": fake.url},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who writes to Keryx on a platform, and reads what it answers."""
+
+    say: Callable[[Any, str], object]
+    read: Callable[[Any], list[str]]
+
+
+def write_as(chat: str) -> Person:
+    return Person(lambda fake, text: fake.write(chat, text), lambda fake: fake.texts(chat))
+
+
+def write_mail(fake: email.FakeMail, text: str) -> None:
+    # What came before the first connection would not be answered.
+    assert fake.wait_for(lambda: "IDLE" in fake.commands)
+    fake.write("ann@people.test", text, references=["<thread@people.test>"])
+
+
+def write_in_messages(fake: imessage.MessagesFake, text: str) -> None:
+    assert fake.wait_for(lambda: fake.reads > 0)
+    fake.write(imessage.ANN, text)
+
+
+def write_in_discord(fake: discord.FakeDiscord, text: str) -> None:
+    assert fake.wait_for(lambda: fake.identifies > 0)
+    fake.say(text)
+
+
+IN_SLACK = Person(lambda fake, text: fake.say(text), lambda fake: fake.texts())
+PEOPLE = {
+    "discord": Person(write_in_discord, lambda fake: fake.texts()),
+    "slack": IN_SLACK,
+    "slack-events": IN_SLACK,
+    "whatsapp-agent": write_as(whatsapp.CREATOR),
+    "whatsapp-cloud": write_as("US.13491208655302741918"),
+    "email": Person(write_mail, lambda fake: fake.texts("ann@people.test")),
+    "imessage-imsg": Person(write_in_messages, lambda fake: fake.texts(imessage.ANN)),
+    "imessage-bluebubbles": Person(write_in_messages, lambda fake: fake.texts(imessage.ANN)),
+}
+
+
+@contextmanager
+def post_cloud_events(fake: whatsapp.FakeWhatsAppCloud, hooks: str) -> Generator[None]:
+    over = threading.Event()
+    poster = threading.Thread(target=fake.post_to, args=(lambda: f"{hooks}/whatsapp", over))
+    poster.start()
+    try:
+        yield
+    finally:
+        over.set()
+        poster.join()
+
+
+@pytest.mark.parametrize("way", PEOPLE)
+def test_who_follows_the_page_is_given_a_code_and_then_answered(tmp_path: Path, way: str) -> None:
+    followed, person, port = (WAYS | IMESSAGE)[way], PEOPLE[way], find_free_port()
+    keryx, hooks = Cli(tmp_path / "home", KERYX_PORT=str(port)), f"http://127.0.0.1:{port}/hooks"
+    with followed.open(tmp_path / "mac") if way == "imessage-imsg" else followed.open() as fake:
+        done = followed.run_setup(keryx, fake, tmp_path)
+        assert done.code == 0, done
+        assert f"keryx pairing approve {followed.platform} CODE --operator" in done.out
+        if way == "slack-events":
+            posting = post_in_background(fake.post_events, f"{hooks}/slack")
+        else:
+            posting = post_cloud_events(fake, hooks) if way == "whatsapp-cloud" else nullcontext()
+        with keryx.serving(), posting:
+            person.say(fake, "hello")
+            assert fake.wait_for(lambda: bool(person.read(fake)), WAIT)
+            told = "\n".join(person.read(fake))
+            code = re.search(rf"keryx (pairing approve {followed.platform} \w+)", told)
+            assert code is not None, told
+            keryx.ok(*code[1].split(), "--operator")
+            person.say(fake, "hello again")
+            assert fake.wait_for(lambda: person.read(fake)[-1] == "hello again", WAIT), person.read(fake)
+            links = {c["platform"]: c["link"] for c in keryx.json("gateway", "status")["connections"]}
+            assert links[followed.platform] == "connected"
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_setup_and_the_settings_are_as_the_page_shows_them(tmp_path: Path, way: str) -> None:
     followed = WAYS[way]
@@ -106,23 +218,16 @@ def test_the_setup_and_the_settings_are_as_the_page_shows_them(tmp_path: Path, w
     assert f"```text\nkeryx gateway setup {platform}\n```" in page
     keryx = Cli(tmp_path / "home")
     with followed.open() as fake:
-        given = ["gateway", "setup", platform]
-        for name, value in followed.answer(fake).items():
-            given += [f"--{name.replace('_', '-')}", value]
-        files = {name: tmp_path / name for name in secrets}
-        for name, value in secrets.items():
-            files[name].write_text(f"{value}\n")
-            given += [f"--{name.replace('_', '-')}-file", str(files[name])]
 
         def shorten(text: str) -> str:
             for here, there in followed.examples(fake).items():
                 text = text.replace(here, there)
             return text
 
-        done = keryx.ok(*given)
-        first = next(iter(files))
-        files[first].write_text(re.sub(r"\w{4}$", "0000", secrets[first]))
-        wrong = keryx(*given)
+        done = followed.run_setup(keryx, fake, tmp_path)
+        first, secret = next(iter(secrets.items()))
+        wrong = followed.run_setup(keryx, fake, tmp_path, **{first: re.sub(r"\w{4}$", "0000", secret)})
+    assert done.code == 0, done
     assert shorten(done.out).splitlines()[0] in page, done.out
     assert wrong.code and shorten(wrong.err).strip().removeprefix("keryx: ") in page, wrong.err
     written = tomllib.loads((keryx.home / "keryx.toml").read_text())[platform]
