@@ -26,10 +26,17 @@ from keryx.surfaces.gateway.matrix.encryption.control_files import (
     add_request,
     read_report,
 )
+from keryx.surfaces.gateway.matrix.encryption.cross_signing import IDENTITY_SECRETS
 from keryx.surfaces.gateway.matrix.encryption.device_list import DeviceList
 from keryx.surfaces.gateway.matrix.encryption.key_backup import format_recovery_key, parse_recovery_key
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
 from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
+from keryx.surfaces.gateway.matrix.encryption.secret_storage import (
+    BACKUP_SECRET,
+    SecretStorage,
+    decrypt_secret,
+    encrypt_secret,
+)
 from keryx.surfaces.gateway.matrix.event_types import EncryptionState, MatrixEvent, SyncResponse
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 
@@ -603,14 +610,106 @@ async def test_the_backup_is_read_by_a_new_device_with_the_recovery_key(
         assert "not a recovery key" in read_report(new.folder).outcome
         add_request(new.folder, RestoreRequest(key))
         await new.sync()
-        assert read_report(new.folder).outcome == "2 keys were restored."
+        told = "2 keys were restored, and the encryption identity of the account."
+        assert read_report(new.folder).outcome == told
         # The homeserver could have made a key of the backup, so what it reads is not answered.
         for event in (asked, mine):
             with pytest.raises(UntrustedDevice, match="came from a backup"):
                 await new.read(event)
-        assert read_report(new.folder).recovery_key == key and read_report(new.folder).problems == [
-            problem for problem in read_report(new.folder).problems if "backup" not in problem
-        ]
+        await new.sync()
+        assert read_report(new.folder).recovery_key == key and read_report(new.folder).problems == []
+
+
+async def test_after_the_keys_are_lost_the_recovery_key_brings_back_the_identity_that_people_trust(
+    fake: FakeKeyServer, tmp_path: Path, clock: Clock
+) -> None:
+    async with parties(fake, tmp_path, clock) as people:
+        ann, bot = await people.add(ANN, "A"), await people.add(BOT, "B")
+        asked = await ann.say("hello")
+        await bot.sync()
+        assert await bot.read(asked) == "hello"
+        key, identity = read_report(bot.folder).recovery_key, fake.identities[BOT]
+        new = await people.add(BOT, "N")
+        await ann.sync(BOT)
+        asked = await ann.say("and now?")
+        await new.sync(ANN)
+        # The identity has not signed the new device, so nobody trusts it.
+        with pytest.raises(RoomKeyMissing):
+            await new.read(asked)
+        assert "keryx matrix restore" in read_report(new.folder).problems[0]
+        add_request(new.folder, RestoreRequest(key))
+        await new.sync()
+        await new.sync()
+        await ann.sync(BOT)
+        asked = await ann.say("and now?")
+        await new.sync(ANN)
+        assert await new.read(asked) == "and now?"
+        assert fake.identities[BOT] == identity and read_report(new.folder).problems == []
+
+
+async def test_a_secret_storage_of_another_client_is_read_with_its_key_and_left_as_it_is(
+    fake: FakeKeyServer, tmp_path: Path, clock: Clock
+) -> None:
+    async with parties(fake, tmp_path, clock) as people:
+        bot = await people.add(BOT, "B")
+        backup = parse_recovery_key(read_report(bot.folder).recovery_key)
+        storage, other = SecretStorage(bot.server, BOT), bytes(range(32))
+        found = await storage.read(backup, (*IDENTITY_SECRETS, BACKUP_SECRET))
+        assert found is not None and len(found) == 4
+        # As a client leaves it whose person has chosen another recovery key.
+        fake.account_data = {path: value for path, value in fake.account_data.items() if "m." not in path}
+        assert await storage.ensure(other, found)
+        left = dict(fake.account_data)
+        await bot.restart()
+        await bot.sync()
+        [problem] = read_report(bot.folder).problems
+        assert "whose recovery key Keryx does not know" in problem
+        assert {path: fake.account_data[path] for path in left if "m." in path} == {
+            path: value for path, value in left.items() if "m." in path
+        }
+        new = await people.add(BOT, "N")
+        add_request(new.folder, RestoreRequest(format_recovery_key(other)))
+        await new.sync()
+        await new.sync()
+        report = read_report(new.folder)
+        assert "the encryption identity" in report.outcome and report.problems == []
+        assert report.recovery_key == format_recovery_key(other)
+
+
+async def test_what_the_homeserver_puts_into_the_secret_storage_is_not_taken(
+    fake: FakeKeyServer, tmp_path: Path, clock: Clock
+) -> None:
+    async with parties(fake, tmp_path, clock) as people:
+        bot = await people.add(BOT, "B")
+        key = read_report(bot.folder).recovery_key
+        [path] = [path for path in fake.account_data if "m.cross_signing.master" in path]
+        for stored in fake.account_data[path]["encrypted"].values():
+            stored["ciphertext"] = stored["ciphertext"][::-1]
+        new = await people.add(BOT, "N")
+        add_request(new.folder, RestoreRequest(key))
+        await new.sync()
+        assert read_report(new.folder).outcome == "0 keys were restored."
+        fake.account_data[path] = {"encrypted": ["malformed"]}
+        add_request(new.folder, RestoreRequest(key))
+        await new.sync()
+        assert read_report(new.folder).outcome == "0 keys were restored."
+        assert "held by another client" in read_report(new.folder).problems[0]
+
+
+def test_a_secret_is_read_with_its_key_under_its_name_only() -> None:
+    key, name = bytes(range(32)), "m.cross_signing.master"
+    stored = encrypt_secret(key, name, b"secret", iv=bytes(16))
+    assert stored == {
+        "iv": "AAAAAAAAAAAAAAAAAAAAAA",
+        "ciphertext": "fMpSyXBe",
+        "mac": "VZs49eiCyxxjA3ufMhnT0fVBNdgMfY9rfzLcP7zt3Zc",
+    }
+    assert decrypt_secret(key, name, stored) == b"secret"
+    for wrong, other in ((bytes(32), name), (key, "m.cross_signing.user_signing")):
+        with pytest.raises(ValueError, match="another key"):
+            decrypt_secret(wrong, other, stored)
+    with pytest.raises(ValueError, match="no encrypted secret"):
+        decrypt_secret(key, name, {"iv": stored["iv"]})
 
 
 def test_a_recovery_key_is_written_in_groups_and_read_with_any_spaces() -> None:

@@ -146,13 +146,13 @@ async def recovery_key(*, account: _Account = "", json: Json = False) -> None:
 
 @matrix_app.command
 async def restore(
-    file: Annotated[Path, Parameter(help="A file with the recovery key of the key backup.")],
+    file: Annotated[Path, Parameter(help="A file with the recovery key.")],
     /,
     *,
     account: _Account = "",
     json: Json = False,
 ) -> None:
-    """Read the keys of the backup, after Keryx got a new device.
+    """Read the encryption identity of the account and the keys of the backup, after Keryx got a new device.
 
     For example:
 

@@ -1,7 +1,7 @@
 """The cross-signing identity of this account: it signs this device, so that other people trust the device if they trust the account."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _IDENTITY = "cross_signing"
 _USAGES = ("master", "self_signing", "user_signing")
+# The names of these keys in a secret storage.
+IDENTITY_SECRETS = tuple(f"m.cross_signing.{usage}" for usage in _USAGES)
 
 
 class CrossSigning:
@@ -34,13 +36,32 @@ class CrossSigning:
         stored: dict[str, str] = self._keys.get(_IDENTITY) or {}
         return _public_key(_load(stored["master"])) if stored else ""
 
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The private keys by their names in a secret storage; none if this process does not have the identity."""
+        stored: dict[str, str] = self._keys.get(_IDENTITY) or {}
+        return {name: stored[usage] for name, usage in zip(IDENTITY_SECRETS, _USAGES, strict=True) if stored}
+
+    def adopt(self, secrets: Mapping[str, str], published_master: str) -> bool:
+        """Take the identity of the account from a secret storage. False if it is not there, or is not the one that the
+        account has published."""
+        try:
+            found = {usage: secrets[name] for name, usage in zip(IDENTITY_SECRETS, _USAGES, strict=True)}
+            public = {usage: _public_key(_load(seed)) for usage, seed in found.items()}
+        except (KeyError, ValueError):
+            return False
+        if not published_master or public["master"] != published_master:
+            return False
+        self._keys.set(_IDENTITY, found)
+        return True
+
     async def ensure(self, published_master: str, *, signed: bool) -> str:
         """Create and publish an identity if the account has none, and sign this device with it. Return what keeps the
         device from being signed, as a sentence; empty if it is. Raise what the homeserver raises."""
         if published_master and published_master != self.master:
             return (
-                "The encryption identity of the account is held by another client: verify this device there, so that people "
-                "trust it."
+                "The encryption identity of the account is held by another client: give its recovery key to `keryx matrix "
+                "restore`, or verify this device there, so that people trust it."
             )
         if not self.master:
             created = {

@@ -1,6 +1,7 @@
 """The backup of room keys on the homeserver, encrypted for a recovery key that stays with the operator."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,15 +10,19 @@ from vodozemac import Message as EncryptedKey
 
 from keryx.core.errors import Invalid
 from keryx.surfaces.gateway.matrix.encryption import MEGOLM, UndecryptableMessage
+from keryx.surfaces.gateway.matrix.encryption.cross_signing import IDENTITY_SECRETS
 from keryx.surfaces.gateway.matrix.encryption.key_file import KeyFile
 from keryx.surfaces.gateway.matrix.encryption.olm_account import OlmAccount, decode_base64, encode_base64
 from keryx.surfaces.gateway.matrix.encryption.room_keys import RoomKeys
+from keryx.surfaces.gateway.matrix.encryption.secret_storage import BACKUP_SECRET, SecretStorage
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 
 log = logging.getLogger(__name__)
 
 ALGORITHM = "m.megolm_backup.v1.curve25519-aes-sha2"
 _BACKUP = "backup"
+# The key of the secret storage, if it is not that of the backup.
+_STORAGE_KEY = "storage_key"
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _PREFIX = b"\x8b\x01"
 _KEY_BYTES = 32
@@ -39,12 +44,18 @@ class KeyBackup:
         self._server = server
         self._account = account
         self._rooms = rooms
+        self._storage = SecretStorage(server, account.user)
 
     @property
     def recovery_key(self) -> str:
-        """The key that reads the backup, as people write it; empty if this device has no backup."""
+        """The key that reads the backup and the secret storage, as people write it; empty if this device has no backup."""
+        key = self._read_key()
+        return format_recovery_key(key) if key else ""
+
+    def _read_key(self) -> bytes | None:
         stored = self._keys.get(_BACKUP)
-        return format_recovery_key(decode_base64(stored["key"])) if stored else ""
+        kept: str = self._keys.get(_STORAGE_KEY) or (stored["key"] if stored else "")
+        return decode_base64(kept) if kept else None
 
     async def ensure(self) -> str:
         """Create a backup if the account has none. Return what keeps this device from using it, as a sentence; empty if
@@ -106,10 +117,31 @@ class KeyBackup:
         await self._server.upload_backup(stored["version"], rooms)
         self._rooms.mark_saved(some)
 
-    async def restore(self, recovery_key: str) -> int:
-        """Add the keys of the backup, and use this backup from now on. Return how many keys were read. Raise `Invalid` if
-        the recovery key is not that of the backup."""
-        key = encode_base64(parse_recovery_key(recovery_key))
+    async def store_secrets(self, identity: Mapping[str, str]) -> str:
+        """Keep the identity and the key of the backup on the homeserver, encrypted with the recovery key. Return what keeps
+        them from being stored, as a sentence; empty if they are. Raise what the homeserver raises."""
+        key, stored = self._read_key(), self._keys.get(_BACKUP)
+        if (
+            key is None
+            or not stored
+            or await self._storage.ensure(key, {**identity, BACKUP_SECRET: stored["key"]})
+        ):
+            return ""
+        return (
+            "The account has a secret storage whose recovery key Keryx does not know: `keryx matrix restore` takes it. "
+            "Until then the encryption identity is in the files of Keryx alone."
+        )
+
+    async def read_secrets(self, recovery_key: str) -> dict[str, str] | None:
+        """Return what is in the secret storage of the account. `None` if the recovery key is not that of the storage. Raise
+        `Invalid` if it is none at all, and what the homeserver raises."""
+        return await self._storage.read(parse_recovery_key(recovery_key), (*IDENTITY_SECRETS, BACKUP_SECRET))
+
+    async def restore(self, recovery_key: str, secrets: Mapping[str, str]) -> int:
+        """Add the keys of the backup, and use this backup from now on. Its key is among the secrets, or is the recovery key.
+        Return how many keys were read. Raise `Invalid` if neither is the key of the backup."""
+        given = encode_base64(parse_recovery_key(recovery_key))
+        key = secrets.get(BACKUP_SECRET, given)
         present = await self._server.find_backup()
         if present is None or present.algorithm != ALGORITHM:
             raise Invalid("the account has no key backup that Keryx can read")
@@ -138,6 +170,8 @@ class KeyBackup:
                 except (KeyError, TypeError, ValueError, msgspec.DecodeError, UndecryptableMessage) as exc:
                     log.warning("the key %s of the backup cannot be read: %s", session, exc)
         self._keys.set(_BACKUP, {"key": key, "version": present.version})
+        if key != given:
+            self._keys.set(_STORAGE_KEY, given)
         await self._keys.flush()
         return count
 

@@ -702,7 +702,10 @@ class OlmMachine:
         problem = await self._identity.ensure(own.master, signed=device is not None and device.signed)
         self._set_problem("identity", problem)
         self._devices.mark_changed([self.user])
-        self._set_problem("backup", await self._backup.ensure())
+        no_backup = await self._backup.ensure()
+        self._set_problem("backup", no_backup)
+        if not problem and not no_backup:
+            self._set_problem("storage", await self._backup.store_secrets(self._identity.secrets))
         self._identity_checked = True
 
     async def _backup_keys(self) -> None:
@@ -738,9 +741,15 @@ class OlmMachine:
                     else f"The identity of {request.user} has not changed."
                 )
             case RestoreRequest():
-                count = await self._backup.restore(request.recovery_key)
+                secrets = await self._backup.read_secrets(request.recovery_key) or {}
+                await self._devices.refresh([self.user])
+                adopted = self._identity.adopt(secrets, self._devices.get(self.user).master)
+                # The identity signs this device after the next sync.
+                self._identity_checked = False
+                count = await self._backup.restore(request.recovery_key, secrets)
                 self._set_problem("backup", "")
-                return f"{format_count(count, 'key was', 'keys were')} restored."
+                keys = f"{format_count(count, 'key was', 'keys were')} restored"
+                return f"{keys}, and the encryption identity of the account." if adopted else f"{keys}."
 
     async def _report(self) -> None:
         """Write the report for `keryx matrix` if something has changed."""
