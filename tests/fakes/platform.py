@@ -221,7 +221,10 @@ class PlatformAdapter:
         answer = await self._request("POST", "/", content=json.dumps(body))
         match answer.status_code:
             case 200:
-                return str(answer.json()["id"])
+                try:
+                    return str(answer.json()["id"])
+                except ValueError as exc:
+                    raise Uncertain("something else than the platform has answered") from exc
             case 403:
                 raise Held(answer.json()["error"])
             case 404:

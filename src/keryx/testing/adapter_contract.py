@@ -385,6 +385,18 @@ class AdapterContract:
         assert read_texts(harness) == []
         check_secret(harness, caught.value)
 
+    async def test_an_answer_of_something_else_is_no_answer_to_a_send(self, harness: AdapterHarness) -> None:
+        skip_without(harness, Trait.NETWORK)
+        set_faults(harness, PlatformFaults(garbled=1))
+        try:
+            await harness.adapter.send(build_part(harness))
+        except (NotSent, Uncertain) as exc:
+            assert read_texts(harness) == []
+            check_secret(harness, exc)
+        else:
+            # The fake cannot do this.
+            assert read_texts(harness) == ["hello"]
+
     async def test_a_reply_that_is_lost_after_acceptance_is_uncertain(self, harness: AdapterHarness) -> None:
         skip_without(harness, Trait.NETWORK)
         set_faults(harness, PlatformFaults(lost_reply=1))
@@ -701,6 +713,14 @@ class AdapterContract:
         set_faults(harness, PlatformFaults(reorder=1, torn=0.5, duplicate=0.3))
         events = await self.receive_messages(harness, 12, distinct=True)
         assert set(get_texts(events)) == {f"m{n}" for n in range(12)}
+
+    async def test_answers_of_something_else_lose_no_event(self, harness: AdapterHarness) -> None:
+        skip_without(harness, Trait.NETWORK)
+        skip_without(harness, Trait.REDELIVERS)
+        self.write(harness, *(f"m{n}" for n in range(4)))
+        set_faults(harness, PlatformFaults(garbled=0.3))
+        events = await self.receive_messages(harness, 4, distinct=True)
+        assert set(get_texts(events)) == {f"m{n}" for n in range(4)}
 
     async def test_what_cannot_be_parsed_is_skipped_and_blocks_nothing(self, harness: AdapterHarness) -> None:
         skip_without(harness, Trait.MALFORMED)

@@ -91,6 +91,8 @@ class PlatformFaults:
     reorder: float = 0
     # A response is cut off.
     torn: float = 0
+    # Something else answers in the place of the platform, such as the sign-in page of a network.
+    garbled: float = 0
     # A send is throttled.
     throttle: float = 0
     # The server fails before it accepts a message.

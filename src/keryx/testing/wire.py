@@ -41,6 +41,12 @@ class WireResponse:
     torn: bool = False
 
 
+# What the network of a hotel answers to every request.
+_SIGN_IN_PAGE = WireResponse(
+    200, b"<!DOCTYPE html><title>Please sign in</title>", {"content-type": "text/html"}
+)
+
+
 def json_response(value: object, status: int = 200) -> WireResponse:
     return WireResponse(status, json.dumps(value).encode(), {"content-type": "application/json"})
 
@@ -88,7 +94,7 @@ async def serve_websocket(
 class WireFake:
     """The base class of a fake platform: a server that answers with `handle` while the block runs.
 
-    A fake passes what it hands over through `inject_event_faults` and `tear`, and what it accepts through `accept_send`,
+    Requests that something else answers (`garbled`) do not reach it. A fake passes what it hands over through `inject_event_faults` and `tear`, and what it accepts through `accept_send`,
     so that the faults are the same on every platform.
     """
 
@@ -100,7 +106,10 @@ class WireFake:
         self.lock = threading.Condition()
         self._random = random.Random(self.seed)
         self._held: set[str] = set()
-        self._server = LoopbackServer(self.handle)
+        self._server = LoopbackServer(self._answer)
+
+    def _answer(self, request: WireRequest) -> WireResponse | None:
+        return _SIGN_IN_PAGE if self.roll(self.faults.garbled) else self.handle(request)
 
     def handle(self, request: WireRequest) -> WireResponse | None:
         """Answer one request. `None` breaks the connection."""
