@@ -1,8 +1,8 @@
 """Platforms that refuse the credentials of a running node: each says so in `keryx gateway status`, and the others go on."""
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tests.free_ports import find_free_port
 
 from keryx.testing.fault_injection import PlatformFaults
 
+Stages = dict[str, PlatformChats[Any]]
 CHAT = "chat-2"
 
 
@@ -35,6 +36,10 @@ def revoke_password(fake: Any) -> None:
     fake.disconnect()
 
 
+def change_password(fake: Any) -> None:
+    fake.password = "another"
+
+
 def end_session(fake: Any) -> None:
     fake.expired = True
 
@@ -53,7 +58,30 @@ CASES: dict[str, tuple[Callable[[Any], None], str]] = {
     "signal": (forget_account, "keryx gateway setup signal"),
     "wechat": (end_session, "keryx gateway setup wechat"),
     "feishu": (revoke_feishu, "does not accept the App ID"),
+    "imessage-bluebubbles": (change_password, "keryx gateway setup imessage"),
 }
+
+
+@contextmanager
+def serve_platforms(folder: Path, *names: str) -> Generator[tuple[Cli, Stages]]:
+    """Yield a node that is connected to fakes without faults."""
+    port, stages = find_free_port(), dict[str, PlatformChats[Any]]()
+    variables = {"KERYX_PORT": str(port)}
+    for name in names:
+        home = folder / name
+        home.mkdir()
+        stages[name] = PLATFORMS[name](home, 1)
+        stages[name].fake.set_faults(PlatformFaults())
+        stages[name].port = port
+        variables |= stages[name].environ
+    if "imessage-bluebubbles" in names:
+        variables["KERYX_IMESSAGE_URL"] = f"http://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        for stage in stages.values():
+            stack.enter_context(stage.serve())
+        keryx = Cli(folder, **variables)
+        stack.enter_context(keryx.serving())
+        yield keryx, stages
 
 
 def has_hello(stage: PlatformChats[Any]) -> bool:
@@ -67,21 +95,7 @@ def find_link(keryx: Cli, platform: str) -> dict[str, Any]:
 
 
 def test_a_platform_that_refuses_the_credentials_says_so_and_the_others_go_on(tmp_path: Path) -> None:
-    port = find_free_port()
-    variables: dict[str, str] = {"KERYX_PORT": str(port)}
-    stages: dict[str, PlatformChats[Any]] = {}
-    for name in CASES:
-        home = tmp_path / name
-        home.mkdir()
-        stages[name] = PLATFORMS[name](home, 1)
-        stages[name].fake.set_faults(PlatformFaults())
-        stages[name].port = port
-        variables |= stages[name].environ
-    keryx = Cli(tmp_path, **variables)
-    with ExitStack() as stack:
-        for stage in stages.values():
-            stack.enter_context(stage.serve())
-        stack.enter_context(keryx.serving())
+    with serve_platforms(tmp_path, *CASES) as (keryx, stages):
         for stage in stages.values():
             stage.say(CHAT, "hello")
         for name, stage in stages.items():

@@ -450,6 +450,7 @@ class FakeBlueBubbles(MessagesFake):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.password = PASSWORD
         self.hooks: list[Json] = []
         self.contacts: list[Any] = []
         self.may_read_contacts = True
@@ -482,7 +483,7 @@ class FakeBlueBubbles(MessagesFake):
         super().__exit__()
 
     def handle(self, request: WireRequest) -> WireResponse | None:
-        if request.query.get("password") != PASSWORD:
+        if request.query.get("password") != self.password:
             return _fail(401, "You are not authorized to access this resource")
         if not request.path.startswith("/api/v1/"):
             return _fail(404, "no such path")

@@ -231,7 +231,11 @@ class FeishuPosts(Feishu):
     def __init__(self, home: Path, seed: int) -> None:
         super().__init__(home, seed)
         self.port = find_free_port()
-        self.environ |= {"KERYX_FEISHU_MODE": "webhook", "KERYX_FEISHU_ENCRYPT_KEY": feishu.ENCRYPT_KEY}
+        self.environ |= {
+            "KERYX_FEISHU_MODE": "webhook",
+            "KERYX_FEISHU_ENCRYPT_KEY": feishu.ENCRYPT_KEY,
+            "KERYX_FEISHU_VERIFICATION_TOKEN": feishu.VERIFICATION_TOKEN,
+        }
 
     @contextmanager
     def serve(self) -> Generator[None]:
@@ -396,7 +400,7 @@ class BlueBubbles(IMessage):
             password=imessage.PASSWORD,
             secret=imessage.SECRET,
             url=f"http://127.0.0.1:{self.port}",
-            poll="1",
+            poll="1s",
         )
 
 
