@@ -1,4 +1,4 @@
-"""Gateway: a message of each platform until it is stored, the whole path through a real node, and what an idle lane holds."""
+"""Gateway: a message of each platform until it is stored, the whole path through a real node on each, and what an idle lane holds."""
 
 import asyncio
 import os
@@ -9,11 +9,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.faults.node import Node
+from tests.faults.platform_storm import CHATS, PLATFORMS, PlatformChats
 
 from bench import raw
 from bench.fill import Filled
@@ -25,12 +27,27 @@ from bench.stage import Place, Stage, hub_of, scattered
 from bench.table import Line, line
 from keryx.engine.hub import Hub
 from keryx.testing import RecordingAdapterContext
+from keryx.testing.fault_injection import PlatformFaults
+from keryx.testing.wire import WireRequest, WireResponse
 
 _LANES = (10, 100_000)
 _CHATS = 50
 _SENDERS = 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _WARM_UP = 100
+# E-mail has no requests of HTTP that could be repeated, so it has no floor.
+_ANSWERING = (
+    "discord",
+    "slack",
+    "whatsapp-agent",
+    "whatsapp-cloud",
+    "email",
+    "signal",
+    "wechat",
+    "feishu",
+    "imessage-bluebubbles",
+    "relay",
+)
 
 
 async def run(stage: Stage) -> AsyncIterator[Line]:
@@ -43,6 +60,8 @@ async def run(stage: Stage) -> AsyncIterator[Line]:
     if not stage.dsn:
         for found in await asyncio.to_thread(_whole, stage):
             yield found
+        for name in _ANSWERING:
+            yield await asyncio.to_thread(_answer_on, name, stage)
 
 
 async def _intake(stage: Stage) -> AsyncIterator[Line]:
@@ -184,13 +203,80 @@ def _bare(telegram: FakeTelegram, count: int) -> float:
             for _ in range(count // _SENDERS):
                 client.post(f"{telegram.url}/bot{TOKEN}/sendMessage", json={"chat_id": 7, "text": "hello"})
 
-    threads = [threading.Thread(target=send) for _ in range(_SENDERS)]
     began = time.perf_counter()
+    _run_threads(send)
+    return count // _SENDERS * _SENDERS / (time.perf_counter() - began)
+
+
+def _answer_on(name: str, stage: Stage) -> Line:
+    """Answers of `keryx serve` on a platform, without faults. The floor is what the fake takes of the same requests from bare
+    clients; a fake has the limits of its platform."""
+    folder = stage.folder / f"answers-{name}"
+    folder.mkdir()
+    chats, count = PLATFORMS[name](folder, 1), stage.count(1000)
+    chats.fake.set_faults(PlatformFaults())
+    handle: Callable[[WireRequest], WireResponse | None] = chats.fake.handle
+    sends: list[WireRequest] = []
+
+    def record(request: WireRequest) -> WireResponse | None:
+        before = _count_texts(chats)
+        response = handle(request)
+        if _count_texts(chats) > before:
+            sends.append(request)
+        return response
+
+    with chats.serve(), chats.open_node(folder, database="", seed=1) as served:
+        served.start()
+        chats.fake.handle = record
+        _ask_all(chats, CHATS)
+        chats.fake.handle = handle
+        rate = _ask_all(chats, count)
+        served.kill()
+        bare = _repeat(chats.fake.url, sends, count) if sends else None
+    return line("answers on a platform", name, rate, "/s", floor=bare)
+
+
+def _ask_all(chats: PlatformChats[Any], count: int) -> float:
+    """Answers per second, as people see them."""
+    wanted = _count_texts(chats) + count
+    began = time.perf_counter()
+    for n in range(count):
+        chats.say(f"chat-{n % CHATS}", "hello")
+    assert chats.fake.wait_for(lambda: _count_texts(chats) >= wanted, 600)
+    return count / (time.perf_counter() - began)
+
+
+def _count_texts(chats: PlatformChats[Any]) -> int:
+    return sum(len(chats.texts(f"chat-{n}")) for n in range(CHATS))
+
+
+def _repeat(url: str, requests: list[WireRequest], count: int) -> float:
+    """Requests per second that a fake accepts, from bare clients."""
+    left, accepted = iter(range(count)), list[int]()
+    origin = url.partition("://")[0] + "://" + url.partition("://")[2].partition("/")[0]
+
+    def send() -> None:
+        with httpx.Client(timeout=30) as client:
+            for n in left:
+                again = requests[n % len(requests)]
+                headers = {k: v for k, v in again.headers.items() if k not in ("host", "content-length")}
+                answer = client.request(
+                    again.method, origin + again.path, params=again.query, content=again.body, headers=headers
+                )
+                if answer.is_success:
+                    accepted.append(n)
+
+    began = time.perf_counter()
+    _run_threads(send)
+    return len(accepted) / (time.perf_counter() - began)
+
+
+def _run_threads(send: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=send) for _ in range(_SENDERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return count // _SENDERS * _SENDERS / (time.perf_counter() - began)
 
 
 async def _idle(stage: Stage) -> AsyncIterator[Line]:

@@ -136,7 +136,7 @@ class Discord(PlatformChats[discord.FakeDiscord]):
     def say(self, chat: str, text: str) -> None:
         # Discord hands over nothing that was written before the first sign-in.
         assert self.fake.wait_for(lambda: self.fake.identifies > 0)
-        if self._random.random() < LOST_SESSIONS:
+        if self.fake.faults.torn and self._random.random() < LOST_SESSIONS:
             self._lost_sessions += 1
             self.fake.invalidate()
         channel = self.find(chat)

@@ -106,10 +106,12 @@ class WireFake:
         self.lock = threading.Condition()
         self._random = random.Random(self.seed)
         self._held: set[str] = set()
-        self._server = LoopbackServer(self._answer)
 
-    def _answer(self, request: WireRequest) -> WireResponse | None:
-        return _SIGN_IN_PAGE if self.roll(self.faults.garbled) else self.handle(request)
+        def answer(request: WireRequest) -> WireResponse | None:
+            garbled = self.faults.garbled and self.roll(self.faults.garbled)
+            return _SIGN_IN_PAGE if garbled else self.handle(request)
+
+        self._server = LoopbackServer(answer)
 
     def handle(self, request: WireRequest) -> WireResponse | None:
         """Answer one request. `None` breaks the connection."""
