@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import House, Tab
-from tests.language import find_foreign_words
+from tests.untranslated import find_untranslated_words
 
 
 def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
@@ -39,7 +39,7 @@ def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, b
         box.fill("!ask go on")
         box.press("Enter")
         expect(tab.page.get_by_role("button", name="Erlauben", exact=True)).to_be_visible()
-        foreign: dict[str, list[str]] = {"conversation": find_foreign_words(_read(tab), DATA)}
+        foreign: dict[str, list[str]] = {"conversation": find_untranslated_words(_read(tab), DATA)}
         for screen in (
             "board",
             "deliveries",
