@@ -296,7 +296,11 @@ def test_an_english_text_that_is_stored_is_shown_in_german(area: str) -> None:
         if len(stored) > 500:
             continue
         found = find_phrase(stored, area)
-        assert isinstance(found, Phrase) and str(found) == stored, key
+        assert str(found) == stored, key
+        # A text of fields alone says nothing by itself: those are found where they are texts of their own.
+        if not re.search(r"[a-z|]", re.sub(r"{\w+}", "", template)):
+            continue
+        assert isinstance(found, Phrase), key
         assert NO_CHANGES.speak("de").render(found) == NO_CHANGES.speak("de").say(found.key, **found.fields)
 
 

@@ -200,9 +200,11 @@ def find_phrase(text: str, *areas: str) -> str:
     """Return an English text of some areas of the catalogue, such as `delivery`, as a phrase, and any other text unchanged.
     So errors that are stored in English are shown in the language of the reader."""
     if not isinstance(text, Phrase) and len(text) <= _LONGEST_STORED:
-        for key, plurals, pattern in _list_patterns(areas):
+        for key, plurals, pattern, worded in _list_patterns(areas):
             if match := pattern.fullmatch(text):
                 fields = {name: find_phrase(value, *areas) for name, value in match.groupdict().items()}
+                if not (worded or any(isinstance(value, Phrase) for value in fields.values())):
+                    continue
                 # The form for one may have no number.
                 found = {name: re.search(r"\d[\d,]*", fields[name]) for name in plurals}
                 counts = {
@@ -295,19 +297,19 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 @cache
-def _list_patterns(areas: Sequence[str]) -> list[tuple[str, list[str], re.Pattern[str]]]:
-    """Return how the English texts of some areas look, each with its key and its fields with plural forms. Those with more
-    characters of their own come first."""
-    found: list[tuple[int, str, list[str], re.Pattern[str]]] = []
+def _list_patterns(areas: Sequence[str]) -> list[tuple[str, list[str], re.Pattern[str], bool]]:
+    """Return how the English texts of some areas look, each with its key, its fields with plural forms, and whether it has words
+    beside its fields. Those with more characters of their own come first."""
+    found: list[tuple[int, str, list[str], re.Pattern[str], bool]] = []
     texts = LANGUAGES[DEFAULT_LANGUAGE]
     for name, template in texts.items():
         # What operators read cannot be built from a text that has fewer fields.
         twin = texts.get(f"{name}_{Reader.OPERATOR.value}", "")
         if name.partition(".")[0] not in areas or list_fields(twin) - list_fields(template):
             continue
-        pattern, own, fields = "", 0, dict[str, bool]()
+        pattern, own, fields = "", "", dict[str, bool]()
         for literal, field, spec, _ in _parse_template(template):
-            own += len(literal)
+            own += literal
             pattern += re.escape(literal)
             if field is not None:
                 plural = "|" in (spec or "")
@@ -321,7 +323,8 @@ def _list_patterns(areas: Sequence[str]) -> list[tuple[str, list[str], re.Patter
                 fields[field] = plural
         key = name.removesuffix(f"_{Reader.OPERATOR.value}")
         plurals = [field for field, plural in fields.items() if plural]
-        found.append((own, key, plurals, re.compile(pattern, re.DOTALL)))
+        worded = bool(plurals) or any(map(str.isalpha, own))
+        found.append((len(own), key, plurals, re.compile(pattern, re.DOTALL), worded))
     return [entry[1:] for entry in sorted(found, key=lambda entry: -entry[0])]
 
 
