@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from keryx import logs
 from keryx.core import durations
 from keryx.core.access import NO_RULES, AccessRules
 from keryx.core.clock import Clock
@@ -625,4 +626,5 @@ class Driver:
                 work = again or work
                 if self._clock.monotonic() >= deadline:
                     raise LeaseLost(f"turn {turn.id}: the store was away for longer than the lease") from exc
+                log.warning("a turn waits for the store: %s", exc, extra=logs.REPEATS)
                 await self._clock.sleep(0.2)
