@@ -18,7 +18,7 @@ def test_the_daily_commands(keryx_on_postgres: Cli) -> None:
     assert keryx.json("sessions", "list")["sessions"][0]["session"]["id"] == session
     keryx.ok("sessions", "undo", session)
     keryx.ok("sessions", "fork", session)
-    assert "So: undone" in keryx.ok("why", f"{session}.3").out
+    assert "So: taken back" in keryx.ok("why", f"{session}.3").out
     assert keryx("sessions", "show", "nobody").code == 3
 
 

@@ -40,9 +40,9 @@ WITHOUT_ROWS = frozenset({"search.analyse"})
 # What a repetition may change: the feed, the count of codes that were not good or not any more, and who is there.
 BESIDES = frozenset({"changes", "guesses", "workers"})
 # Struck by tests of their own: tests/importers/test_kills.py, the storm of the relay in
-# tests/faults/platform_storm.py, tests/engine/loops/test_thread_titles.py, tests/watch/test_faults.py, and those of frameworks: tests/integrations/test_faults.py
-# and tests/integrations/test_adk.py.
-KILLED_ELSEWHERE = ("adk.", "graph.", "import.", "relay.", "threads.", "watch.")
+# tests/faults/platform_storm.py, tests/engine/loops/test_thread_titles.py, tests/engine/loops/test_push_notifications.py,
+# tests/watch/test_faults.py, and those of frameworks: tests/integrations/test_faults.py and tests/integrations/test_adk.py.
+KILLED_ELSEWHERE = ("adk.", "graph.", "import.", "push.", "pushes.", "relay.", "threads.", "watch.")
 # Writes of a node that starts. It also announces its start, and stores when it did, if the last time was long ago.
 STARTS = frozenset({"rules.publish", "turns.gather", "notices.restart"})
 

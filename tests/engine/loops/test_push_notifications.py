@@ -1,7 +1,8 @@
 """Notifications while the page is closed: who is told what, once, and what the answers of a push service lead to."""
 
+import asyncio
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -10,20 +11,20 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.engine.conftest import Begin
-from tests.engine.world import AT_ONCE, OPERATORS, World, viewer
+from tests.engine.world import AT_ONCE, OPERATORS, SECONDS, World, viewer
 from tests.fakes.push_service import PushBrowser, PushService
 
 from keryx.client_address import is_public
 from keryx.core.codec import decode_base64url, encode_base64url
-from keryx.core.errors import Invalid, StoreBroken, Unavailable
+from keryx.core.errors import Invalid, Retryable, StoreBroken, Unavailable
 from keryx.core.ports.agent import TextDelta
 from keryx.core.sessions import Viewer
 from keryx.core.turns import Turn
 from keryx.engine.hub.push_subscriptions import PushSubscription, check_endpoint
 from keryx.engine.policy import Policy, PushSettings
 from keryx.engine.web_push import PushClient, PushOutcome, ServerKey, encrypt
-from keryx.store.db import Engine
-from keryx.testing import START_TIME, ScriptedAgent
+from keryx.store.db import Database, Engine
+from keryx.testing import START_TIME, CrashingDatabase, DatabaseFault, FaultTiming, ScriptedAgent
 
 ANN, BOB = viewer("ann"), viewer("bob")
 on_sqlite = pytest.mark.engines(Engine.SQLITE)
@@ -319,6 +320,52 @@ async def test_a_person_removes_own_browsers_only(stage: Stage) -> None:
     await stage.told(1)
     await subscriptions.remove(ANN, saved.id)
     await stage.world.until(lambda tx: tx.row("select 1 from push_subscriptions") is None)
+
+
+@pytest.mark.engines(*Engine)
+@pytest.mark.parametrize("when", FaultTiming)
+async def test_a_write_that_is_struck_leads_to_one_notification(
+    begin: Begin, database: Database, tmp_path: Path, when: FaultTiming
+) -> None:
+    crashing = CrashingDatabase(database)
+    with PushService() as service:
+        stage = Stage(await begin(database=crashing, policy=build_policy(tmp_path)), service, tmp_path)
+        subscriptions = stage.world.hub.push_subscriptions
+        browser = service.add_browser("phone")
+        await stage.world.hub.viewer_state.change_preferences(ANN, {})
+        stage.world.advance(1)
+
+        async def strike(label: str, act: Callable[[], Awaitable[object]]) -> None:
+            crashing.faults = [DatabaseFault(label, when)]
+            with pytest.raises(Retryable):
+                await act()
+            await act()
+
+        await strike("push.subscribe", lambda: stage.save(ANN, browser))
+        saved = await stage.save(ANN, browser)
+        for number, label in enumerate(("push.queue", "push.claim", "push.record"), 1):
+            crashing.faults = [fault := DatabaseFault(label, when)]
+            turn = await stage.world.ask("hello", user="ann", chat="ann", surface="web")
+            async with asyncio.timeout(SECONDS):
+                while f"finished {turn.id}" not in {push.told["id"] for push in service.received}:
+                    stage.world.advance(5)
+                    await asyncio.sleep(0.005)
+            stage.world.advance(130)
+            await stage.rest()
+            assert fault.hits
+            # What could not be recorded comes again: a browser shows one of the same id.
+            assert len({push.told["id"] for push in service.received}) == number
+        crashing.faults = [fault := DatabaseFault("pushes.trim", when)]
+        async with asyncio.timeout(SECONDS):
+            while await stage.count(""):
+                stage.world.advance(timedelta(hours=1))
+                await asyncio.sleep(0.005)
+        assert fault.hits
+        await strike("push.unsubscribe", lambda: subscriptions.remove(ANN, saved.id))
+        assert await stage.world.read(lambda tx: tx.row("select 1 from push_subscriptions")) is None
+        await stage.save(ANN, browser)
+        await strike("push.unsigned", subscriptions.remove_unsigned)
+        assert await stage.world.read(lambda tx: tx.row("select 1 from push_subscriptions")) is None
 
 
 @pytest.mark.parametrize(
