@@ -121,7 +121,7 @@ export async function print(app, { id, session }) {
   });
   if (!all) return;
   // Everything that folds on the page is open on paper.
-  const tools = { unfolded: { has: () => true }, whole: new Map(), fold() {}, changed() {} };
+  const tools = { unfolded: { has: () => true }, whole: new Map(), fold() {}, changed() {}, canRead: () => false };
   const shown = items({ ...all, session: { ...session, parent: null, activity: "idle" }, queue: [], questions: [], replies: [], pending: [], running: null, draft: null }, new Set());
   const paper = document.createElement("div");
   paper.id = "paper";
