@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 from tests import left_out
-from tests.browser.driver import ARGUMENTS, ENVIRONMENT, House, Tab, chromium, tab
+from tests.browser.driver import ARGUMENTS, ENVIRONMENT, House, Tab, chromium, headless_shell, tab
 from tests.postgres import own_database
 
 from keryx.store.db import Engine
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = chromium()
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    """Chromium without windows; all of it for modules that say `NEEDS_ALL_OF_CHROMIUM`."""
+    found = chromium() if getattr(request.module, "NEEDS_ALL_OF_CHROMIUM", False) else headless_shell()
     if found is None:
         left_out.skip(
             "tests in a browser",

@@ -165,7 +165,7 @@ def test_controls_have_one_look(browser: Browser, gallery: tuple[House, dict[str
             if path == "/tools":
                 page.press("Add a server")
             native = page.page.locator("select, input[type=checkbox], input[type=radio]").evaluate_all(
-                "all => all.filter((e) => getComputedStyle(e).appearance !== 'none').map((e) => e.outerHTML)"
+                "all => all.filter((e) => e.isConnected && getComputedStyle(e).appearance !== 'none').map((e) => e.outerHTML)"
             )
             assert native == []
         page.open(paths["story"])

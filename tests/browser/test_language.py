@@ -27,8 +27,10 @@ def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
             context.close()
 
 
-# What is no text of Keryx: what was said, names, marks of surfaces, targets, and what the echo agent says and asks.
-DATA = "Wb Lo Esc Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome Code System Enter OpenAI v1 http API"
+# What is no text of Keryx: what was said, names, marks of surfaces, targets, and what the echo agent says and asks. And what is the
+# same word in German.
+PLATFORMS = "Discord Feishu Lark iMessage Matrix Signal Slack webhooks WeChat WhatsApp"
+DATA = f"{PLATFORMS} Normal Wb Lo Esc Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome Code System Enter OpenAI v1 http API"
 
 
 def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, browser: Browser) -> None:
