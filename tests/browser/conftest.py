@@ -11,11 +11,13 @@ from tests.postgres import own_database
 
 from keryx.store.db import Engine
 
+# Pushes and microphones are not in the part without windows.
+NEED_ALL_OF_CHROMIUM = {"test_phone", "test_speech"}
+
 
 @pytest.fixture(scope="module")
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    """Chromium without windows; all of it for modules that say `NEEDS_ALL_OF_CHROMIUM`."""
-    found = chromium() if getattr(request.module, "NEEDS_ALL_OF_CHROMIUM", False) else headless_shell()
+    found = chromium() if request.path.stem in NEED_ALL_OF_CHROMIUM else headless_shell()
     if found is None:
         left_out.skip(
             "tests in a browser",

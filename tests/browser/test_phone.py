@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Browser, CDPSession, Worker, expect
 from tests.browser.driver import PHONE, WAIT, House, Tab, tab
 
-NEEDS_ALL_OF_CHROMIUM = True
 TOKEN = "a-long-token-for-the-browser-test"
 ACTIVE = "navigator.serviceWorker.ready.then(() => new Promise((done) => { const look = () => navigator.serviceWorker.controller ? done() : setTimeout(look, 20); look(); }))"
 CACHED = """async () => {

@@ -10,7 +10,6 @@ from tests.browser.driver import House, Tab, tab
 from tests.browser.test_access import faults
 from tests.fakes.endpoint import EARS, KEY, MOUTH, Endpoint, Raw, Refusal, Stall, make_sound
 
-NEEDS_ALL_OF_CHROMIUM = True
 # What a browser with a service of its own has. Tests say what it hears.
 HEARING = """window.SpeechRecognition = class {
   start() { window.listener = this; }
