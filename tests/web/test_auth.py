@@ -1,6 +1,7 @@
 """Safety: who is let in, from where, and what a browser may do with what it gets."""
 
 import asyncio
+import itertools
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -213,6 +214,31 @@ async def test_a_revoked_browser_hears_nothing_more(world: World, monkeypatch: p
         async with listener.connect():
             await site.post("/api/sign-out")
             assert await listener.wait_closed(within=10)
+
+
+async def test_a_revoked_browser_hears_nothing_more_of_a_busy_node(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keryx.surfaces.web.stream.endpoint.HEARTBEAT_SECONDS", 0.05)
+    async with open_site(world.hub, world.clock, token=TOKEN) as site:
+        await site.post("/api/sign-in", {"secret": TOKEN})
+        start = await site.get("/api/start")
+        listener = Listener(
+            site.app, start["cursor"], headers={"cookie": f"keryx={site.client.cookies['keryx']}"}
+        )
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        project = (await site.request("POST", "/api/projects", json={"name": "P"})).json()["id"]
+        async with listener.connect():
+            await listener.wait_for("project", project__name="P")
+            await site.post("/api/sign-out")
+            closed = asyncio.create_task(listener.wait_closed(within=10))
+            for n in itertools.count():
+                if closed.done():
+                    break
+                await site.request(
+                    "PATCH", f"/api/projects/{project}", json={"name": f"P{n}"}, headers=bearer
+                )
+            assert await closed
 
 
 @pytest.mark.parametrize(

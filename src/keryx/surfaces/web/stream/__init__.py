@@ -131,12 +131,13 @@ class Broadcast:
     ) -> AsyncGenerator[tuple[Cursor, bytes]]:
         """Yield what to send to a viewer after a cursor, each time with the cursor that it leads to, until closed.
 
-        After `beat` seconds without events, yield an empty body with the current cursor. Raise `StreamTooSlow` for a slow
+        After `beat` seconds without events for this viewer, yield an empty body with the current cursor. Raise `StreamTooSlow` for a slow
         reader, `CursorExpired` and `Invalid` for an unusable cursor."""
         self._followers += 1
         self._has_followers.set()
         try:
             position = self._find_position(cursor)
+            due = anyio.current_time() + beat
             while not self.closed:
                 seen, before = self._signal.count, cursor
                 if position is None:
@@ -145,13 +146,12 @@ class Broadcast:
                 else:
                     position, body = self._read_ring(viewer, position)
                     cursor = self._cursor_before(position) or cursor
-                if body:
+                if body or anyio.current_time() >= due:
                     yield cursor, body
+                    due = anyio.current_time() + beat
                 elif cursor == before:
-                    with anyio.move_on_after(beat):
+                    with anyio.CancelScope(deadline=due):
                         await self._signal.wait(seen)
-                    if self._signal.count == seen:
-                        yield cursor, b""
         finally:
             self._followers -= 1
 

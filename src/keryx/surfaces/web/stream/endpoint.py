@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -54,10 +55,12 @@ class EventStreamResponse:
     async def _send(self, scope: Scope, batches: AsyncGenerator[tuple[Cursor, bytes]], send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await send_chunk(send, _RETRY_FIELD + encode_cursor(self._cursor))
+        checked = anyio.current_time()
         try:
             async for cursor, body in batches:
-                if not body:
+                if not body or anyio.current_time() - checked >= HEARTBEAT_SECONDS:
                     await self._authenticator.authenticate(Headers(scope=scope), scope["state"]["address"])
+                    checked = anyio.current_time()
                 await send_chunk(send, body or encode_cursor(cursor))
         except CursorExpired as exc:
             await send_chunk(send, encode_event(events.ExpiredEvent(detail=str(exc)), None))
