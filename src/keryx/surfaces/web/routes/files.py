@@ -74,6 +74,8 @@ async def download(request: ApiRequest) -> Response:
             "Content-Disposition": build_disposition(file.name or "file", inline=picture),
             "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
             "Cache-Control": "private, max-age=31536000, immutable",
+            # A browser keeps it for the person who is signed in, not for the next one.
+            "Vary": "Cookie, Authorization",
         },
         media_type=file.mime if picture or sound else UNKNOWN_MIME,
     )

@@ -40,6 +40,8 @@ function show(app, kind, { id, session, name, text, open }) {
   if (app.background?.push) return byWorker();
   try {
     const shown = new Notification(name, { body: text, tag: session });
+    app.notifications.add(shown);
+    shown.onclose = () => app.notifications.delete(shown);
     shown.onclick = () => {
       window.focus();
       open();

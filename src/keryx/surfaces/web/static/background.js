@@ -82,11 +82,15 @@ export const outbox = {
 // Nobody is signed in: the worker sends nothing and shows nothing, and somebody else may sign in here next.
 export async function leave() {
   await step(() => records("readwrite", (all) => {
+    const shared = all.get("shared");
+    shared.onsuccess = () => shared.result?.principal && all.delete("shared");
     all.delete("who");
     return all.delete(IDBKeyRange.bound("out ", "out \uffff"));
   }));
   const registration = await navigator.serviceWorker?.getRegistration();
-  if (registration) await unsubscribe(registration);
+  if (!registration) return;
+  for (const shown of await registration.getNotifications()) shown.close();
+  await unsubscribe(registration);
 }
 
 // What the worker asks of the server for each message. The first of a new conversation begins it; `name` in the paths of the
@@ -168,12 +172,14 @@ const unsubscribe = async (registration) => quietly((async () => (await registra
 
 const encoded = (bytes) => btoa(String.fromCharCode(...new Uint8Array(bytes ?? []))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
-// What another app shared, for the field of a new conversation; null if there is nothing, or it is of an earlier time.
-export async function takeShared() {
+// What another app shared, for the field of a new conversation; null if there is nothing, or it is of an earlier time or of
+// somebody else. What came while nobody was signed in is for whoever signs in next.
+export async function takeShared(principal) {
   let found = null;
   await quietly((async () => {
     found = await records("readonly", (all) => all.get("shared"));
     await records("readwrite", (all) => all.delete("shared"));
   })());
-  return found && Date.now() - found.at < SHARED ? found : null;
+  const mine = found && (!found.principal || found.principal === principal);
+  return mine && Date.now() - found.at < SHARED ? found : null;
 }

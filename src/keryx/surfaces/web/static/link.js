@@ -307,13 +307,17 @@ function ignoreFiles(problem) {
 // one that it is to begin. `error.waits`: it is tried again without being asked.
 export class UnsentMessages {
   // `changed` is told when there is something to show, `sent` of each entry with the answer of the server, `refused` when
-  // the server wants a sign-in, `replaced` when somebody else has signed in.
-  constructor({ changed, sent, refused, replaced }) {
-    Object.assign(this, { changed, sent, refused, replaced, principal: "", who: [], entries: [], sending: false, timer: 0, pause: FIRST_PAUSE, outbox: null });
+  // the server wants a sign-in, `departed` when another tab says so, `returned` when somebody has signed in there after
+  // that, `replaced` when somebody else has.
+  constructor({ changed, sent, refused, departed, returned, replaced }) {
+    Object.assign(this, { changed, sent, refused, departed, returned, replaced, principal: "", left: false, who: [], entries: [], sending: false, timer: 0, pause: FIRST_PAUSE, outbox: null });
     addEventListener("storage", ({ key }) => {
-      if (!this.principal || !(key === null || key.startsWith(STORE))) return;
+      if (!(key === null || key.startsWith(STORE))) return;
       const now = kept.read(kept.name("who"));
-      if (now && now !== this.principal) this.replaced();
+      if (this.left && now) this.returned();
+      if (!this.principal) return;
+      if (now === "") this.departed();
+      else if (now && now !== this.principal) this.replaced();
       this.load();
       this.changed();
     });
@@ -321,7 +325,9 @@ export class UnsentMessages {
 
   // Begins for a person: with what waits for them since another visit.
   enter({ principal, profile }) {
+    kept.remove(kept.name("forgotten"));
     kept.write(kept.name("who"), principal);
+    this.left = false;
     this.principal = principal;
     this.who = [principal, profile];
     for (const key of kept.find("begun", ...this.who)) if (Date.now() - kept.read(key).at > DAY) kept.remove(key);
@@ -337,6 +343,7 @@ export class UnsentMessages {
   leave() {
     kept.write(kept.name("who"), "");
     clearTimeout(this.timer);
+    this.left = true;
     this.principal = "";
     this.entries = [];
   }
@@ -365,8 +372,9 @@ export class UnsentMessages {
     }
   }
 
-  // Removes all that is kept for this person.
+  // Removes all that is kept for this person, who signs out. No other tab keeps anything for them from now on.
   async forget() {
+    kept.write(kept.name("forgotten"), this.principal);
     await this.sweepFiles(true).catch(ignoreFiles);
     for (const kind of ["out", "begun", "draft"]) for (const key of kept.find(kind, ...this.who)) kept.remove(key);
     this.load();
@@ -536,7 +544,7 @@ export class UnsentMessages {
   }
 
   keepDraft(id, draft) {
-    if (this.principal) kept.write(kept.name("draft", ...this.who, id), draft);
+    if (this.principal && kept.read(kept.name("forgotten")) !== this.principal) kept.write(kept.name("draft", ...this.who, id), draft);
   }
 
   dropDraft(id) {

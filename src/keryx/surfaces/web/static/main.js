@@ -57,6 +57,8 @@ const app = {
   restarting: false,
   // The worker, once it is there: see background.js.
   background: null,
+  // What the browser shows outside of the page, as far as this page has asked for it.
+  notifications: new Set(),
   api,
   get narrow() {
     return NARROW.matches;
@@ -179,7 +181,8 @@ const app = {
     rewording = true;
     await part.ask({ ...question, input: unsent.draftOf(name)?.text ?? before, long: true, typed: (text) => unsent.keepDraft(name, { text, media: [] }), save: attempt });
     rewording = false;
-    unsent.dropDraft(name);
+    // Where the session has ended, the words are kept until the same person is here again.
+    if (app.info) unsent.dropDraft(name);
     return given;
   },
 
@@ -276,6 +279,10 @@ Object.assign(app, shelf(app));
 const unsent = new UnsentMessages({
   changed: draw,
   refused: gate,
+  async departed() {
+    if ((await signedOut()) === false) unsent.enter(app.info.who);
+  },
+  returned: begin,
   replaced: () => location.reload(),
   sent(entry, { reply, session, seq }) {
     const open = app.state.open;
@@ -298,18 +305,20 @@ const stream = new Stream({
     else if (interrupted) resume();
     draw();
   },
-  async refused() {
-    try {
-      await api.prefer({});
-    } catch (problem) {
-      if (problem.status === 401) {
-        await gate();
-        return true;
-      }
-    }
-    return false;
-  },
+  refused: signedOut,
 });
+
+// Asks the server whether somebody is signed in, and for a sign-in if not; undefined if it does not answer.
+async function signedOut() {
+  try {
+    await api.prefer({});
+    return false;
+  } catch (problem) {
+    if (problem.status !== 401) return undefined;
+    await gate();
+    return true;
+  }
+}
 
 function tell(event) {
   if (event.type === "expired") {
@@ -480,7 +489,7 @@ async function takeShared() {
   const what = new URLSearchParams(location.search).get("shared");
   if (!what) return;
   history.replaceState(null, "", `${location.pathname}#/new`);
-  const found = what === "yes" && (await (await load("./background.js")).takeShared());
+  const found = what === "yes" && (await (await load("./background.js")).takeShared(app.info.who.principal));
   if (!found) return app.toast(what === "large" ? t("What was shared is too large.") : t("What was shared did not arrive. Share it again."), { bad: true });
   const before = unsent.draftOf("new") ?? app.info.composer ?? {};
   const parts = [];
@@ -538,8 +547,20 @@ async function gate() {
   route = NOWHERE;
   app.info = null;
   app.state = EMPTY;
+  clear();
   const { signIn } = await import("./signin.js");
   signIn($("page"), app, begin);
+}
+
+// What stands in front of the page, beside it and outside of it may say something of the person who was here.
+function clear() {
+  for (const box of document.querySelectorAll("dialog")) box.close();
+  for (const box of document.querySelectorAll(".pop, #paper")) box.remove();
+  for (const shown of app.notifications) shown.close();
+  app.notifications.clear();
+  app.announce("");
+  title = "Keryx";
+  ICON.href = PLAIN;
 }
 
 function parse() {

@@ -82,7 +82,8 @@ async function take(request) {
     const files = form.getAll("files").filter((part) => part instanceof File && part.size > 0);
     if (text.length > LONGEST_TEXT || files.length > MOST_FILES || files.some((part) => part.size > LARGEST_FILE)) return back("large");
     if (!text && !files.length) return back("none");
-    await records("readwrite", (all) => all.put({ id: "shared", at: Date.now(), text, files }));
+    const principal = await person();
+    await records("readwrite", (all) => all.put({ id: "shared", principal, at: Date.now(), text, files }));
     return back("yes");
   } catch {
     return back("none");
