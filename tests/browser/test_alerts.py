@@ -24,6 +24,16 @@ globalThis.Notification = class {
 };
 document.hasFocus = () => false;
 """
+# What is heard: the pitch of each tone.
+TONES = """
+globalThis.heard = [];
+globalThis.OscillatorNode = class extends OscillatorNode {
+  constructor(context, options) {
+    super(context, options);
+    heard.push(options.frequency);
+  }
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -163,4 +173,23 @@ def test_a_conversation_that_is_muted_and_kinds_that_are_off_tell_nothing(page: 
     page.open("/settings")
     for label in ("An answer is finished", "An answer failed"):
         page.page.get_by_label(label).check()
+    page.page.get_by_label("Sound").uncheck()
+
+
+def test_a_sound_is_heard_where_it_is_wanted_and_differs_for_a_failure(page: Tab) -> None:
+    page.page.context.add_init_script(NOTIFICATIONS)
+    page.page.context.add_init_script(TONES)
+    page.begin("in silence", "in silence")
+    expect(told(page)).to_have_count(1)
+    assert page.page.evaluate("heard") == []
+    page.open("/settings")
+    page.page.get_by_label("Sound").check()
+    page.begin("and not in silence", "and not in silence")
+    expect(told(page)).to_have_count(2)
+    finished = page.page.evaluate("heard")
+    page.say("!fail no tea")
+    expect(told(page)).to_have_count(3)
+    failed = page.page.evaluate("heard").copy()[len(finished) :]
+    assert len(finished) == len(failed) == 2 and finished != failed
+    page.open("/settings")
     page.page.get_by_label("Sound").uncheck()

@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.driver import PHONE, House, Tab, apart, tab
 from tests.browser.long_conversation import fill
 from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer
+from tests.importers.samples import write_chatgpt
 
 
 @pytest.fixture(scope="module")
@@ -310,6 +311,23 @@ def test_files_are_imported_on_the_start_screen(page: Tab, tmp_path: Path) -> No
     }"""
     page.page.locator("#main .screen").evaluate(drop)
     expect(page.page.get_by_role("alert")).to_contain_text("no export that Keryx knows")
+
+
+def test_an_export_of_chatgpt_is_dropped_and_its_conversation_goes_on_here(page: Tab, tmp_path: Path) -> None:
+    archive = write_chatgpt(tmp_path / "chatgpt")
+    page.open("/new")
+    drop = """(element, bytes) => {
+      const data = new DataTransfer();
+      data.items.add(new File([Uint8Array.from(bytes)], "export.zip"));
+      for (const type of ["dragover", "drop"]) element.dispatchEvent(new DragEvent(type, {dataTransfer: data, bubbles: true, cancelable: true}));
+    }"""
+    page.page.locator("#main .screen").evaluate(drop, list(archive.read_bytes()))
+    expect(page.page.get_by_text("1 conversation of ChatGPT, 7 messages.")).to_be_visible()
+    page.rows().filter(has_text="My talk").click()
+    expect(page.questions.first).to_contain_text("hello there")
+    expect(page.page.locator(".message.user .picture img").first).to_be_visible()
+    expect(page.answers.last).to_contain_text("Tool said tool-ran.")
+    page.ask("and on", "and on")
 
 
 def test_a_conversation_is_exported_from_its_menu(page: Tab) -> None:

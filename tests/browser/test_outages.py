@@ -566,7 +566,15 @@ def test_a_person_finds_everything_after_a_kill(browser: Browser, house: House, 
     """What is seen without a reload is what was there before the kill, and what is seen after one."""
     with tab(browser, house) as page:
         with house.serving() as node:
+            aside = page.begin("put aside", "put aside")
+            page.composer.fill("a note for later")
+            expect(page.page.get_by_text("Draft saved")).to_be_visible()
+            page.choose("Pin")
+            house.run("sessions", "tag", aside, "keep")
             page.begin("hello", "hello")
+            expect(row(page, "put aside").locator(".tag-mark")).to_have_text("keep")
+            before = seen(page, aside)
+            assert "Pinned" in before
             left = moment(page, lambda: kill(node))
         with house.serving():
             expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
@@ -582,6 +590,18 @@ def test_a_person_finds_everything_after_a_kill(browser: Browser, house: House, 
             assert page.page.locator(".message .body").all_inner_texts() == live
             expect(page.page.get_by_text(UNSENT)).to_have_count(0)
             page.composer.fill("")
+            assert seen(page, aside) == before
+            row(page, "put aside").click()
+            expect(page.answers).to_have_text(["put aside"])
+            expect(page.composer).to_have_value("a note for later")
+
+
+def seen(page: Tab, session: str) -> list[str]:
+    """What the list says of a conversation: its group, its name, where it is from, and its marks."""
+    script = """link => { let at = link.closest('.session-row').previousElementSibling;
+      while (!at.classList.contains('group')) at = at.previousElementSibling;
+      return [at.innerText, ...['.name', '.from', '.signs'].map((part) => link.querySelector(part).innerText)] }"""
+    return page.page.locator(f"a.session[data-id='{session}']").evaluate(script)
 
 
 def kill(node: Node) -> None:

@@ -160,6 +160,20 @@ def test_the_cache_has_files_of_the_page_and_nothing_of_a_person(browser: Browse
         assert not [url for _, url, text in found if "very private words" in text or session in text]
 
 
+def test_the_browser_offers_to_install_the_page(browser: Browser, shared: House) -> None:
+    with phone(browser, shared) as page:
+        page.open()
+        settle(page)
+        session = page.page.context.new_cdp_session(page.page)
+        # The driver gives what the browser's protocol says, which it has no types for.
+        ask = cast(Callable[[str], dict[str, Any]], session.send)  # pyright: ignore[reportUnknownMemberType]
+        manifest = ask("Page.getAppManifest")
+        assert manifest["url"].startswith(page.address) and manifest["errors"] == []
+        found = {error["errorId"] for error in ask("Page.getInstallabilityErrors")["installabilityErrors"]}
+        # Every tab of a test is a private one.
+        assert found <= {"in-incognito"}
+
+
 def test_a_new_release_leaves_nothing_of_an_old_one(browser: Browser, shared: House) -> None:
     with phone(browser, shared) as page:
         page.open()

@@ -514,8 +514,8 @@ function first(app) {
   const operator = app.info.who.operator;
   return [
     card("edit", t("Talk here"), echo ? [t("Write below. The offline agent echoes your words; "), h("code", {}, "slow 5 one two three"), t(" shows how an answer streams.")] : t("Write below. The answer streams in, and stays if the server is stopped in the middle.")),
-    operator && card("pairing", t("Connect Telegram"), t("Make a bot with BotFather, then give Keryx its token. The conversations appear in this list."), h("pre", { tabindex: "0" }, "keryx gateway setup telegram")),
-    operator && card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any endpoint that speaks the OpenAI protocol. Restart Keryx afterwards."), h("pre", { tabindex: "0" }, "export KERYX_LLM_BASE_URL=http://localhost:11434/v1\nexport KERYX_LLM_MODEL=qwen3")),
+    operator && card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any provider that speaks the protocol of OpenAI, or a program on your machine. You can try it before it is saved."), h("p", {}, h("a", { class: "button", href: "#/models" }, echo ? t("Add a model") : t("Models")))),
+    operator && card("pairing", t("Connect a chat"), t("Telegram, Signal, Matrix, Discord and others: talk from there, and go on here."), h("p", {}, h("a", { class: "button", href: "#/platforms" }, t("Choose a platform")))),
   ];
 }
 

@@ -71,7 +71,7 @@ export function elapsed(milliseconds) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
-const decimal = (n, digits) => n.toLocaleString(LOCALE, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+export const decimal = (n, digits) => n.toLocaleString(LOCALE, { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
 export function count(n) {
   if (n < 1000) return String(n);
@@ -81,7 +81,7 @@ export function count(n) {
 
 export function bytes(n) {
   if (n < 1000) return `${n} B`;
-  return n < 1_000_000 ? `${Math.round(n / 1000)} kB` : `${(n / 1_000_000).toFixed(1)} MB`;
+  return n < 1_000_000 ? `${Math.round(n / 1000)} kB` : `${decimal(n / 1_000_000, 1)} MB`;
 }
 
 // A text with a form for one and for several: "{n} file|{n} files".

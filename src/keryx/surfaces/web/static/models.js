@@ -2,6 +2,7 @@
 
 import { h, t } from "./dom.js";
 import { box, button, entry, Form } from "./forms.js";
+import { decimal } from "./format.js";
 import { empty } from "./screen.js";
 import { setup, setupScreen } from "./setup.js";
 
@@ -100,7 +101,7 @@ function sent(values) {
   };
 }
 
-const answered = (said) => t("It answered “{answer}” in {seconds} s, {input} tokens in and {output} out.", { answer: said.answer || "…", seconds: said.seconds.toFixed(1), input: said.input_tokens, output: said.output_tokens });
+const answered = (said) => t("It answered “{answer}” in {seconds} s, {input} tokens in and {output} out.", { answer: said.answer || "…", seconds: decimal(said.seconds, 1), input: said.input_tokens, output: said.output_tokens });
 
 function editor(form, data, reload, close) {
   const { values } = form;

@@ -6,10 +6,21 @@ import { badge } from "./format.js";
 import { nameOf } from "./sidebar.js";
 
 const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"];
+// Screens of the settings, which are found by name alone; `true`: for the operator only.
+const SETTINGS = [
+  ["models", t("Models"), true],
+  ["platforms", t("Chat platforms"), true],
+  ["tools", t("Tools and agents"), true],
+  ["permissions", t("Permissions"), false],
+  ["people", t("People"), true],
+  ["users", t("Sign-in"), false],
+  ["profiles", t("Profiles"), true],
+  ["guide", t("Guided start"), true],
+];
 
 // What can be done here, then elsewhere, then where one can go.
-function commands(app) {
-  const open = app.open;
+function commands(app, query) {
+  const { open } = app;
   const done = [
     ...(open ? [
       ["retry", t("Ask the last question again"), () => app.retry(open.id)],
@@ -26,6 +37,7 @@ function commands(app) {
   ];
   const places = [
     ...PLACES.map((name) => [name === "jobs" ? "clock" : name, t("Go to {place}", { place: t(`${name[0].toUpperCase()}${name.slice(1)}`) }), () => app.go(`/${name}`)]),
+    ...SETTINGS.filter(([, , operator]) => query && (app.info.who.operator || !operator)).map(([name, place]) => ["settings", t("Go to {place}", { place }), () => app.go(`/${name}`)]),
     ...(app.info.profiles ?? []).filter((p) => p !== app.info.who.profile).map((p) => ["pairing", t("Go to profile {name}", { name: p }), () => app.enter(p)]),
     ["info", t("Show the keys"), async () => (await app.part("./dialogs.js"))?.keys()],
     ...["system", "light", "dark"].map((theme) => ["settings", t("Theme: {theme}", { theme: t(`${theme[0].toUpperCase()}${theme.slice(1)}`) }), () => app.prefer({ theme })]),
@@ -49,7 +61,7 @@ export async function palette(app, typed = "") {
     const local = app.state.sessions.filter((s) => s.id !== app.open?.id && fits(nameOf(s))).slice(0, query ? 8 : 3);
     const known = new Set(local.map((s) => s.id));
     const sessions = [...local, ...remote.filter((s) => !known.has(s.id))];
-    const { done, places } = commands(app);
+    const { done, places } = commands(app, query);
     const command = (group) => ([shape, label, run]) => ({ key: label, group, mark: icon(shape), label, run });
     const all = [
       ...done.map(command(t("Do"))),
