@@ -12,7 +12,7 @@ from tests.postgres import own_database
 from keryx.store.db import Engine
 
 # Pushes and microphones are not in the part without windows.
-NEED_ALL_OF_CHROMIUM = {"test_phone", "test_speech"}
+NEED_ALL_OF_CHROMIUM = {"test_phone", "test_shared_browser", "test_speech"}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from tests.browser.driver import House, Tab, tab
 from tests.browser.test_phone import CACHED, Pushes, records, settle, until, until_shown
 from tests.browser.test_talk import PIXEL
 
-NEEDS_ALL_OF_CHROMIUM = True
 PASSWORD, OF_ANN = "correct horse", "a horse for ann"
 UNSENT = "not sent yet"
 ADD_ANN = f"""fetch('/api/users', {{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: '{json.dumps({"name": "ann", "password": OF_ANN})}'}}).then((answer) => answer.status)"""
