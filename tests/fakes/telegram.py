@@ -22,7 +22,6 @@ BOT = {
     "can_read_all_group_messages": False,
 }
 LONGEST_TEXT = 4096
-LONGEST_POLL = 1.0
 _MEDIA = ("photo", "document", "voice", "audio")
 _METHOD = re.compile(r"/bot([^/]+)/(\w+)\Z")
 _LONGEST_PRESS = 64
@@ -42,6 +41,7 @@ class Bubble:
     reply_to: int | None = None
     edits: int = 0
     media: str = ""
+    filename: str = ""
     buttons: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -52,6 +52,8 @@ class FakeTelegram(WireFake):
     in a chat, by chat and person."""
 
     token: str = TOKEN
+    # A poll waits no longer than this, so that tests need not.
+    longest_poll: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +136,8 @@ class FakeTelegram(WireFake):
         said = {"message_id": message, "date": 0, "chat": place(chat)}
         person = {"id": user or abs(chat), "is_bot": False, "first_name": "Ann"}
         for _ in range(times):
-            self.push("callback_query", {"id": id_, "from": person, "message": said, "data": data})
+            press = {"id": id_, "from": person, "message": said, "chat_instance": str(chat), "data": data}
+            self.push("callback_query", press)
 
     def push(self, kind: str, body: object) -> None:
         """An update of any kind, as it comes over the wire."""
@@ -196,7 +199,7 @@ class FakeTelegram(WireFake):
             mine = self._polls
             self.lock.notify_all()
             self.updates = [u for u in self.updates if u["update_id"] >= offset]
-            wait = min(float(params.get("timeout") or 0), LONGEST_POLL)
+            wait = min(float(params.get("timeout") or 0), self.longest_poll)
             self.lock.wait_for(lambda: self.updates or self._polls != mine, wait)
             if self._polls != mine:
                 self.conflicts += 1
@@ -207,7 +210,7 @@ class FakeTelegram(WireFake):
 
     def _set_webhook(self, params: dict[str, Any]) -> WireResponse:
         if not str(params.get("url") or "").startswith("https://"):
-            return _error(400, "Bad WireRequest: bad webhook: An HTTPS URL must be provided for webhook")
+            return _error(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")
         with self.lock:
             self.webhook = params
             if params.get("drop_pending_updates"):
@@ -243,6 +246,7 @@ class FakeTelegram(WireFake):
                 entities=entities,
                 reply_to=reply.get("message_id"),
                 media=next((k for k in _MEDIA if k in params), ""),
+                filename=str(params.get("filename") or ""),
                 buttons=_buttons(params),
             )
             self.bubbles.append(bubble)
@@ -262,11 +266,14 @@ class FakeTelegram(WireFake):
                 if b.id == int(params["message_id"]) and b.chat == int(params["chat_id"])
             ]
             if not found:
-                return _error(400, "Bad WireRequest: message to edit not found")
+                return _error(400, "Bad Request: message to edit not found")
             bubble = found[0]
             entities: list[dict[str, Any]] = params.get("entities") or []
             if (bubble.text, bubble.entities, bubble.buttons) == (params["text"], entities, _buttons(params)):
-                return _error(400, "Bad WireRequest: message is not modified")
+                return _error(
+                    400,
+                    "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a current content and reply markup of the message",
+                )
             bubble.text, bubble.entities, bubble.edits = params["text"], entities, bubble.edits + 1
             bubble.buttons = _buttons(params)
             self.lock.notify_all()
@@ -280,7 +287,7 @@ class FakeTelegram(WireFake):
                 if (b.id, b.chat) != (int(params["message_id"]), int(params["chat_id"]))
             ]
             if len(kept) == len(self.bubbles):
-                return _error(400, "Bad WireRequest: message to delete not found")
+                return _error(400, "Bad Request: message to delete not found")
             self.bubbles = kept
             self.lock.notify_all()
         return _ok(True)
@@ -292,24 +299,24 @@ class FakeTelegram(WireFake):
         text = str(params.get("text") or params.get("caption") or "")
         size = len(text.encode("utf-16-le", "surrogatepass")) // 2
         if size > LONGEST_TEXT:
-            return _error(400, "Bad WireRequest: message is too long")
+            return _error(400, "Bad Request: message is too long")
         if not text.strip() and "text" in params:
-            return _error(400, "Bad WireRequest: message text is empty")
+            return _error(400, "Bad Request: message text is empty")
         if refusal := self._refuse_buttons(_buttons(params)):
             return refusal
         entities: list[dict[str, Any]] = params.get("entities") or []
         if entities and self.plain_only:
-            return _error(400, "Bad WireRequest: can't parse entities: Unsupported entity")
+            return _error(400, "Bad Request: can't parse entities: Unsupported entity")
         for entity in entities:
             if entity["offset"] < 0 or entity["length"] < 1 or entity["offset"] + entity["length"] > size:
-                return _error(400, "Bad WireRequest: entity beyond the end of the text")
+                return _error(400, "Bad Request: entity beyond the end of the text")
         return None
 
     def _refuse_buttons(self, buttons: dict[str, str]) -> WireResponse | None:
         if buttons and self.no_buttons:
-            return _error(400, "Bad WireRequest: inline keyboard expected")
+            return _error(400, "Bad Request: inline keyboard expected")
         if any(not 1 <= len(data.encode()) <= _LONGEST_PRESS for data in buttons.values()):
-            return _error(400, "Bad WireRequest: BUTTON_DATA_INVALID")
+            return _error(400, "Bad Request: BUTTON_DATA_INVALID")
         return None
 
     def _acknowledge(self, params: dict[str, Any]) -> WireResponse | None:
@@ -319,7 +326,7 @@ class FakeTelegram(WireFake):
             if self._presses.get(str(params["callback_query_id"])) is not False:
                 return _error(
                     400,
-                    "Bad WireRequest: query is too old and response timeout expired or query ID is invalid",
+                    "Bad Request: query is too old and response timeout expired or query ID is invalid",
                 )
             self._presses[str(params["callback_query_id"])] = True
             self.toasts.append(str(params.get("text") or ""))
@@ -330,7 +337,7 @@ class FakeTelegram(WireFake):
         if chat in self.moved:
             return _error(
                 400,
-                "Bad WireRequest: group chat was upgraded to a supergroup chat",
+                "Bad Request: group chat was upgraded to a supergroup chat",
                 parameters={"migrate_to_chat_id": self.moved[chat]},
             )
         return _error(403, "Forbidden: bot was blocked by the user") if chat in self.blocked else None
@@ -344,7 +351,7 @@ class FakeTelegram(WireFake):
     def _get_member(self, params: dict[str, Any]) -> WireResponse:
         chat, user = int(params["chat_id"]), int(params["user_id"])
         if user < 0:
-            return _error(400, "Bad WireRequest: PARTICIPANT_ID_INVALID")
+            return _error(400, "Bad Request: PARTICIPANT_ID_INVALID")
         status = self.members.get((chat, user), "member")
         return _ok({"status": status, "user": {"id": user, "is_bot": False, "first_name": "Ann"}})
 
@@ -365,10 +372,11 @@ class FakeTelegram(WireFake):
                 text = f"Too Many Requests: retry after {after}"
                 return _error(429, text, parameters={"retry_after": after})
         if name not in self.files:
-            return _error(400, "Bad WireRequest: invalid file_id")
+            return _error(400, "Bad Request: invalid file_id")
         if len(self.files[name]) > LARGEST_FILE:
-            return _error(400, "Bad WireRequest: file is too big")
-        return _ok({"file_id": name, "file_path": f"files/{name}", "file_size": len(self.files[name])})
+            return _error(400, "Bad Request: file is too big")
+        found = {"file_id": name, "file_unique_id": f"unique-{name}", "file_size": len(self.files[name])}
+        return _ok({**found, "file_path": f"files/{name}"})
 
     def _file(self, request: WireRequest) -> WireResponse:
         found = _FILE.match(request.path)
@@ -402,6 +410,8 @@ def _params(request: WireRequest) -> dict[str, Any]:
         data = part.get_payload(decode=True)
         assert isinstance(data, bytes)
         text = data if part.get_filename() else data.decode()
+        if part.get_filename():
+            found["filename"] = part.get_filename()
         found[name] = json.loads(text) if isinstance(text, str) and text[:1] in "[{" else text
     return found
 
@@ -414,12 +424,29 @@ def _buttons(params: dict[str, Any]) -> dict[str, str]:
 
 
 def _message(bubble: Bubble) -> dict[str, Any]:
+    texts = ("caption", "caption_entities") if bubble.media else ("text", "entities")
+    shown: dict[str, Any] = {
+        texts[0]: bubble.text,
+        texts[1]: bubble.entities,
+        "message_thread_id": bubble.thread,
+    }
+    if bubble.media == "document":
+        shown["document"] = {**_name_file(bubble), "file_name": bubble.filename}
+    elif bubble.media == "photo":
+        shown["photo"] = [{**_name_file(bubble), "width": 90, "height": 90}]
+    elif bubble.media:
+        shown[bubble.media] = {**_name_file(bubble), "duration": 1}
     return {
         "message_id": bubble.id,
         "date": int(time.time()),
-        "chat": {"id": bubble.chat, "type": "private"},
-        "text": bubble.text,
+        "from": BOT,
+        "chat": place(bubble.chat),
+        **{name: value for name, value in shown.items() if value},
     }
+
+
+def _name_file(bubble: Bubble) -> dict[str, Any]:
+    return {"file_id": f"sent-{bubble.id}", "file_unique_id": f"unique-{bubble.id}"}
 
 
 def _ok(result: object) -> WireResponse:

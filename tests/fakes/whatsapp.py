@@ -289,9 +289,10 @@ class FakeWhatsAppCloud(_FakeMessages):
             "recipient_type": "individual",
             "biz_opaque_callback_data": bubble.callback,
         }
-        self.push(
-            {"statuses": [{**body, **({"errors": list(errors)} if errors else {})}]}, f"{bubble.id}.{status}"
-        )
+        if errors:
+            body["errors"] = list(errors)
+        person = {"profile": {"name": "Ann"}, "user_id" if is_bsuid else "wa_id": bubble.chat}
+        self.push({"contacts": [person], "statuses": [body]}, f"{bubble.id}.{status}")
 
     def push(self, value: Any, id_: str, *, number: str = "") -> None:
         """A value of the field `messages`, as it comes over the wire."""
@@ -420,7 +421,8 @@ class FakeWhatsAppCloud(_FakeMessages):
                 raise BadRequestError(
                     "More than 24 hours have passed since the customer last replied", 131047
                 )
-            self.push_status(bubble, "failed", {"code": 131047, "title": "Re-engagement message"})
+            title = "Re-engagement message"
+            self.push_status(bubble, "failed", {"code": 131047, "title": title, "message": title})
             bubble.type = "lost"
         return bubble
 
@@ -592,7 +594,7 @@ def read_choices(content: dict[str, Any]) -> tuple[str, dict[str, str]]:
         allow(content["action"], "button", "sections")
         need_text(content["action"], "button", 20)
         [section] = content["action"]["sections"]
-        allow(section, "rows")
+        allow(section, "title", "rows")
         choices, longest = section["rows"], 24
         check(1 <= len(choices) <= 10, "1 to 10 rows")
         text = need_text(content["body"], "text", LONGEST_TEXT)

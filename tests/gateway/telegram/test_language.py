@@ -38,7 +38,7 @@ DATA = (
     "Hallo Ann arbeite bitte buche den Flug räum auf Ich räume auf. Fertig. Erledigt. scheitere stürze ab verboten schau",
     # Words that are typed in every language.
     "queue steer collect interrupt ask auto read default minimal low medium high on off add pause resume run runs continue remove",
-    "run_in_terminal rm -r build RuntimeError fast good echo photo.jpg telegram Keryx UTC USD hlp help Bad WireRequest: invalid file_id",
+    "run_in_terminal rm -r build RuntimeError fast good echo photo.jpg telegram Keryx UTC USD hlp help Bad Request: invalid file_id",
 )
 # What a person types, each followed by what Keryx answers to it.
 COMMANDS = """\
