@@ -59,7 +59,10 @@ def test_an_editor_without_a_place_for_it_shows_it_among_the_thoughts(home: Path
             assert markers(other.updates(session)) == markers(zed.updates(session))
         (shown,) = markers(zed.updates(session))
         assert shown["sessionUpdate"] == "agent_thought_chunk"
-        assert "compacted here" in shown["content"]["text"] and shown["content"]["text"].endswith("In short.")
+        assert (
+            shown["content"]["text"]
+            == "Older messages were summarized to make room. The model goes on from this:\n\nIn short."
+        )
         assert markers(replayed(zed, session)) == [shown]
 
 

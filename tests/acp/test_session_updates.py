@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.acp.driver import Json, story
 
-from keryx.core import messages
+from keryx.core import compaction, messages
 from keryx.core.changes import DraftChunk
 from keryx.core.clock import to_micros
-from keryx.core.ids import SessionId, TurnId
+from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.messages import (
     Mark,
     Message,
@@ -28,11 +28,13 @@ from keryx.core.messages import (
     merge_parts,
     text_parts,
 )
+from keryx.core.sessions import Session
 from keryx.core.text import to_single_line
 from keryx.core.texts import Catalogue
 from keryx.surfaces.acp import tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
-from keryx.surfaces.acp.session_updates import UpdateBuilder
+from keryx.surfaces.acp.session_options import ModelChoices
+from keryx.surfaces.acp.session_updates import EditorSessionInfo, UpdateBuilder, build_info_updates
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SESSION, TURN = SessionId("s1"), TurnId("t1")
@@ -107,7 +109,7 @@ def test_a_call_without_an_answer_has_failed_unless_its_turn_runs() -> None:
     (over,) = UpdateBuilder().replay([call], None)
     (running,) = UpdateBuilder().replay([call], TURN)
     assert (over["status"], running["status"]) == ("failed", "in_progress")
-    assert over["content"][0]["content"]["text"] == tool_calls.INTERRUPTED_OUTPUT
+    assert over["content"][0]["content"]["text"] == "The tool was interrupted before it answered."
 
 
 def test_ids_of_calls_that_are_used_twice_stay_apart() -> None:
@@ -209,10 +211,31 @@ def test_an_answer_that_did_not_end_well_says_so_in_words_live_and_in_a_replay()
             assert sign["sessionUpdate"] == "agent_thought_chunk"
 
 
-def test_the_words_of_a_mark_are_in_the_language_of_the_settings() -> None:
-    message = a_message(2, Role.ASSISTANT, Text("half"), mark=Mark.CANCELLED)
+def test_what_keryx_says_is_in_the_language_of_the_settings() -> None:
     german = UpdateBuilder(texts=Catalogue(language="de").speak())
-    assert [u["content"]["text"] for u in german.replay([message], None)] == ["half", "(angehalten)"]
+    stopped = a_message(2, Role.ASSISTANT, Text("half"), mark=Mark.CANCELLED)
+    assert [u["content"]["text"] for u in german.replay([stopped], None)] == ["half", "(angehalten)"]
+    compacted = a_message(3, Role.NOTICE, Notice("Kurz.", kind=compaction.DONE_KIND))
+    (marker,) = german.replay([compacted], None)
+    assert marker["content"]["text"].startswith("Ältere Nachrichten wurden zusammengefasst")
+    call = a_message(4, Role.ASSISTANT, ToolCall("c", "run", "{}"))
+    (over,) = german.replay([call], None)
+    assert over["content"][0]["content"]["text"].startswith("Das Werkzeug wurde unterbrochen")
+
+
+def test_the_cost_has_the_currency_of_the_settings() -> None:
+    session = Session(
+        id=SESSION,
+        profile=ProfileId("default"),
+        owner=PrincipalId("ann"),
+        surface="acp",
+        created_at=NOW,
+        active_at=NOW,
+    )
+    used = EditorSessionInfo(context_used=10, context_limit=100, cost=2_500_000)
+    (update,) = build_info_updates(EditorSessionInfo(), used, session, ModelChoices(), "EUR")
+    assert (update["used"], update["size"]) == (10, 100)
+    assert update["cost"] == {"amount": 2.5, "currency": "EUR"}
 
 
 def test_the_terminal_that_runs_a_command_is_shown_in_its_call_whichever_comes_first() -> None:

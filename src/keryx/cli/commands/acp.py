@@ -55,6 +55,7 @@ async def _serve_until_closed(app: App, target: int) -> None:
         version=__version__,
         choices=ModelChoices(models=settings.model_names, model=settings.model),
         person=terminal.login_name(),
+        currency=settings.currency,
         max_line_bytes=settings.acp.limit,
         login_command=settings.acp.login,
     )

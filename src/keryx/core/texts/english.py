@@ -720,6 +720,7 @@ TEXTS = {
     "question.open_page": "{agent} asks you to open a page of {host}",
     "editor.tools_extra": "The editor's tool servers need an extra: run `{command}` in the folder of Keryx.",
     "editor.no_worker": "This waits behind a message from elsewhere that no process answers now: start `keryx serve`, or cancel.",
+    "editor.tool_interrupted": "The tool was interrupted before it answered.",
     "editor.read_only": "The folder {folder} is not there, so this conversation can be read and not continued: make the folder again, or open the conversation in another one.",
     "mail.files": "Your files",
     "mail.message": "Message",

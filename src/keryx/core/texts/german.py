@@ -720,6 +720,7 @@ TEXTS = {
     "question.open_page": "{agent} bittet, eine Seite von {host} zu öffnen",
     "editor.tools_extra": "Die Werkzeugserver des Editors brauchen ein Extra: führe `{command}` im Ordner von Keryx aus.",
     "editor.no_worker": "Das wartet hinter einer Nachricht von anderswo, die jetzt kein Prozess beantwortet: Starte `keryx serve`, oder brich ab.",
+    "editor.tool_interrupted": "Das Werkzeug wurde unterbrochen, bevor es geantwortet hat.",
     "editor.read_only": "Der Ordner {folder} ist nicht da, deshalb kann diese Unterhaltung gelesen, aber nicht fortgesetzt werden: Lege den Ordner wieder an, oder öffne die Unterhaltung in einem anderen.",
     "mail.files": "Deine Dateien",
     "mail.message": "Nachricht",

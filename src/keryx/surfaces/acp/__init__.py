@@ -22,6 +22,7 @@ class EditorServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     choices: ModelChoices = ModelChoices()
     person: str = ""
+    currency: str = "USD"
     max_line_bytes: int = 32_000_000
     login_command: tuple[str, ...] = ()
 
@@ -53,6 +54,7 @@ async def serve(
             pin=pin,
             choices=settings.choices,
             person=settings.person,
+            currency=settings.currency,
             group=group,
             workspaces=workspaces,
         )

@@ -33,6 +33,7 @@ class EditorContext:
         pin: WorkerId,
         choices: ModelChoices,
         person: str,
+        currency: str,
         group: TaskGroup,
         workspaces: WorkspaceRegistry,
     ) -> None:
@@ -44,6 +45,8 @@ class EditorContext:
         self.pin = pin
         self.choices = choices
         self.person = person
+        # Of the costs of models.
+        self.currency = currency
         self.group = group
         self.workspaces = workspaces
         self.capabilities = EditorCapabilities()

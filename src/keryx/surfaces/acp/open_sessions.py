@@ -336,7 +336,9 @@ class OpenSession:
     async def _send_info(self, session: Session) -> None:
         before, self._info = self._info, session_updates.read_info(session)
         await self._send_updates(
-            session_updates.build_info_updates(before, self._info, session, self._context.choices)
+            session_updates.build_info_updates(
+                before, self._info, session, self._context.choices, self._context.currency
+            )
         )
 
     async def _send_updates(self, updates: Iterable[Json]) -> None:

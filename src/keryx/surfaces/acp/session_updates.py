@@ -33,16 +33,11 @@ from keryx.surfaces.acp import session_options, tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices
 
-COMPACTED_HEADING = (
-    "What was said before was compacted here. You still see all of it; the model goes on from this summary:"
-)
 _COMPACTION_STATUSES = {compaction.DONE_KIND: "completed", compaction.FAILED_KIND: "failed"}
 MAX_EMBEDDED_BYTES = 5_000_000
 _MEDIA_FIELD = "media"
 # Of questions, in words below them.
 _SHOWN_MARKS = frozenset({Mark.WITHDRAWN, Mark.FAILED, Mark.CANCELLED, Mark.DELETED, Mark.EDITED})
-# Prices are in dollars by convention: the settings name no currency.
-_CURRENCY = "USD"
 _CHUNK_KINDS = {True: "agent_thought_chunk", False: "agent_message_chunk"}
 # Commands that switch a lane to another session: an editor opens sessions itself.
 
@@ -162,7 +157,7 @@ class UpdateBuilder:
         if notice.kind == compaction.DONE_KIND:
             return build_chunk(
                 "agent_thought_chunk",
-                f"{COMPACTED_HEADING}\n\n{notice.text}",
+                compaction.describe_notice(notice, self._texts),
                 str(message.id),
                 {**_build_meta(message), "compacted": True},
             )
@@ -215,7 +210,8 @@ class UpdateBuilder:
             return {**tool_calls.build_call(call, id_), **self._build_terminal(id_)}
         result = results.get((message.seq, call.id))
         is_running = running is not None and message.turn == running
-        return tool_calls.build_finished_call(call, result, id_, running=is_running)
+        interrupted = self._texts.say("editor.tool_interrupted")
+        return tool_calls.build_finished_call(call, result, id_, running=is_running, interrupted=interrupted)
 
     def _build_part_chunk(
         self, turn: TurnId, draft: "_DraftProgress", part: Part, meta: Json
@@ -335,7 +331,11 @@ def read_info(session: Session) -> EditorSessionInfo:
 
 
 def build_info_updates(
-    before: EditorSessionInfo, after: EditorSessionInfo, session: Session, choices: ModelChoices
+    before: EditorSessionInfo,
+    after: EditorSessionInfo,
+    session: Session,
+    choices: ModelChoices,
+    currency: str,
 ) -> list[Json]:
     """Return the updates for what has changed."""
     updates: list[Json] = []
@@ -351,13 +351,14 @@ def build_info_updates(
         if _get_mode(after) != _get_mode(before):
             updates.append(build_mode_update(after.settings))
         updates.append(build_options_update(after.settings, choices))
-    if _build_usage(after) != _build_usage(before) and after.context_used is not None and after.context_limit:
-        updates.append(_build_usage(after))
+    usage = _build_usage(after, currency)
+    if usage != _build_usage(before, currency) and after.context_used is not None and after.context_limit:
+        updates.append(usage)
     return updates
 
 
-def _build_usage(info: EditorSessionInfo) -> Json:
-    cost = {} if info.cost is None else {"cost": {"amount": info.cost / MILLION, "currency": _CURRENCY}}
+def _build_usage(info: EditorSessionInfo, currency: str) -> Json:
+    cost = {} if info.cost is None else {"cost": {"amount": info.cost / MILLION, "currency": currency}}
     return {"sessionUpdate": "usage_update", "used": info.context_used, "size": info.context_limit, **cost}
 
 

@@ -11,7 +11,6 @@ from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.text import to_short_line
 from keryx.jsonrpc import Json, build_text_block
 
-INTERRUPTED_OUTPUT = "The tool was interrupted before it answered."
 MAX_TITLE_LENGTH = 200
 
 _PATH_KEYS = ("path", "file_path", "filename", "file", "uri")
@@ -65,11 +64,14 @@ def build_result(result: ToolResult, id_: str) -> Json:
     }
 
 
-def build_finished_call(call: ToolCall, result: ToolResult | None, id_: str, *, running: bool) -> Json:
-    """Build one update for a call and its result. Without a result, and not running, the call has failed."""
+def build_finished_call(
+    call: ToolCall, result: ToolResult | None, id_: str, *, running: bool, interrupted: str
+) -> Json:
+    """Build one update for a call and its result. Without a result, and not running, the call has failed, and `interrupted` is
+    shown as its output."""
     if result is None:
         update = build_call(call, id_, status="in_progress" if running else "failed")
-        return update if running else {**update, **_build_contents(_build_output(INTERRUPTED_OUTPUT))}
+        return update if running else {**update, **_build_contents(_build_output(interrupted))}
     diff = [] if result.failed else _build_diff(call.input)
     last = build_result(result, id_)
     return {
