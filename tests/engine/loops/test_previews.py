@@ -31,8 +31,10 @@ from keryx.core.ports.adapter import (
     Streaming,
 )
 from keryx.core.ports.agent import (
+    WARNING_KIND,
     AgentEvent,
     FileEvent,
+    NoticeEvent,
     TextDelta,
     ToolCallEvent,
     ToolResultEvent,
@@ -764,6 +766,19 @@ async def test_a_question_removes_the_progress_above_it(begin: Begin, clock: Fak
     await stage.end()
     await arrived(stage, 3)
     assert screen.texts[-1] == "Thanks." and len(screen.texts) == 3
+
+
+async def test_the_answer_after_a_warning_is_a_new_message_below_it(begin: Begin, clock: FakeClock) -> None:
+    screen = ErasableScreen(clock)
+    warning = NoticeEvent("The model is asked again.", WARNING_KIND)
+    stage = await a_stage(begin, screen, TextDelta("Once "), warning, TextDelta("a time."))
+    await stage.begin()
+    await stage.shows("Once ")
+    await stage.go_on()
+    await stage.shows("Once ", "The model is asked again.")
+    await stage.end()
+    await arrived(stage, 2)
+    assert screen.texts == ["The model is asked again.", "Once a time."]
 
 
 async def test_a_node_that_stops_lets_what_is_on_its_way_arrive(begin: Begin, clock: FakeClock) -> None:

@@ -202,16 +202,20 @@ async def test_an_edit_of_a_caption_keeps_the_file_and_the_last_edit_counts(ente
 
 
 async def test_a_slow_file_in_one_room_holds_up_no_other(enter: Enter) -> None:
-    room = await enter(Scenes({"look": [TextDelta("I see")]}))
+    agent = Scenes({"look": [TextDelta("I see")]})
+    room = await enter(agent)
     other = "!other:fake.test"
     room.matrix.open(other)
     room.matrix.hold("f")
     room.show_file("a.pdf", caption="look")
     room.matrix.say(other, "hello")
     await room.world.eventually(lambda: room.matrix.texts(other) == ["hello"])
-    assert room.matrix.texts(ROOM) == []
-    room.matrix.release("f")
+    # Longer than a message waits for others that belong to it.
     room.world.advance(2)
+    room.matrix.say(other, "again")
+    await room.world.eventually(lambda: room.matrix.texts(other) == ["hello", "again"])
+    assert agent.asked == ["hello", "again"]
+    room.matrix.release("f")
     await room.reads("I see")
 
 
