@@ -129,6 +129,14 @@ def redact_phones(text: str, salt: bytes) -> str:
     return _PHONE.sub(hash_phone, text)
 
 
+def redact_home(platform: str, name: str, chat: str, salt: bytes) -> str:
+    """Return the name of a home channel without its id and without telephone numbers."""
+    hashed = hash_id(chat, salt, kind="chat")
+    if not to_single_line(name):
+        return f"{platform}:{hashed}"
+    return redact_phones(name.replace(chat, hashed) if len(chat) >= _SHORTEST_ID else name, salt)
+
+
 def _redact_place(place: Place, salt: bytes) -> Place:
     hashes = {
         value: hash_id(value, salt, kind=kind)

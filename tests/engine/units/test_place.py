@@ -1,7 +1,7 @@
 """Homes, targets, mirrors, hand-overs, standing instructions, and what the agent is given of a place."""
 
 from collections.abc import AsyncGenerator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from tests.engine.world import FAKE, OPEN, OPERATORS, Scenes, World, inbound, vi
 
 from keryx.core.access import AccessRule
 from keryx.core.compaction import format_marker
-from keryx.core.deliveries import Target
+from keryx.core.deliveries import Home, Target
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, ProfileId, SessionId
 from keryx.core.messages import Message, Role, edit_exact, text_parts
@@ -429,3 +429,43 @@ def test_the_agent_is_told_what_markup_is_shown() -> None:
     told = place.describe(facts, [plain], {}, salt=b"salt")
     assert "- Answers are shown as plain text; other markup is lost.\n- No threads." in told
     assert "markup" not in place.describe(facts, [RecordingAdapter(FAKE)], {}, salt=b"salt")
+
+
+@pytest.mark.parametrize("hide_ids", [None, True, False])
+async def test_a_home_channel_is_named_without_ids_as_its_own_platform_says(hide_ids: bool | None) -> None:
+    """The person writes on a platform whose ids are no secret; the home channels are elsewhere."""
+    uuid, number = "8a2f3c1e-5b7d-4e90-a1c2-d3e4f5061728", "+15550783881"
+    homes = [
+        ("signal", uuid, ""),
+        ("whatsapp", number, f"Ann {number}"),
+        ("private", "secret-chat", ""),
+        (FAKE, "general-chat", ""),
+    ]
+    facts = place.PlaceFacts(
+        source=Source(platform=FAKE, chat="1", user="ann", user_name="Ann"),
+        homes=tuple(
+            Home(
+                profile=ProfileId("main"),
+                platform=platform,
+                target=Target(platform, chat=chat),
+                name=name,
+                by=PrincipalId("ann"),
+                at=datetime(2026, 3, 1, tzinfo=UTC),
+            )
+            for platform, chat, name in homes
+        ),
+    )
+    adapters = [RecordingAdapter(FAKE), RecordingAdapter("private", capabilities=Capabilities(pii_safe=True))]
+    profiles = {facts.source.profile: Profile(hide_ids=hide_ids)}
+    told = place.describe(facts, adapters, profiles, salt=b"salt")
+    [line] = [line for line in told.splitlines() if line.startswith("- Home channels: ")]
+    raw = {chat: chat in line for _, chat, _ in homes}
+    private = hide_ids is False
+    assert raw == {
+        uuid: private,
+        number: private,
+        "secret-chat": private,
+        "general-chat": hide_ids is not True,
+    }
+    if hide_ids is None:
+        assert 'signal "signal:chat-' in line and 'whatsapp "Ann chat-' in line, line

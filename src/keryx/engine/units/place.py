@@ -58,13 +58,19 @@ def describe(
     them."""
     source = facts.source
     profile = profiles.get(source.profile, _NO_PROFILE)
-    # Any account of the platform will do if the one of the source is not connected.
-    candidates = [a for a in adapters if a.platform == source.platform]
-    candidates.sort(key=lambda a: a.account != source.account)
-    capabilities = candidates[0].capabilities if candidates else Capabilities()
-    redact = profile.hide_ids
-    if redact is None:
-        redact = not show_ids and (capabilities.pii_safe or source.platform in prompt.PII_SAFE_PLATFORMS)
+    capabilities = _find_capabilities(source.platform, adapters, account=source.account)
+
+    def redacts(platform: str, able: Capabilities) -> bool:
+        if profile.hide_ids is not None:
+            return profile.hide_ids
+        return not show_ids and (able.pii_safe or platform in prompt.PII_SAFE_PLATFORMS)
+
+    def name_home(home: Home) -> str:
+        if not redacts(home.platform, _find_capabilities(home.platform, adapters)):
+            return home.name or str(home.target)
+        return prompt.redact_home(home.platform, home.name, home.target.chat, salt)
+
+    redact = redacts(source.platform, capabilities)
     notes = capabilities.notes
     if capabilities.markup != Capabilities().markup:
         notes = (f"Answers are shown as {capabilities.markup}; other markup is lost.", *notes)
@@ -79,13 +85,20 @@ def describe(
         person_id=source.user or "",
         shared=facts.shared,
         connected=tuple(a.platform for a in adapters),
-        homes=tuple((h.platform, h.name or str(h.target)) for h in facts.homes),
+        homes=tuple((home.platform, name_home(home)) for home in facts.homes),
         targets=facts.targets,
         notes=notes,
         instructions=(profile.instructions, *facts.instructions),
         show_ids=show_ids and not redact,
     )
     return prompt.build_context(place, salt=salt, redact=redact)
+
+
+def _find_capabilities(platform: str, adapters: Sequence[Adapter], *, account: str = "") -> Capabilities:
+    """Return those of the account. Any account of the platform will do if that one is not connected."""
+    candidates = [adapter for adapter in adapters if adapter.platform == platform]
+    candidates.sort(key=lambda adapter: adapter.account != account)
+    return candidates[0].capabilities if candidates else Capabilities()
 
 
 def _list_targets(tx: Transaction, session: Session, homes: Sequence[Home]) -> list[str]:
