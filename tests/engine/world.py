@@ -86,9 +86,15 @@ class Wire(DatabaseWrapper):
 
     async def write(self, label: str, work: Work[T], *, key: str = "") -> T:
         self._check()
+
+        def work_alive(tx: Transaction) -> T:
+            """A write that waited in the thread dies with its node."""
+            self._check()
+            return work(tx)
+
         self.units += 1
         try:
-            return await self._inner.write(label, work, key=key)
+            return await self._inner.write(label, work_alive, key=key)
         finally:
             self.units -= 1
 

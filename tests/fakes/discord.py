@@ -18,6 +18,7 @@ from typing import Any, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
 from tests.fakes import discord_schema as schema
+from tests.fakes.websocket import serve_until_closed
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
@@ -140,7 +141,7 @@ class FakeDiscord(WireFake):
     def __enter__(self) -> Self:
         super().__enter__()
         self._gateway = serve(self._connect, "127.0.0.1", 0, ping_interval=None)
-        threading.Thread(target=self._gateway.serve_forever, daemon=True).start()
+        threading.Thread(target=serve_until_closed, args=[self._gateway], daemon=True).start()
         return self
 
     def __exit__(self, *args: object) -> None:

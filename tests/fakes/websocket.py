@@ -12,6 +12,15 @@ from keryx.testing.wire import WireFake
 E = TypeVar("E")
 
 
+def serve_until_closed(server: Server) -> None:
+    """Serve in a thread. Who closes the server at the moment at which it begins to select takes its socket from under it."""
+    try:
+        server.serve_forever()
+    except OSError:
+        if server.socket.fileno() != -1:
+            raise
+
+
 @dataclass
 class WebsocketFake(WireFake, Generic[E]):
     """Hands over what waits on the newest connection, each event once per connection, until it is acknowledged. What is not
@@ -46,7 +55,7 @@ class WebsocketFake(WireFake, Generic[E]):
     def __enter__(self) -> Self:
         super().__enter__()
         self._socket = serve(self._serve_socket, "127.0.0.1", 0, close_timeout=0.2, ping_interval=None)
-        threading.Thread(target=self._socket.serve_forever, daemon=True).start()
+        threading.Thread(target=serve_until_closed, args=[self._socket], daemon=True).start()
         return self
 
     def __exit__(self, *details: object) -> None:

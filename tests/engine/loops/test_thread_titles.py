@@ -12,9 +12,11 @@ from keryx.core.errors import NotSent, Refused, SendError, Throttled
 from keryx.core.lanes import LaneSharing
 from keryx.core.ports.adapter import Capabilities, InboundMessage
 from keryx.core.source import ChatType, Source
-from keryx.store.db import Engine
+from keryx.engine.units import thread_states
+from keryx.store.db import Engine, Transaction
 from keryx.testing import RecordingAdapter
 
+PLACE = {"platform": FAKE, "account": Target(FAKE, chat="g").account}
 on_sqlite = pytest.mark.engines(Engine.SQLITE)
 
 
@@ -52,6 +54,16 @@ async def ask(world: World, event: InboundMessage) -> None:
     await world.settle(await world.hub.receive(event))
 
 
+async def rest(world: World) -> None:
+    """Wait until nothing is left to do in any thread."""
+
+    def is_done(tx: Transaction) -> bool:
+        lanes = thread_states.list_lanes(tx, **PLACE)
+        return not any(thread_states.find_update(tx, lane, **PLACE) for lane in lanes)
+
+    await world.until(is_done)
+
+
 async def test_a_thread_is_named_after_the_title_of_its_conversation(begin: Begin) -> None:
     adapter = ThreadAdapter()
     world = await begin(adapters=[adapter])
@@ -76,6 +88,7 @@ async def test_a_process_that_ends_between_the_title_and_the_name_leaves_the_nam
     adapter.errors.clear()
     await world.restart()
     await world.eventually(lambda: adapter.calls == ["t1: plan a trip"])
+    await rest(world)
     # The next process has nothing to do.
     await world.restart()
     await ask(world, said("cook a soup", thread="t2"))
@@ -121,6 +134,7 @@ async def test_a_thread_that_cannot_be_renamed_is_left_alone(begin: Begin) -> No
     adapter.errors = [Refused("the thread is locked")]
     await ask(world, said("plan a trip"))
     await world.eventually(lambda: not adapter.errors)
+    await rest(world)
     await world.restart()
     await ask(world, said("cook a soup", thread="t2"))
     await world.eventually(lambda: adapter.calls == ["t2: cook a soup"])

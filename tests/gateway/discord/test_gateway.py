@@ -268,7 +268,9 @@ async def test_a_crash_while_missed_messages_are_fetched_fetches_them_again(bot:
             await bot.adapter.listen(bot.context)
     assert read_position(received[1].cursor).get("session", "") == ""
     bot.restart()
-    events = await bot.hear(3)
+    async with bot.listening():
+        events = await bot.wait(3)
+        await bot.until(lambda: "position" in bot.context.state)
     assert texts(events) == ["first", "one", "two"]
     assert read_position(events[-1].cursor).get("session", "") == ""
     # When all is fetched, the session can be resumed again.
