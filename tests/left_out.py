@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final, NoReturn
 
 import pytest
+from tests.node_libraries import Library, Missing, find_library
 
 _PREFIX: Final = "LEFT OUT: "
 
@@ -33,6 +35,14 @@ def skip(group: str, *, why: str, command: str) -> NoReturn:
 def skip_module(group: str, *, why: str, command: str) -> NoReturn:
     """Skip all tests of the module that is being imported."""
     pytest.skip(reason(group, why=why, command=command), allow_module_level=True)
+
+
+def use_library(library: Library, group: str) -> Path:
+    """Return the folder of a library for Node, or skip the test."""
+    try:
+        return find_library(library)
+    except Missing as exc:
+        skip(group, why=str(exc), command=NODE)
 
 
 def summarize(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:

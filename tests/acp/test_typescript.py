@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 from tests import left_out
 from tests.acp.driver import command, story, variables
 from tests.acp.scripted_model import settings
-from tests.acp.sdk import Missing, library
 from tests.agents.http_tool_server import Far
 from tests.builders import limit
 from tests.fakes.endpoint import MODEL, Endpoint, answer, calls
+from tests.node_libraries import Library
 
 Told = dict[str, Any]
 Check = Callable[[str, object], None]
@@ -24,10 +24,7 @@ Check = Callable[[str, object], None]
 
 @pytest.fixture(scope="module")
 def sdk() -> Path:
-    try:
-        return library()
-    except Missing as exc:
-        left_out.skip("tests with the TypeScript library", why=str(exc), command=left_out.NODE)
+    return left_out.use_library(Library.ACP, "tests with the TypeScript library")
 
 
 @pytest.fixture(scope="module")

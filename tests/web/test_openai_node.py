@@ -7,22 +7,18 @@ from typing import Any
 
 import pytest
 from tests import left_out
-from tests.acp.sdk import Missing, library
 from tests.cli.driver import WAIT, Cli
+from tests.node_libraries import Library
 from tests.web.test_kills import WORDS
 from tests.web.test_openai_api import PIXEL
 
 SCRIPT = Path(__file__).parent / "openai_client.mjs"
 KILL_SCRIPT = Path(__file__).parent / "openai_kill.mjs"
-VERSION = "6.49.0"
 
 
 @pytest.fixture
 def client() -> Path:
-    try:
-        return library("openai", VERSION) / "index.mjs"
-    except Missing as exc:
-        left_out.skip("the client of OpenAI for Node", why=str(exc), command=left_out.NODE)
+    return left_out.use_library(Library.OPENAI, "the client of OpenAI for Node") / "index.mjs"
 
 
 def run_script(script: Path, *arguments: str) -> Any:

