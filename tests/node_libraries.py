@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 _SECONDS: Final = 300
+# Where the registry cannot be reached, the tests are left out: it must not take a minute to find that out.
+_RETRIES: Final = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000")
 # The programs of MCP need this version of Node.
 _NODE_MAJOR: Final = 22
 
@@ -68,7 +70,7 @@ def fetch_all() -> None:
 
 
 def _install(npm: str, folder: Path, package: str) -> None:
-    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", package]
+    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", *_RETRIES, package]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
     except (subprocess.SubprocessError, OSError) as exc:
