@@ -44,3 +44,15 @@ def test_a_value_that_is_larger_than_the_cache_is_not_kept() -> None:
     assert len(cache) == 0
     cache.put("b", "x" * 10)
     assert "b" in cache
+
+
+def test_all_values_can_be_read_in_the_order_of_their_use() -> None:
+    cache = LruCache[str, int](3)
+    for name, value in (("a", 1), ("b", 2), ("c", 3)):
+        cache.put(name, value)
+    assert cache["a"] == 1
+    assert dict(cache) == {"b": 2, "c": 3, "a": 1}
+    cache.clear()
+    assert not cache
+    cache.put("d", 4)
+    assert list(cache.values()) == [4]

@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from keryx.core import codec
+from keryx.core.cache import LruCache
 from keryx.core.errors import Conflict, Forbidden, Invalid, KeryxError, Unavailable
 from keryx.core.messages import Role
 from keryx.engine.conversation_import import ConversationReport
@@ -44,7 +45,7 @@ class PushTarget:
     ) -> None:
         check_address(url)
         self._machine = machine
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known = LruCache[tuple[str, str], _Known](_MAX_REMEMBERED)
         self._client = httpx.AsyncClient(
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"},
@@ -103,15 +104,14 @@ class PushTarget:
         report.messages += added.messages
 
     async def _load_known(self, program: str, id_: str) -> _Known:
-        key = program, id_
-        if key not in self._known:
+        known = self._known.get((program, id_))
+        if known is None:
             body = codec.dumps({"program": program, "id": id_})
             answer = codec.loads(await self._request("POST", "/api/watch/known", content=body), _Records)
-            if len(self._known) >= _MAX_REMEMBERED:
-                self._known.pop(next(iter(self._known)))
             records = {int(record, 16) for record in answer.records}
-            self._known[key] = _Known(fingerprint=answer.fingerprint, records=records)
-        return self._known[key]
+            known = _Known(fingerprint=answer.fingerprint, records=records)
+            self._known.put((program, id_), known)
+        return known
 
     async def _request(self, method: str, path: str, **options: Any) -> bytes:
         """Return the body of the response. Raise `Unavailable` if there is none, `Forbidden` for a key that is refused, and

@@ -1,15 +1,15 @@
 """A cache of bounded size that drops what was not used for the longest time."""
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class LruCache(Generic[K, V]):
-    """Not safe for several threads at once."""
+class LruCache(Mapping[K, V]):
+    """A mapping whose reads count as uses. Not safe for several threads at once."""
 
     def __init__(self, size: int, *, measure: Callable[[V], int] = lambda _: 1) -> None:
         """`size` limits the sum of what `measure` returns for each value: without it, how many values there are."""
@@ -24,11 +24,15 @@ class LruCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def get(self, key: K) -> V | None:
-        """Return the value and mark it as used, or `None`."""
-        if key in self._values:
-            self._values.move_to_end(key)
-        return self._values.get(key)
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys, the one that was used least recently first."""
+        # A copy, because whoever reads the values on the way changes their order.
+        return iter(list(self._values))
+
+    def __getitem__(self, key: K) -> V:
+        value = self._values[key]
+        self._values.move_to_end(key)
+        return value
 
     def put(self, key: K, value: V) -> None:
         """Store the value as the one used last. Drops the values that were used least recently while the cache is too
@@ -43,3 +47,7 @@ class LruCache(Generic[K, V]):
     def remove(self, key: K) -> None:
         if key in self._values:
             self._taken -= self._measure(self._values.pop(key))
+
+    def clear(self) -> None:
+        self._values.clear()
+        self._taken = 0

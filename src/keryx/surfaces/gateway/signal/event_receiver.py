@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.core.errors import Invalid
 from keryx.core.ports.adapter import (
     AdapterContext,
@@ -79,7 +80,7 @@ class SignalReceiver:
         self._spool = spool
         self._notes_only = notes_only
         # By the ids of people.
-        self._names: dict[str, str] = {}
+        self._names = LruCache[str, str](_MAX_NAMES)
         # The spool had lines when it was read last, and lines of another account.
         self._spooled = self._foreign = False
         # What is wrong with the spool, as a sentence; empty if nothing is.
@@ -191,11 +192,10 @@ class SignalReceiver:
         if number == self._me.number and uuid:
             self._me = msgspec.structs.replace(self._me, uuid=uuid.lower())
         for id_ in filter(None, ((uuid or "").lower(), number)):
-            self._names.pop(id_, None)
             if name:
-                self._names[id_] = name
-        while len(self._names) > _MAX_NAMES:
-            del self._names[next(iter(self._names))]
+                self._names.put(id_, name)
+            else:
+                self._names.remove(id_)
 
     def _report_exception(self, kind: str) -> None:
         if kind == _UNTRUSTED:

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from keryx.core.cache import LruCache
 from keryx.core.errors import Invalid, SendError
 from keryx.core.media import Attachment, RemoteFile
 from keryx.core.ports.adapter import AdapterContext, InboundEvent, InboundFailure, InboundMessage
@@ -17,7 +18,6 @@ from keryx.surfaces.gateway.whatsapp.graph_api import WhatsAppApi
 
 log = logging.getLogger(__name__)
 
-_MAX_CHATS = 10_000
 
 # Answers a press; and asks a person to write, because messages to them are held. An agent has no buttons, and may write at
 # any time.
@@ -30,7 +30,7 @@ class WhatsAppReceiver:
         self,
         context: AdapterContext,
         *,
-        newest_messages: dict[str, str],
+        newest_messages: LruCache[str, str],
         usernames: bool = False,
         answer_press: AnswerPress | None = None,
         invite: InvitePerson | None = None,
@@ -70,7 +70,7 @@ class WhatsAppReceiver:
             self.skip(str(exc))
             return
         if isinstance(inbound, InboundMessage) and inbound.reply is not None:
-            self._remember(inbound.reply.chat, inbound.reply.reply_to)
+            self._newest_messages.put(inbound.reply.chat, inbound.reply.reply_to)
         if self._answer_press and event.pressed and receipt.reply and not receipt.duplicate:
             try:
                 await self._answer_press(event.source, receipt.reply)
@@ -102,13 +102,6 @@ class WhatsAppReceiver:
                 log.warning(
                     "an id of WhatsApp has passed to another person: their conversations stay separate"
                 )
-
-    def _remember(self, chat: str, message: str) -> None:
-        """Note the newest message of a chat, for as many chats as are likely to be typed in."""
-        self._newest_messages.pop(chat, None)
-        self._newest_messages[chat] = message
-        if len(self._newest_messages) > _MAX_CHATS:
-            del self._newest_messages[next(iter(self._newest_messages))]
 
     def _report_number(self, number: str) -> None:
         if number not in self._reported_numbers:

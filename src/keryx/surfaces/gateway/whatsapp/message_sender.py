@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from keryx.core import source as sources
+from keryx.core.cache import LruCache
 from keryx.core.deliveries import LONGEST_REPEAT_MARK, Target
 from keryx.core.errors import (
     CredentialsRefused,
@@ -47,6 +48,7 @@ LIMIT = LengthLimit(whatsapp_markup.LIMIT.size - LONGEST_REPEAT_MARK, LengthUnit
 MAX_BUTTONS = 3
 BUTTON_LABEL_LENGTH = 20
 MAX_ROWS = 10
+_MAX_CHATS = 10_000
 # The longest text above buttons; above a list it is as long as any.
 _MAX_BUTTON_TEXT = 1024
 _MAX_BUTTON_ID = 256
@@ -314,8 +316,8 @@ class TypingIndicator:
         self._now = now
         self._calls = RateWindow(per_minute, now)
         self._shown_until: dict[str, float] = {}
-        # By chat.
-        self.newest_messages: dict[str, str] = {}
+        # By chat, for as many chats as are likely to be typed in.
+        self.newest_messages = LruCache[str, str](_MAX_CHATS)
 
     async def show(self, target: Target) -> None:
         message, now = target.reply_to or self.newest_messages.get(target.chat, ""), self._now()
