@@ -208,6 +208,13 @@ def get_title(tx: Transaction, session: SessionId) -> str:
     return "" if row is None else row[0]
 
 
+def has_title(tx: Transaction, session: SessionId) -> bool:
+    """Whether a person, an agent or a rule has named a session, which must exist."""
+    return (
+        tx.row("select 1 from sessions where id = :id and title_by is not null", {"id": session}) is not None
+    )
+
+
 def lock(tx: Transaction, session: SessionId) -> None:
     """Hold the session until the end of the transaction; the first lock of every unit that changes it."""
     if tx.for_update:

@@ -633,7 +633,7 @@ def set_title(tx: Transaction, turn: Turn, title: str, used: Usage) -> None:
 
 
 def _set_default_title(tx: Transaction, turn: Turn, message: Message | None = None) -> None:
-    session = sessions_store.get(tx, turn.session, deleted=True)
-    if session.title_by is None:
+    if not sessions_store.has_title(tx, turn.session):
+        session = sessions_store.get(tx, turn.session, deleted=True)
         message = message or messages.get(tx, turn.session, turn.input_seq)
         sessions_store.rename(tx, session, sessions.derive_title(message.text), by=TitleBy.RULE)
