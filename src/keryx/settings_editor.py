@@ -1,10 +1,10 @@
-"""Changes of keryx.toml from the page: models, tools, profiles and the password, each checked as a whole before it is written; and tests of models, tools and agents."""
+"""Changes of keryx.toml from the page: models, tools, agents, profiles and the password, each checked as a whole before it is written; and tests of models, tools and agents."""
 
 import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ import msgspec
 from keryx import bootstrap, config, secrets, settings_file
 from keryx.agents import agent_config
 from keryx.agents.acp.probe import probe
-from keryx.agents.agent_config import AgentKind, ToolServerConfig
+from keryx.agents.agent_config import AgentConfig, AgentKind, ToolServerConfig
 from keryx.agents.llm import Model, Prices, local_model
 from keryx.agents.tools import Permission, ToolFailed, decide_permission
 from keryx.config import Settings
@@ -124,14 +124,15 @@ class SettingsEditor:
 
     async def save_tools(self, entry: ToolServerEntry) -> None:
         values, files = self._build_tool_values(entry)
+        before = self._list_secrets("tools", self._find_item("tools", entry.name))
         await self._save_item("tools", entry.name, entry.revision, values, files)
+        await self._remove_secrets(before - self._list_secrets("tools", values))
 
     async def remove_tools(self, name: str, revision: str) -> None:
         self._require_item("tools", name, revision)
+        removed = self._find_item("tools", name)
         await self._change(lambda text: settings_file.update_item(text, "tools", name, None))
-        folder = settings_file.find_secret(self._home, "x").parent
-        prefix = _name_secret("tools", name, "")
-        await self._remove_secrets([file.name for file in folder.glob(f"{prefix}*")])
+        await self._remove_secrets(self._list_secrets("tools", removed))
 
     async def check_tools(self, entry: ToolServerEntry) -> ToolServerCheck:
         try:
@@ -174,20 +175,60 @@ class SettingsEditor:
             )
         )
 
-    async def check_agent(self, name: str) -> AgentCheck:
-        chosen = config.read(self._environ).agents.get(name)
-        if chosen is None or chosen.kind is not AgentKind.ACP:
-            raise NotFound(Phrase("setup.no_agent", name=repr(name)))
+    async def save_agent(self, entry: AgentEntry) -> None:
+        values, files = self._build_agent_values(entry)
+        table = f"agents.{entry.name}"
+
+        def update(text: str) -> str:
+            old = settings_file.read_table_of(text, table)
+            self._require_agent(entry.name, old, entry.revision)
+            # What stays the same stays as it is written, such as variables in a table of their own.
+            changed = {key: value for key, value in values.items() if value != old.get(key)}
+            return settings_file.update_text(text, table, changed)
+
+        before = self._list_secrets("agent", settings_file.read_table(self._home, table))
+        await self._change(update, files)
+        await self._remove_secrets(before - self._list_secrets("agent", values))
+
+    async def remove_agent(self, name: str, revision: str) -> None:
+        def update(text: str) -> str:
+            old = settings_file.read_table_of(text, f"agents.{name}")
+            if not old:
+                raise NotFound(Phrase("setup.no_agent", name=repr(name)))
+            self._require_agent(name, old, revision)
+            new = settings_file.remove_table(text, f"agents.{name}")
+            chosen = settings_file.read_table_of(text, "").get("agent") == name
+            return settings_file.update_text(new, "", {"agent": None}) if chosen else new
+
+        removed = self._list_secrets("agent", settings_file.read_table(self._home, f"agents.{name}"))
+        await self._change(update)
+        await self._remove_secrets(removed)
+
+    async def check_agent(self, entry: AgentEntry) -> AgentCheck:
+        if not entry.command:
+            chosen = config.read(self._environ).agents.get(entry.name)
+            if chosen is None or chosen.kind is not AgentKind.ACP:
+                raise NotFound(Phrase("setup.no_agent", name=repr(entry.name)))
+            return await _probe_agent(entry.name, chosen)
+        values, files = self._build_agent_values(entry)
         with TemporaryDirectory() as folder:
-            found = await probe(name, chosen, folder=Path(folder), seconds=_AGENT_SECONDS)
-        can = found.abilities
-        return AgentCheck(
-            agent=f"{can.name or name} {can.version}".strip() if can else "",
-            models=found.models,
-            modes=found.modes,
-            error=found.error,
-            log=found.log,
-        )
+            home = Path(folder)
+            for name, secret in files.items():
+                written = settings_file.write_secret(home, name, secret)
+                stored = f"file:{settings_file.find_secret(self._home, name)}"
+                values["env"] = {n: f"file:{written}" if v == stored else v for n, v in values["env"].items()}
+            given = {key: value for key, value in values.items() if value is not None}
+            return await _probe_agent(entry.name, msgspec.convert(given, AgentConfig))
+
+    def _require_agent(self, name: str, old: Mapping[str, Any], revision: str) -> None:
+        """Raise `Conflict` if an agent is not as somebody has seen it, and `WrongField` if it is no program."""
+        if not old and revision:
+            raise Conflict(Phrase("setup.removed", what=name))
+        if old and not revision:
+            raise Conflict(Phrase("setup.taken", what=name))
+        _require_revision(name, settings_file.compute_revision(old or None), revision)
+        if old and old.get("kind") != AgentKind.ACP:
+            raise WrongField("name", Phrase("setup.agent_kind", name=repr(name)))
 
     async def save_profile(self, entry: ProfileEntry) -> None:
         try:
@@ -252,13 +293,16 @@ class SettingsEditor:
             chosen, problem = self._in_force, str(exc)
         try:
             models, tools = (settings_file.read_items(self._home, array) for array in ("models", "tools"))
+            written_agents = settings_file.read_table(self._home, "agents")
         except Invalid:
-            models, tools = [], []
+            models, tools, written_agents = [], [], dict[str, Any]()
         return ConfiguredParts(
             path=str(path),
             models=tuple(_list_models(chosen, {str(m.get("name")): m for m in models})),
             tools=tuple(_present_tools(s, {str(t.get("name")): t for t in tools}) for s in chosen.tools),
-            agents=tuple(_present_agent(name, chosen) for name in chosen.agent_names),
+            agents=tuple(
+                _present_agent(name, chosen, written_agents.get(name)) for name in chosen.agent_names
+            ),
             profiles=tuple(_list_profiles(chosen)),
             restart=self._changed or chosen != self._in_force or bool(problem),
             problem=problem,
@@ -297,7 +341,7 @@ class SettingsEditor:
         await anyio.to_thread.run_sync(partial(settings_file.change, self._home, update, files, check=check))
         self._changed = True
 
-    async def _remove_secrets(self, names: list[str]) -> None:
+    async def _remove_secrets(self, names: Iterable[str]) -> None:
         await anyio.to_thread.run_sync(settings_file.remove_secrets, self._home, names)
 
     async def _ask_model(self, model: Model) -> ModelTest:
@@ -331,10 +375,7 @@ class SettingsEditor:
 
     def _build_tool_values(self, entry: ToolServerEntry) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the values of a server, and the secrets that are written to files."""
-        try:
-            command = shlex.split(entry.command)
-        except ValueError as exc:
-            raise WrongField("command", Phrase("setup.command", reason=str(exc))) from exc
+        command = _split_command(entry.command)
         if bool(command) is bool(entry.url):
             raise WrongField("command", Phrase("setup.command_or_address"))
         if entry.url:
@@ -342,24 +383,85 @@ class SettingsEditor:
         if entry.policy and entry.policy not in list(Permission):
             raise WrongField("policy", Phrase("setup.choices", choices=", ".join(Permission)))
         files: dict[str, str] = {}
-        references: dict[str, dict[str, str]] = {"env": {}, "headers": {}}
-        for field, given in (("env", entry.env), ("headers", entry.headers)):
-            for name, value in given.items():
-                if not value.startswith(_REFERENCE):
-                    file = _name_secret("tools", entry.name, name)
-                    files[file] = _check_secret(field, value)
-                    value = f"file:{settings_file.find_secret(self._home, file)}"
-                references[field][name] = value
         values: dict[str, Any] = {
             "command": command or None,
             "url": entry.url or None,
             "cwd": entry.cwd or None,
             "policy": entry.policy or None,
             "profiles": list(entry.profiles) or None,
-            **{field: given or None for field, given in references.items()},
+            "env": self._refer("tools", entry.name, "env", entry.env, files) or None,
+            "headers": self._refer("tools", entry.name, "headers", entry.headers, files) or None,
         }
         _convert({k: v for k, v in values.items() if v is not None} | {"name": entry.name}, ToolServerConfig)
         return values, files
+
+    def _build_agent_values(self, entry: AgentEntry) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the values of an agent, and the secrets that are written to files."""
+        try:
+            agent_config.check_agent_name(entry.name)
+        except ValueError as exc:
+            raise WrongField("name", Phrase("setup.agent_name")) from exc
+        command = _split_command(entry.command)
+        if not command:
+            raise WrongField("command", Phrase("setup.agent_command"))
+        if entry.cwd and not Path(entry.cwd).expanduser().is_absolute():
+            raise WrongField("cwd", Phrase("setup.folder"))
+        files: dict[str, str] = {}
+        values: dict[str, Any] = {
+            "kind": AgentKind.ACP.value,
+            "command": command,
+            "env": self._refer("agent", entry.name, "env", entry.env, files) or None,
+            "cwd": entry.cwd or None,
+            "login": entry.login or None,
+            "model": entry.model or None,
+            "mode": entry.mode or None,
+        }
+        return values, files
+
+    def _refer(
+        self, kind: str, name: str, field: str, given: Mapping[str, str], files: dict[str, str]
+    ) -> dict[str, str]:
+        """Return references in place of the values of a field. A value that is a secret is added to the `files`."""
+        references: dict[str, str] = {}
+        for key, value in given.items():
+            if not value.startswith(_REFERENCE):
+                file = _name_secret(kind, name, key)
+                files[file] = _check_secret(field, value)
+                value = f"file:{settings_file.find_secret(self._home, file)}"
+            references[key] = value
+        return references
+
+    def _find_item(self, array: str, name: str) -> Mapping[str, Any]:
+        items = settings_file.read_items(self._home, array)
+        return next((item for item in items if item.get("name") == name), dict[str, Any]())
+
+    def _list_secrets(self, kind: str, table: Mapping[str, Any]) -> set[str]:
+        """Return the files of secrets that this editor has written for a server of tools or an agent."""
+        folder = f"file:{settings_file.find_secret(self._home, f'{kind}-')}"
+        fields: list[dict[str, str]] = [table.get("env") or {}, table.get("headers") or {}]
+        references = [reference for field in fields for reference in field.values()]
+        return {Path(reference).name for reference in references if reference.startswith(folder)}
+
+
+async def _probe_agent(name: str, chosen: AgentConfig) -> AgentCheck:
+    with TemporaryDirectory() as folder:
+        found = await probe(name, chosen, folder=Path(folder), seconds=_AGENT_SECONDS)
+    can = found.abilities
+    return AgentCheck(
+        agent=f"{can.name or name} {can.version}".strip() if can else "",
+        models=found.models,
+        modes=found.modes,
+        logins=tuple(method.id for method in can.logins) if can else (),
+        error=found.error,
+        log=found.log,
+    )
+
+
+def _split_command(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as exc:
+        raise WrongField("command", Phrase("setup.command", reason=str(exc))) from exc
 
 
 def _convert(values: Mapping[str, Any], kind: type[ToolServerConfig]) -> ToolServerConfig:
@@ -486,16 +588,23 @@ def _present_tools(server: ToolServerConfig, written: Mapping[str, Mapping[str, 
     )
 
 
-def _present_agent(name: str, chosen: Settings) -> AgentEntry:
+def _present_agent(name: str, chosen: Settings, written: object) -> AgentEntry:
     configured = chosen.agents.get(name)
     kind = configured.kind if configured else AgentKind.PYTHON if ":" in name else AgentKind(name)
     return AgentEntry(
         name=name,
         kind=kind.value,
         command=shlex.join(configured.command) if configured else "",
+        env=configured.env if configured else {},
+        cwd=configured.cwd if configured else "",
+        login=configured.login if configured else "",
+        model=configured.model if configured else "",
+        mode=configured.mode if configured else "",
+        revision=settings_file.compute_revision(written),
+        editable=written is not None and kind is AgentKind.ACP,
         default=name == chosen.active_agent,
         profiles=tuple(p for p, profile in chosen.profiles.items() if profile.agent == name),
-        checkable=kind is agent_config.AgentKind.ACP,
+        checkable=kind is AgentKind.ACP,
     )
 
 

@@ -1,5 +1,6 @@
 """Set-up in the browser: models, platforms, tools, people and users, by mouse, by keyboard, on a phone and in German."""
 
+import re
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
+from tests.agents.acp.conversation import PLAYER
 from tests.browser.driver import PHONE, House, Tab, apart, tab
 from tests.browser.test_access import faults
 from tests.builders import at_time
@@ -159,6 +161,47 @@ def test_a_server_of_tools_is_checked_before_it_is_saved(browser: Browser, share
         page.press("Remove: files")
         page.page.get_by_role("dialog").get_by_role("button", name="Remove").click()
         expect(page.page.get_by_role("heading", name="No server of tools")).to_be_visible()
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_an_agent_is_checked_saved_and_answers_after_a_restart(browser: Browser, house: House) -> None:
+    store = house.cli.home / "agent-store"
+    store.mkdir(parents=True)
+    with house.serving(KERYX_DRAIN="1s"), tab(browser, house, size=PHONE, touch=True) as page:
+        page.open("/tools")
+        page.press("Add an agent")
+        form = page.page.get_by_role("form", name="Add an agent")
+        expect(form.get_by_label("Command")).to_have_value(re.compile("claude-agent-acp"))
+        form.get_by_label("Program").select_option("Gemini CLI")
+        expect(form.get_by_label("Name", exact=True).first).to_have_value("gemini")
+        form.get_by_label("Program").select_option("Another one")
+        form.get_by_label("Name", exact=True).first.fill("Player")
+        form.get_by_label("Command").fill(f"{sys.executable} {PLAYER} {store}")
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_role("alert")).to_contain_text("lower-case letters")
+        form.get_by_label("Name", exact=True).first.fill("player")
+        form.get_by_role("button", name="Check").click()
+        expect(form.get_by_role("status")).to_contain_text("It works: Player 1.2")
+        expect(form.get_by_role("status")).to_contain_text("small, large")
+        assert faults(page) == []
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+        agents = page.page.get_by_role("list", name="Agents")
+        expect(agents).to_contain_text("player")
+        page.press("Restart now")
+        expect(page.page.get_by_role("button", name="Restart now")).to_have_count(0)
+        page.open("/new")
+        page.say("/agent player")
+        expect(page.page.locator(".notice").last).to_contain_text("player")
+        page.ask("hello", "Hello.")
+        page.open("/tools")
+        page.press("Edit: player")
+        form = page.page.get_by_role("form", name="Change player")
+        expect(form.get_by_label("Command")).to_have_value(f"{sys.executable} {PLAYER} {store}")
+        form.get_by_role("button", name="Cancel").click()
+        page.press("Remove: player")
+        page.page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+        expect(agents).not_to_contain_text("player")
         assert page.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
 

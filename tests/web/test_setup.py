@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.agents.acp.conversation import PLAYER
 from tests.builders import ANN, a_session
 from tests.engine.world import World
 from tests.fakes.endpoint import KEY, MODEL, Endpoint, Refusal, answer
@@ -192,6 +193,88 @@ async def test_the_agent_that_answers_is_chosen(
     wrong = await site.request("PUT", "/api/setup/default-agent", json={"name": "nobody"})
     assert wrong.status_code == 400
     assert "coder" in wrong.json()["detail"]
+
+
+async def test_an_agent_is_checked_saved_changed_and_removed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERYX_AGENT", raising=False)
+    (tmp_path / "agent-store").mkdir()
+    command = f"{sys.executable} {PLAYER} {tmp_path / 'agent-store'}"
+    body = {"command": command, "env": {"API_KEY": "s3cret", "MODE": "text:quick"}, "cwd": str(tmp_path)}
+    checked = await site.post("/api/setup/agents/player/check", body)
+    assert checked["agent"] == "Player 1.2" and checked["models"] == ["small", "large"]
+    assert (tmp_path / "keryx.toml").read_text() == TOML and not (tmp_path / "secrets").exists()
+    await site.put("/api/setup/agents/player", {**body, "model": "small"})
+    saved = await find(site, "agents", "player")
+    secret = tmp_path / "secrets" / "agent-player-api-key"
+    assert saved["env"] == {"API_KEY": f"file:{secret}", "MODE": "text:quick"} and saved["editable"]
+    assert secret.read_text() == "s3cret\n" and stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert (await site.get("/api/setup"))["restart"]
+    # Without a command it is the one that is saved, with its secret.
+    assert (await site.post("/api/setup/agents/player/check", {}))["agent"] == "Player 1.2"
+    broken = await site.post("/api/setup/agents/player/check", {"command": f"{sys.executable} -c 1"})
+    assert broken["error"]
+    await site.put("/api/setup/default-agent", {"name": "player"})
+    late = {**body, "env": {}, "revision": saved["revision"]}
+    await site.problem(409, "PUT", "/api/setup/agents/player", json={**late, "revision": ""})
+    await site.put("/api/setup/agents/player", late)
+    assert not secret.exists()
+    assert "changed meanwhile" in await site.problem(409, "PUT", "/api/setup/agents/player", json=late)
+    await site.problem(409, "DELETE", f"/api/setup/agents/player?revision={saved['revision']}")
+    revision = (await find(site, "agents", "player"))["revision"]
+    await site.delete(f"/api/setup/agents/player?revision={revision}")
+    assert (tmp_path / "keryx.toml").read_text() == TOML
+    await site.problem(404, "POST", "/api/setup/agents/player/check", json={})
+    for name, wrong, field in (
+        ("Nö", {"command": "a"}, "name"),
+        ("llm", {"command": "a"}, "name"),
+        ("coder", {}, "command"),
+        ("coder", {"command": "a 'b"}, "command"),
+        ("coder", {"command": "a", "cwd": "notes"}, "cwd"),
+        ("coder", {"command": "a", "env": {"A": "b\x00"}}, "env"),
+    ):
+        answer = await site.request("PUT", f"/api/setup/agents/{name}", json=wrong)
+        assert answer.status_code == 400 and answer.json()["field"] == field
+    assert (tmp_path / "keryx.toml").read_text() == TOML
+
+
+async def test_what_an_agent_has_beside_the_form_stays_as_it_is_written(site: Site, tmp_path: Path) -> None:
+    written = """[agents.coder]
+kind = "acp"
+command = ["coder"]  # mine
+stall = "5m"
+
+[agents.coder.env]
+TOKEN = "env:TOKEN"  # of the server
+
+[agents.mine]
+kind = "python"
+path = "mine:agent"
+"""
+    (tmp_path / "keryx.toml").write_text(written)
+    coder = await find(site, "agents", "coder")
+    body = {"command": "coder", "env": coder["env"], "mode": "plan", "revision": coder["revision"]}
+    await site.put("/api/setup/agents/coder", body)
+    head, rest = written.split("kind", 1)
+    assert (tmp_path / "keryx.toml").read_text() == f'{head}mode = "plan"\nkind{rest}'
+    mine = await find(site, "agents", "mine")
+    assert not mine["editable"]
+    told = await site.problem(
+        400, "PUT", "/api/setup/agents/mine", json={"command": "a", "revision": mine["revision"]}
+    )
+    assert "keryx.toml" in told
+
+
+async def test_secrets_of_others_stay_when_one_is_removed(site: Site, tmp_path: Path) -> None:
+    for kind in ("tools", "agents"):
+        for name in ("files", "files-more"):
+            await site.put(f"/api/setup/{kind}/{name}", {"command": "a", "env": {"TOKEN": f"of {name}"}})
+        revision = (await find(site, kind, "files"))["revision"]
+        await site.delete(f"/api/setup/{kind}/files?revision={revision}")
+        left = (await find(site, kind, "files-more"))["env"]["TOKEN"].removeprefix("file:")
+        assert (tmp_path / left).read_text() == "of files-more\n"
+    assert len(list((tmp_path / "secrets").iterdir())) == 2
 
 
 async def test_a_profile_is_added_changed_and_removed(site: Site, tmp_path: Path) -> None:

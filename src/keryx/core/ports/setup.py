@@ -151,14 +151,22 @@ class ToolServerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that can answer. `checkable`: its program can be started once to see whether it works."""
+    """An agent that can answer. `checkable`: its program can be started once to see whether it works. Only a program with a
+    table in keryx.toml can be changed. The values of `env` are references to secrets."""
 
     name: str
     kind: str
     command: str = ""
+    env: Mapping[str, str] = {}
+    cwd: str = ""
+    login: str = ""
+    model: str = ""
+    mode: str = ""
     default: bool = False
     profiles: tuple[str, ...] = ()
     checkable: bool = False
+    revision: str = ""
+    editable: bool = False
 
 
 class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +224,8 @@ class AgentCheck(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     models: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    # The ids of its login methods.
+    logins: tuple[str, ...] = ()
     error: str = ""
     log: str = ""
 
@@ -254,7 +264,17 @@ class SetupService(Protocol):
         """Start a server, which need not be saved, and list its tools."""
         ...
 
-    async def check_agent(self, name: str) -> AgentCheck: ...
+    async def save_agent(self, entry: AgentEntry) -> None:
+        """Add or change an agent that is a program. Values of `env` that are no references are secrets."""
+        ...
+
+    async def remove_agent(self, name: str, revision: str) -> None:
+        """Remove an agent. If it is the default one, `agent` is removed too."""
+        ...
+
+    async def check_agent(self, entry: AgentEntry) -> AgentCheck:
+        """Start the program of an agent, which need not be saved. Without a command it is the configured one."""
+        ...
 
     async def save_profile(self, entry: ProfileEntry) -> None: ...
 

@@ -797,5 +797,9 @@ TEXTS = {
     "setup.no_profile": "there is no profile {name} in keryx.toml",
     "setup.profile_name": "use lower-case letters, digits, - and _ for the name, and not main",
     "setup.no_agent": "there is no agent {name} whose program could be started",
+    "setup.agent_name": "use lower-case letters, digits, - and _ for the name, such as claude",
+    "setup.agent_command": "write the program that is to be started, such as gemini --acp",
+    "setup.agent_kind": "{name} is no program: change it in keryx.toml",
+    "setup.folder": "write a folder from / or from ~",
     "setup.no_restart": "this process does not restart by itself: stop `keryx serve` and start it again",
 }

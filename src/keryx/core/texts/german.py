@@ -797,5 +797,9 @@ TEXTS = {
     "setup.no_profile": "es gibt kein Profil {name} in keryx.toml",
     "setup.profile_name": "nimm kleine Buchstaben, Ziffern, - und _ für den Namen, und nicht main",
     "setup.no_agent": "es gibt keinen Agenten {name}, dessen Programm man starten könnte",
+    "setup.agent_name": "nimm kleine Buchstaben, Ziffern, - und _ für den Namen, etwa claude",
+    "setup.agent_command": "schreib das Programm, das gestartet werden soll, etwa gemini --acp",
+    "setup.agent_kind": "{name} ist kein Programm: ändere ihn in keryx.toml",
+    "setup.folder": "schreib einen Ordner ab / oder ab ~",
     "setup.no_restart": "dieser Prozess startet nicht von selbst neu: beende `keryx serve` und starte es wieder",
 }

@@ -516,6 +516,19 @@ class ToolServerSetupForm(RequestForm, frozen=True, kw_only=True):
     revision: Revision = ""
 
 
+class AgentSetupForm(RequestForm, frozen=True, kw_only=True):
+    """An agent that is a program: a `command` with its arguments. Values of `env` are references, as `env:NAME`, `file:PATH` or
+    `text:VALUE`; any other value is a secret and is written to a file. `login`: the id of the login method to choose."""
+
+    command: Annotated[str, Meta(max_length=4000)] = ""
+    env: References = {}
+    cwd: WorkingDirectory = ""
+    login: Annotated[str, Meta(max_length=200)] = ""
+    model: Annotated[str, Meta(max_length=200)] = ""
+    mode: Annotated[str, Meta(max_length=200)] = ""
+    revision: Revision = ""
+
+
 class ProfileSetupForm(RequestForm, frozen=True, kw_only=True):
     """`agent`: empty for the one in force. `hide_ids`: null lets the platform decide."""
 

@@ -16,6 +16,7 @@ from keryx.core import codec, ids
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
 from keryx.core.ports.setup import (
     AgentCheck,
+    AgentEntry,
     ModelEntry,
     ModelTest,
     ProfileEntry,
@@ -122,11 +123,27 @@ async def remove_tools(request: ApiRequest, query: request_schema.RevisionQuery)
 
 @router.post(
     "/api/setup/agents/{agent}/check",
-    summary="Start the program of an agent once and see what it can do.",
+    summary="Start the program of an agent, saved or not, and see what it can do. Without a command it is the configured one.",
     role=_OPERATOR,
 )
-async def check_agent(request: ApiRequest) -> AgentCheck:
-    return await _get_service(request).check_agent(request.path_param("agent"))
+async def check_agent(request: ApiRequest, body: request_schema.AgentSetupForm) -> AgentCheck:
+    return await _get_service(request).check_agent(_read_agent(request, body))
+
+
+@router.put(
+    "/api/setup/agents/{agent}",
+    summary="Add or change an agent that is a program. It is in force after a restart.",
+    role=_OPERATOR,
+)
+async def save_agent(request: ApiRequest, body: request_schema.AgentSetupForm) -> None:
+    await _get_service(request).save_agent(_read_agent(request, body))
+
+
+@router.delete(
+    "/api/setup/agents/{agent}", summary="Remove an agent and the files of its secrets.", role=_OPERATOR
+)
+async def remove_agent(request: ApiRequest, query: request_schema.RevisionQuery) -> None:
+    await _get_service(request).remove_agent(request.path_param("agent"), query.revision)
 
 
 @router.put(
@@ -278,6 +295,10 @@ def _read_model(request: ApiRequest, body: request_schema.ModelSetupForm) -> Mod
     if body.secret and body.key:
         raise Invalid(Phrase("setup.two_keys"))
     return ModelEntry(name=request.path_param("model"), **values)
+
+
+def _read_agent(request: ApiRequest, body: request_schema.AgentSetupForm) -> AgentEntry:
+    return AgentEntry(name=request.path_param("agent"), kind="acp", **msgspec.structs.asdict(body))
 
 
 def _read_tools(request: ApiRequest, body: request_schema.ToolServerSetupForm) -> ToolServerEntry:
