@@ -89,6 +89,16 @@ def test_commands_lead_elsewhere(keryx: Cli) -> None:
     assert texts == {"Oslo": ["one", "three"], "two": ["two"], "Oslo #2": ["one", "three", "four"]}
 
 
+def test_what_keryx_says_can_be_changed_in_the_settings(keryx: Cli) -> None:
+    keryx.home.mkdir(exist_ok=True)
+    (keryx.home / "keryx.toml").write_text(
+        '[texts]\n"turn.none_running" = "Nothing to stop."\n[texts.de]\n"turn.none_running" = "Nichts zu stoppen."\n'
+    )
+    assert keryx.ok("chat", stdin="one\n/stop\n").out == "one\nNothing to stop.\n"
+    german = Cli(keryx.home, KERYX_LANGUAGE="de")
+    assert german.ok("chat", stdin="one\n/stop\n").out == "one\nNichts zu stoppen.\n"
+
+
 def test_a_setting_may_come_before_the_first_message(keryx: Cli) -> None:
     done = keryx.ok("chat", stdin="/model large\nhello\n")
     assert done.out.splitlines() == ["Model: large.", "hello"]

@@ -246,6 +246,15 @@ async def test_resume_takes_the_number_of_the_list(world: World) -> None:
     assert "Back in “3”" in await world.command("/resume 3")
 
 
+async def test_resume_takes_a_part_of_a_title_or_a_title_in_quotes(world: World) -> None:
+    for text in ("Trip to Rome", "Trip to Oslo"):
+        await world.ask(text)
+        await world.command("/new")
+    assert "Back in “Trip to Rome”" in await world.command("/resume rome")
+    assert "Back in “Trip to Oslo”" in await world.command('/resume "trip to oslo"')
+    assert "matches several conversations: “Trip to" in await world.command("/resume trip")
+
+
 async def test_a_chat_that_began_with_an_address_can_be_resumed(world: World) -> None:
     await world.ask("https://example.org//a\\b what is this?")
     told = await world.command("/new")
@@ -350,7 +359,7 @@ async def test_undo_redo_and_retry(world: World) -> None:
     assert await world.command("/undo") == "Took back 1 turn; /redo restores it. Your message was: two"
     assert await world.command("/redo") == "Restored 2 messages."
     assert await world.command("/redo") != "Restored 2 messages."
-    assert (await world.command("/undo 2")).endswith("two")
+    assert await world.command("/undo 2") == "Took back 2 turns; /redo restores them. Your message was: two"
     assert "nothing to undo" in await world.command("/undo")
     assert await world.command("/undo abc") == "Write a number of turns, as in /undo 2."
     assert await world.command("/redo") == "Restored 4 messages."

@@ -190,6 +190,18 @@ async def count_inputs(chat: Chat, count: int) -> None:
 
 
 @BOTH
+async def test_keryx_speaks_the_language_that_telegram_tells_of_a_person(open_chat: Open) -> None:
+    chat = await open_chat({})
+    ann: dict[str, Any] = {"id": 7, "is_bot": False, "first_name": "Ann", "language_code": "de-AT"}
+    more: dict[str, Any] = {"from": ann}
+    chat.telegram.say("/hlp", **more)
+    english = "There is no command /hlp. Did you mean /help? /help lists them."
+    german = "Es gibt keinen Befehl /hlp. Meintest du /help? /help listet alle auf."
+    await chat.reads(german)
+    chat.telegram.say("/hlp")
+    await chat.reads(german, english)
+
+
 async def test_an_album_of_three_pictures_gets_one_answer(open_chat: Open) -> None:
     chat = await open_chat({"look\n\n": [TextDelta("three")]})
     show_picture(chat, "look")
