@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -30,6 +31,10 @@ settings.register_profile("keryx", deadline=None, derandomize=bool(os.environ.ge
 # Chosen by `make faults`.
 settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile("keryx")
+
+# Without the compiled modules, every process that a test starts would compile all of Keryx.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A suite that runs in the background is deaf to Ctrl-C, and so would be every process that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -25,7 +25,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.ports.agent import AgentEvent, CompactionEvent, CompactionFailedEvent, TextDelta, TurnContext
 from keryx.core.sessions import SessionFilter
-from keryx.core.source import ChatType, Profile, Source, SourceRule
+from keryx.core.source import ChatType, Profile, Profiles, Source, SourceRule
 from keryx.core.turns import TurnLimits
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.units import place
@@ -456,7 +456,7 @@ async def test_a_home_channel_is_named_without_ids_as_its_own_platform_says(hide
         ),
     )
     adapters = [RecordingAdapter(FAKE), RecordingAdapter("private", capabilities=Capabilities(pii_safe=True))]
-    profiles = {facts.source.profile: Profile(hide_ids=hide_ids)}
+    profiles: Profiles = {facts.source.profile: Profile(hide_ids=hide_ids)}
     told = place.describe(facts, adapters, profiles, salt=b"salt")
     [line] = [line for line in told.splitlines() if line.startswith("- Home channels: ")]
     raw = {chat: chat in line for _, chat, _ in homes}
