@@ -197,7 +197,7 @@ async def test_the_person_is_told_of_a_reset_once(begin: Begin) -> None:
         await world.ask(text)
     texts = await world.sent(4)
     assert [t for t in texts if "Started a new conversation" in t] == [
-        "Started a new conversation after a long silence. /resume Oslo hotels goes back."
+        'Started a new conversation after a long silence. /resume "Oslo hotels" goes back.'
     ]
     assert texts.index("b") > 1
 

@@ -379,8 +379,8 @@ async def test_an_edit_after_the_answer_is_noted_once(open_chat: Open) -> None:
         chat.telegram.rewrite(text, message=message, edit_date=1_700_000_000)
     chat.telegram.say("next")
     await chat.reads("answer to teh question", "answer to next")
-    notices = [p.text for m in await chat.stored() for p in m.parts if isinstance(p, Notice)]
-    assert notices == ["the question", "teh question"]
+    notices = [(p.text, m.mark) for m in await chat.stored() for p in m.parts if isinstance(p, Notice)]
+    assert notices == [("the question", Mark.EDITED), ("teh question", Mark.EDITED)]
 
 
 async def test_an_edit_after_the_answer_is_answered_anew_if_the_setting_says_so(open_chat: Open) -> None:

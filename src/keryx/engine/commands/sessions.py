@@ -32,7 +32,7 @@ def start_new(call: CommandCall) -> CommandResult:
         return CommandResult(call.say("session.new_already"))
     if is_temporary(old.id):
         return CommandResult(call.say("temporary.ended"))
-    return CommandResult(call.say("session.new", old=old.title or old.id))
+    return CommandResult(call.say("session.new", old=control.quote_name(old)))
 
 
 def start_temporary(call: CommandCall) -> CommandResult:

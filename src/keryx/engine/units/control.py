@@ -202,8 +202,13 @@ def reset(tx: Transaction, lane: Lane, reason: ResetReason) -> tuple[Lane, str |
     if not old.messages or is_temporary(old.id):
         return moved, None
     texts = tx.texts.speak(lane.source.language, lane.source.platform)
-    notice = texts.say(_RESET_NOTICES[reason], session=old.title or old.id)
+    notice = texts.say(_RESET_NOTICES[reason], session=quote_name(old))
     return moved, notice
+
+
+def quote_name(session: Session) -> str:
+    """Return what names a session after a command such as /resume: its title in quotes, or its id."""
+    return f'"{session.title}"' if session.title else session.id
 
 
 def start_new_session(tx: Transaction, lane: Lane) -> Session | None:
