@@ -206,6 +206,13 @@ def test_people_are_told_in_plain_words(key: str, fields: dict[str, object], tex
     assert ENGLISH.say(key, **fields) == text
 
 
+def test_people_read_of_conversations_and_not_of_sessions() -> None:
+    """Other programs have sessions; those of Keryx are named so in the command line and the API only."""
+    told = {key: re.sub(r"`[^`]*`|\{[^}]*\}|/sessions", "", text) for key, text in LANGUAGES["en"].items()}
+    found = {key for key, text in told.items() if re.search(r"\bsessions?\b", text, re.IGNORECASE)}
+    assert found == {"agent.no_session_id", "connect.wechat_ended"}
+
+
 def test_a_possible_repetition_is_marked_in_plain_words() -> None:
     assert REPEAT_MARK == "(possible repeat) "
 
