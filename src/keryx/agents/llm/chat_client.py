@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import random
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, cast
 
 import httpx2
@@ -473,7 +475,9 @@ class ChatClient:
                 max_retries=0,
                 timeout=self._timeout,
                 default_headers={"Accept-Encoding": "identity"},
-                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [self._bound_response]}),
+                http_client=openai.DefaultAsyncHttpxClient(
+                    verify=_load_certificates(), event_hooks={"response": [self._bound_response]}
+                ),
             )
             # The SDK reads these from the environment, where they are meant for one provider only.
             client.organization = client.project = None
@@ -485,3 +489,9 @@ class ChatClient:
         # Compression is not asked for: a few bytes could become very many.
         response.headers.pop("content-encoding", None)
         response.stream = ResponseBody(aiter(body), body.aclose, self._pacer)
+
+
+@cache
+def _load_certificates() -> ssl.SSLContext:
+    """Return what all connections to models trust. Reading it takes 20 ms, so it is read once."""
+    return httpx2.create_ssl_context()

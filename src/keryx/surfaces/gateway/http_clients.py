@@ -4,6 +4,7 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from urllib.parse import urlsplit
 
 import httpx
@@ -75,7 +76,6 @@ class HttpClientPool:
 
     def __init__(self, create: Callable[[ssl.SSLContext], httpx.AsyncClient]) -> None:
         self._factory = create
-        self._ssl_context: ssl.SSLContext | None = None
         self._idle: list[httpx.AsyncClient] = []
         self._in_use: set[httpx.AsyncClient] = set()
 
@@ -101,5 +101,10 @@ class HttpClientPool:
     def _create(self) -> httpx.AsyncClient:
         # httpx logs every address at info, and some hold a token.
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        self._ssl_context = self._ssl_context or httpx.create_ssl_context()
-        return self._factory(self._ssl_context)
+        return self._factory(_load_certificates())
+
+
+@cache
+def _load_certificates() -> ssl.SSLContext:
+    """Return what all connections of adapters trust. Reading it takes 20 ms, so it is read once."""
+    return httpx.create_ssl_context()
