@@ -167,6 +167,10 @@ class Node:
     def busy(self) -> bool:
         return self._wire.units > 0
 
+    @property
+    def dead(self) -> bool:
+        return self._wire.dead
+
     def die(self) -> None:
         """Nothing is written from here on; `crash` clears away what is left."""
         self._wire.cut()
@@ -274,7 +278,15 @@ class World:
         self.clock.advance(by)
 
     async def say(self, text: str, *, chat: str = "1", user: str = "ann", **fields: Any) -> Receipt:
-        return await self.hub.receive(inbound(text, chat=chat, user=user, **fields))
+        """A process that dies meanwhile is started again, and hears it once more, as from any platform."""
+        said = inbound(text, chat=chat, user=user, **fields)
+        try:
+            return await self.hub.receive(said)
+        except Unavailable:
+            if not self.node.dead:
+                raise
+        await self.restart()
+        return await self.hub.receive(said)
 
     async def ask(self, text: str, *, chat: str = "1", user: str = "ann", **fields: Any) -> Turn:
         """Say something and wait until its turn is over."""
