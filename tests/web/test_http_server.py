@@ -294,8 +294,8 @@ def test_the_limit_of_open_files_is_raised_and_leaves_a_reserve() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     web = WebSettings()
-    assert [build_limits(web, n).total for n in (8_192, 1_024, 256, 64)] == [1_000, 768, 64, 16]
-    assert build_limits(web, 300).streams == 37
+    assert [build_limits(web, n).total for n in (8_192, 1_024, 256, 64)] == [1_200, 768, 64, 16]
+    assert [build_limits(web, n).streams for n in (8_192, 300)] == [500, 37]
 
 
 def test_the_client_behind_proxies_is_read_from_the_right() -> None:

@@ -57,7 +57,7 @@ class WebApp:
         password: str = "",
         hosts: Sequence[str] = (),
         secure: bool = False,
-        streams: int = 300,
+        streams: int = 500,
         proxies: TrustedProxies = TrustedProxies(),
         installation: Installation = Installation(),
         extra_routes: Sequence[BaseRoute] = (),

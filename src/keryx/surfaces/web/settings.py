@@ -63,9 +63,9 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Addresses and networks of proxies whose X-Forwarded-For is believed.
     trusted_proxies: tuple[str, ...] = ()
     # How many connections there may be, in all and from one address, and how many of them may be event streams.
-    connections: int = 1_000
+    connections: int = 1_200
     connections_per_address: int = 100
-    streams: int = 300
+    streams: int = 500
     # How long a client may take to send the head of its first request, and to begin another one.
     head: timedelta = timedelta(seconds=10)
     idle: timedelta = timedelta(seconds=30)
