@@ -111,6 +111,16 @@ _DIAGRAMS = (
     "sequenceDiagram\ntitle {0}\nparticipant A as {0}\nA->>B: {0}\nNote over A,B: {0}",
     'pie title {0}\n"{0}" : 1',
 )
+# Each of these with one of the ways to try.
+_FURTHER_DIAGRAMS = (
+    'stateDiagram-v2\nstate "{0}" as a\n[*] --> a : {0}\nnote right of a : {0}',
+    'classDiagram\nclass A["{0}"]\nA <|-- B : {0}\nA : {0}()\nclick A href "javascript:trap(1)"',
+    'erDiagram\nA ||--o{{ B : "{0}"\nA {{\n  string name "{0}"\n}}',
+    "mindmap\n  root(({0}))\n    {0}\n    ::icon({0})",
+    "timeline\ntitle {0}\nsection {0}\n2020 : {0}",
+    "gantt\ntitle {0}\nsection {0}\n{0} : a, 2026-01-01, 3d\nclick a call trap(1)",
+    'gitGraph\ncommit id: "{0}" tag: "{0}"\nbranch "{0}"',
+)
 
 
 _TEX = (
@@ -146,6 +156,10 @@ def payloads() -> list[str]:
     diagrams = [
         "```mermaid\n" + form.format(bad.replace('"', "")) + "\n```"
         for form, bad in itertools.product(_DIAGRAMS, (*tags[:3], *frames[:3], *quoted[:2]))
+    ]
+    diagrams += [
+        "```mermaid\n" + form.format(bad.replace('"', "")) + "\n```"
+        for form, bad in itertools.product(_FURTHER_DIAGRAMS, (tags[0], frames[0]))
     ]
     parts = [form.format(bad) for form in (*_TEX, *_PARTS) for bad in (tags[0], frames[0], quoted[3])]
     return [*tags, *quoted, *links, *frames, *code, *diagrams, *parts]
