@@ -291,6 +291,11 @@ def _tool_form(page: Tab, paths: dict[str, str]) -> None:
     page.press("Add a server")
 
 
+def _agent_form(page: Tab, paths: dict[str, str]) -> None:
+    page.open("/tools")
+    page.press("Add an agent")
+
+
 def _platform_form(page: Tab, paths: dict[str, str]) -> None:
     page.open("/platforms")
     page.press("Connect: Telegram")
@@ -344,6 +349,7 @@ VIEWS: dict[str, View] = {
     },
     "model-form": _model_form,
     "tool-form": _tool_form,
+    "agent-form": _agent_form,
     "platform-form": _platform_form,
     "user-form": _user_form,
     "files": _files,

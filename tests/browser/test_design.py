@@ -51,6 +51,13 @@ _OUTSIDE = """() => [...document.querySelectorAll("body *")].filter((e) => {
 }).map((e) => `${e.tagName} ${e.className}`)"""
 
 
+# What scrolls sideways without being made for it, and choices whose words cannot be read.
+_SQUEEZED = """() => [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && (
+  e.matches("select") ? e.clientWidth < 64 : e.scrollWidth > e.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(e).overflowX)
+    && !e.matches(".tabs, .wide, pre, .diff, figure, math, textarea, input")
+)).map((e) => `${e.tagName} ${e.className}`)"""
+
+
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, dict[str, str]]]:
     with furnished(tmp_path_factory.mktemp("home")) as opened:
@@ -120,6 +127,7 @@ def test_every_screen_fits_a_phone_and_a_finger(
             settle(page)
             wrong: list[str] = [f"too small: {e}" for e in page.page.evaluate(_SMALL)]
             wrong += [f"outside: {e}" for e in page.page.evaluate(_OUTSIDE)]
+            wrong += [f"squeezed: {e}" for e in page.page.evaluate(_SQUEEZED)]
             if page.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                 wrong.append("scrolls sideways")
             if "`" in page.page.locator("body").inner_text():

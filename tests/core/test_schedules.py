@@ -57,6 +57,7 @@ def test_each_way_to_write_a_schedule_is_read(text: str, rule: schedules.Schedul
     read = schedules.parse(text, zone="Europe/Berlin", now=NOW)
     assert read == Schedule(rule, "Europe/Berlin")
     assert codec.loads(codec.dumps(read), Schedule) == read
+    assert schedules.parse(read.write(), zone=read.zone, now=NOW) == read
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,27 @@ async def test_scheduled_runs_are_shown_with_their_project_alone(site: Site, wor
     assert len((await site.get("/api/sessions?surface=job"))["sessions"]) == 1
 
 
+async def test_a_job_is_changed_as_it_can_be_written(site: Site) -> None:
+    made = await site.post(
+        "/api/jobs", {"schedule": "0 9 * * mon-fri Europe/Oslo", "prompt": "Check the news"}
+    )
+    assert (made["written"], made["zone"]) == ("0 9 * * mon-fri", "Europe/Oslo")
+    path = f"/api/jobs/{made['id']}"
+    same = await site.patch(
+        path, {name: made[name] for name in ("prompt", "zone")} | {"schedule": made["written"]}
+    )
+    assert same == made
+    changed = await site.patch(path, {"schedule": "every 2h", "prompt": "Check the weather", "zone": "UTC"})
+    assert (changed["written"], changed["prompt"], changed["zone"]) == (
+        "every 2h",
+        "Check the weather",
+        "UTC",
+    )
+    assert changed["name"] == made["name"]
+    assert "every 2h" in await site.problem(400, "PATCH", path, json={"schedule": "often"})
+    await site.problem(400, "PATCH", path, json={"prompt": ""})
+
+
 async def test_what_is_wrong_with_a_job_is_told(site: Site) -> None:
     for body, said in (
         ({"schedule": "often", "prompt": "x"}, "every 2h"),

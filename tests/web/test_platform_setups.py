@@ -53,7 +53,7 @@ async def test_each_platform_tells_what_it_needs(site: Site, tmp_path: Path) -> 
 # What is the same in German: words of the platforms, and names.
 _SAME = frozenset(
     {"Token", "Homeserver", "Signing secret", "Encrypt Key", "Verification Token", "App ID", "App Secret"}
-    | {"Phone number ID", "Verify token", "Connect Discord.", "Slack", "Discord", "Signal", "iMessage"}
+    | {"Phone number ID", "Verify token", "Slack", "Discord", "Signal", "iMessage"}
 )
 
 

@@ -94,6 +94,18 @@ class Schedule(msgspec.Struct, frozen=True):
             case _:
                 assert_never(self.rule)
 
+    def write(self) -> str:
+        """Return the schedule as a person writes it, without its zone: `parse` takes it."""
+        match self.rule:
+            case OnceRule(at):
+                return self.format_time(at).replace(" ", "T")
+            case IntervalRule(span):
+                return f"every {format_duration(span)}"
+            case CronRule(expression):
+                return expression
+            case _:
+                assert_never(self.rule)
+
     def format_time(self, moment: datetime) -> str:
         """Return the local time of a moment in the zone."""
         return f"{clock.to_wall_time(moment, clock.find_zone(self.zone)):%Y-%m-%d %H:%M}"

@@ -157,6 +157,21 @@ def set_state(tx: Transaction, job: Job, state: JobState, *, next_at: datetime |
     return msgspec.structs.replace(job, state=state, next_at=next_at, why=why)
 
 
+def change(tx: Transaction, job: Job) -> Job:
+    """Store what a job is to do, when and where to. A name that is taken gets a number."""
+    named = msgspec.structs.replace(job, name=_unique_name(tx, job))
+    tx.run(
+        """
+        update jobs
+        set name = :name, name_key = :key, prompt = :prompt, schedule = :schedule, targets = :targets, next_at = :next_at
+        where id = :id
+        """,
+        {**_ROWS.encode(named), "key": named.name.casefold()},
+    )
+    note_change(tx, job, "changed")
+    return named
+
+
 def set_project(tx: Transaction, job: Job, project: ProjectId) -> None:
     tx.run("update jobs set project = :project where id = :id", {"id": job.id, "project": project})
 

@@ -21,7 +21,7 @@ from keryx.core.questions import Question
 from keryx.core.sessions import JOB_SURFACE, SessionFilter, Viewer
 from keryx.core.source import ChatType, Source
 from keryx.core.texts import Catalogue, Phrase, Texts
-from keryx.engine.units.jobs import JobOrigin, JobRequest, render_line
+from keryx.engine.units.jobs import JobChange, JobOrigin, JobRequest, render_line
 from keryx.store import jobs, people
 from keryx.store.db import Database, Transaction
 from keryx.testing import CrashingDatabase, DatabaseFault, FakeClock, FaultTiming, RecordingAdapter
@@ -376,6 +376,45 @@ async def test_a_job_can_be_run_now_beside_its_schedule(world: World) -> None:
     (run,) = await passed(world, job, 1)
     assert run.status == "done"
     assert (await world.hub.jobs.get(ANN, job.id))[0].state is JobState.PAUSED
+
+
+async def test_a_changed_job_keeps_its_runs_and_counts_from_then_on(world: World) -> None:
+    job = await add(world, "every 10m")
+    (run, *_) = await passed(world, job, 1)
+    world.advance(MINUTE)
+    same = await world.hub.jobs.change(ANN, job.id, JobChange(schedule="every 10m", prompt="Look again"))
+    assert (same.prompt, same.schedule) == ("Look again", job.schedule)
+    assert same.next_at == (await world.hub.jobs.get(ANN, job.id))[0].next_at == run.due_at + 10 * MINUTE
+    changed = await world.hub.jobs.change(
+        ANN, job.id, JobChange(schedule="0 8 * * *", zone="Europe/Berlin", name="weather", to="")
+    )
+    assert (changed.name, changed.targets, changed.schedule.zone) == ("weather", (), "Europe/Berlin")
+    assert changed.next_at and changed.schedule.format_time(changed.next_at).endswith("08:00")
+    stored, runs = await world.hub.jobs.get(ANN, "weather")
+    assert stored == changed and [r.due_at for r in runs] == [run.due_at]
+    resting = await world.hub.jobs.change(ANN, job.id, JobChange(paused=True))
+    later = await world.hub.jobs.change(ANN, job.id, JobChange(schedule="every 2h"))
+    assert resting.state is later.state is JobState.PAUSED and later.next_at is None
+    going = await world.hub.jobs.change(ANN, job.id, JobChange(paused=False))
+    assert going.next_at == world.clock.now() + 2 * HOUR
+
+
+async def test_what_is_wrong_changes_nothing_of_a_job(world: World) -> None:
+    job = await add(world, "every 10m")
+    for wanted, said in (
+        (JobChange(schedule="often"), "every 2h"),
+        (JobChange(prompt=" "), "prompt"),
+        (JobChange(prompt="Look", to="telegram:2"), "telegram is not connected"),
+        (JobChange(zone="Mars/Crater"), "time zone"),
+    ):
+        with pytest.raises(Invalid, match=said):
+            await world.hub.jobs.change(ANN, job.id, wanted)
+    with pytest.raises(NotFound):
+        await world.hub.jobs.change(viewer("bob"), job.id, JobChange(prompt="mine"))
+    assert (await world.hub.jobs.get(ANN, job.id))[0] == job
+    other = await add(world, "every 10m")
+    named = await world.hub.jobs.change(ANN, other.id, JobChange(name=job.name))
+    assert named.name == f"{job.name} #2"
 
 
 async def test_a_removed_job_runs_no_more_and_its_conversations_stay(world: World) -> None:

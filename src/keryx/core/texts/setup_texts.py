@@ -254,6 +254,7 @@ geprüften Person ist, wird beantwortet.
     "connect.email_mailbox": ("Mailbox to read", "Postfach, das gelesen wird"),
     "connect.email_ca": ("File with certificates to trust", "Datei mit Zertifikaten, denen vertraut wird"),
     # Slack.
+    "connect.slack": ("Connect an app on Slack.", "Eine App auf Slack verbinden."),
     "connect.slack_intro": (
         """\
 Make an app on Slack first:
@@ -403,6 +404,7 @@ Leg zuerst eine App bei Slack an:
         "die App wurde aus dem Arbeitsbereich entfernt: installiere sie neu und führ `keryx gateway setup slack` aus",
     ),
     # Discord.
+    "connect.discord": ("Connect a bot on Discord.", "Einen Bot auf Discord verbinden."),
     "connect.discord_intro": (
         """\
 1. Open https://discord.com/developers/applications and press New Application.
@@ -582,6 +584,7 @@ und scanne ihn.""",
         "Für Formulare: die Adresse des Codes, die der erste Versuch genannt hat.",
     ),
     # iMessage.
+    "connect.imessage": ("Connect the app Messages of a Mac.", "Die App Nachrichten eines Macs verbinden."),
     "connect.imessage_intro": (
         """\
 iMessage needs a Mac that is signed in to Messages, best with an Apple account
@@ -776,6 +779,7 @@ Leg zuerst eine App bei Feishu oder Lark an:
         "die App hat keinen Bot: füg in der Entwicklerkonsole die Funktion Bot hinzu und veröffentliche eine Version der App",
     ),
     # WhatsApp.
+    "connect.whatsapp": ("Connect a number on WhatsApp.", "Eine Nummer auf WhatsApp verbinden."),
     "connect.whatsapp_intro": (
         """\
 WhatsApp has two ways in. Choose `agent` for an agent of your own that only

@@ -14,7 +14,7 @@ from keryx.core.sessions import Viewer
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, read_unit, write_unit
 from keryx.engine.policy import Policy
 from keryx.engine.units import jobs as job_units
-from keryx.engine.units.jobs import JobOrigin, JobRequest
+from keryx.engine.units.jobs import JobChange, JobOrigin, JobRequest
 from keryx.store import jobs, turns
 from keryx.store.db import Database, Transaction
 
@@ -83,6 +83,14 @@ class HubJobs(HubPart):
         if reply and not request.to:
             request = msgspec.structs.replace(request, to="origin")
         return job_units.add(tx, viewer, request, origin, policy=self._policy)
+
+    @write_unit("job.change")
+    def change(
+        self, tx: Transaction, viewer: Viewer, job: str, wanted: JobChange, origin: JobOrigin = JobOrigin()
+    ) -> Job:
+        """Change a job, pause it, or let it go on. Raise `Invalid` for a wrong schedule, prompt or target."""
+        row = jobs.lock(tx, jobs.find(tx, viewer, job))
+        return job_units.change(tx, viewer, row, wanted, origin, policy=self._policy)
 
     @write_unit("job.run")
     def run(self, tx: Transaction, viewer: Viewer, job: str) -> JobRun:

@@ -42,6 +42,18 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
 
 
+class JobChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be different about a job. `None` leaves it as it is."""
+
+    schedule: str | None = None
+    prompt: str | None = None
+    # Names targets; empty for none.
+    to: str | None = None
+    name: str | None = None
+    zone: str | None = None
+    paused: bool | None = None
+
+
 class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a job is created."""
 
@@ -76,34 +88,20 @@ def create(
     policy: Policy,
 ) -> Job:
     """Create a job with a schedule that is parsed already."""
-    prompt = request.prompt.strip()
-    if not prompt:
-        raise Invalid(Phrase("job.prompt_missing"))
-    if len(prompt) > _MAX_PROMPT:
-        raise Invalid(Phrase("job.prompt_long", limit=_MAX_PROMPT))
+    prompt = _check_prompt(request.prompt)
     if jobs.count_open(tx, profile=viewer.profile, owner=viewer.principal) >= policy.jobs.most:
         raise Forbidden(
             f"there are {policy.jobs.most} jobs already: remove one first, or raise jobs.most",
             Phrase("job.too_many", count=policy.jobs.most),
         )
-    profile, to, chat = viewer.profile, request.to, origin.origin
-    if not to:
-        places = []
-    elif viewer.principal == OPERATOR and origin.accounts is not None:
-        # An operator who knows the accounts may name any chat.
-        places = targets.resolve(tx, to, profile=profile, origin=chat, accounts=origin.accounts)
-    else:
-        places = targets.resolve_for_viewer(
-            tx, viewer, to, origin=chat, reach=policy.reach, alone=origin.alone
-        )
     job = Job(
         id=JobId(ids.new(tx.now)),
-        profile=profile,
+        profile=viewer.profile,
         owner=viewer.principal,
         name=sessions.clean_title(request.name) if request.name else sessions.derive_title(prompt),
         prompt=prompt,
         schedule=schedule,
-        targets=tuple(target.without_reply for target in places),
+        targets=_find_targets(tx, viewer, request.to, origin, policy=policy),
         source=origin.source,
         project=None,
         state=JobState.ACTIVE,
@@ -112,6 +110,33 @@ def create(
         created_at=tx.now,
     )
     return jobs.add(tx, job)
+
+
+def change(
+    tx: Transaction, viewer: Viewer, job: Job, wanted: JobChange, origin: JobOrigin, *, policy: Policy
+) -> Job:
+    """Change a job. A new schedule or zone counts from now; a job that is paused stays paused unless told otherwise."""
+    _check_not_done(job)
+    changed = job
+    if wanted.prompt is not None:
+        changed = msgspec.structs.replace(changed, prompt=_check_prompt(wanted.prompt))
+    if wanted.name:
+        changed = msgspec.structs.replace(changed, name=sessions.clean_title(wanted.name))
+    if wanted.to is not None and wanted.to != ", ".join(map(str, job.targets)):
+        places = _find_targets(tx, viewer, wanted.to, origin, policy=policy)
+        changed = msgspec.structs.replace(changed, targets=places)
+    before = (job.schedule.write(), job.schedule.zone)
+    written, zone = wanted.schedule or before[0], wanted.zone or before[1]
+    # Intervals count from when they were written.
+    if (written, zone) != before:
+        schedule = schedules.parse(written, zone=zone, now=tx.now)
+        next_at = schedules.find_next(schedule, tx.now) if job.state is JobState.ACTIVE else None
+        changed = msgspec.structs.replace(changed, schedule=schedule, next_at=next_at)
+    if changed != job:
+        changed = jobs.change(tx, changed)
+    if wanted.paused is None:
+        return changed
+    return pause(tx, changed) if wanted.paused else resume(tx, changed)
 
 
 def render_line(job: Job, last: Sequence[JobRun], texts: Texts) -> str:
@@ -183,6 +208,32 @@ def pause_for_gone_target(tx: Transaction, delivery: Delivery, reason: str, *, p
     for target in fallback:
         if target.key != delivery.target.key:
             deliveries.enqueue(tx, target, text, of=delivery, media=delivery.media)
+
+
+def _check_prompt(text: str) -> str:
+    prompt = text.strip()
+    if not prompt:
+        raise Invalid(Phrase("job.prompt_missing"))
+    if len(prompt) > _MAX_PROMPT:
+        raise Invalid(Phrase("job.prompt_long", limit=_MAX_PROMPT))
+    return prompt
+
+
+def _find_targets(
+    tx: Transaction, viewer: Viewer, to: str, origin: JobOrigin, *, policy: Policy
+) -> tuple[Target, ...]:
+    if not to:
+        return ()
+    if viewer.principal == OPERATOR and origin.accounts is not None:
+        # An operator who knows the accounts may name any chat.
+        places = targets.resolve(
+            tx, to, profile=viewer.profile, origin=origin.origin, accounts=origin.accounts
+        )
+    else:
+        places = targets.resolve_for_viewer(
+            tx, viewer, to, origin=origin.origin, reach=policy.reach, alone=origin.alone
+        )
+    return tuple(target.without_reply for target in places)
 
 
 def _check_not_done(job: Job) -> None:

@@ -441,7 +441,14 @@ class AddJobForm(RequestForm, frozen=True, kw_only=True):
 
 
 class JobChangeForm(RequestForm, frozen=True, kw_only=True):
-    paused: bool
+    """What is left out stays as it is; an empty `to` sends the answers nowhere."""
+
+    schedule: Name | None = None
+    prompt: Annotated[str, Meta(min_length=1, max_length=20_000)] | None = None
+    to: Annotated[str, Meta(max_length=2000)] | None = None
+    name: Annotated[str, Meta(max_length=200)] | None = None
+    zone: Annotated[str, Meta(max_length=100)] | None = None
+    paused: bool | None = None
 
 
 class WatchedFilesQuery(RequestForm, frozen=True, kw_only=True):

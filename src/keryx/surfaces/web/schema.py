@@ -917,12 +917,14 @@ class Run(Schema, frozen=True, kw_only=True):
 
 
 class JobSchema(Schema, frozen=True, kw_only=True):
-    """A prompt that runs by a schedule. `to` are the places that its answers are sent to; `last` is its last run."""
+    """A prompt that runs by a schedule. `written` is the schedule as it can be written in `zone`. `to` are the places that its
+    answers are sent to; `last` is its last run."""
 
     id: str
     name: str
     prompt: str
     schedule: str
+    written: str
     zone: str
     to: list[str]
     state: JobState

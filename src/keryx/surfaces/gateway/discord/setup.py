@@ -67,6 +67,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="Discord",
+    summary=Phrase("connect.discord"),
     intro=INTRO,
     fields=(
         SetupField(

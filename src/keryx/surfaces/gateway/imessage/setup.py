@@ -93,6 +93,7 @@ async def _check_bluebubbles(answers: Mapping[str, str], dialog: SetupDialog) ->
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="iMessage",
+    summary=Phrase("connect.imessage"),
     intro=_INTRO,
     fields=(
         SetupField(

@@ -162,6 +162,7 @@ def _list_steps(label: str, mode: SlackMode, url: str) -> tuple[str, ...]:
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="Slack",
+    summary=Phrase("connect.slack"),
     intro=_INTRO,
     fields=(
         SetupField(

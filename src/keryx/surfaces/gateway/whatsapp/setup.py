@@ -130,6 +130,7 @@ def _translate(error: WhatsAppApiError, refused: str) -> Forbidden | Invalid | U
 SETUP = PlatformSetup(
     platform=PLATFORM,
     title="WhatsApp",
+    summary=Phrase("connect.whatsapp"),
     intro=_INTRO,
     fields=(
         SetupField(

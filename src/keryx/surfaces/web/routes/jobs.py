@@ -4,7 +4,7 @@ import msgspec
 
 from keryx.core.jobs import Job, JobRun
 from keryx.core.texts import ERROR_AREAS
-from keryx.engine.units.jobs import JobOrigin, JobRequest
+from keryx.engine.units.jobs import JobChange, JobOrigin, JobRequest
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
@@ -47,10 +47,12 @@ async def job(request: ApiRequest, query: request_schema.RunsQuery) -> schema.Jo
     )
 
 
-@router.patch("/api/jobs/{job}", summary="Pause a job, or let it go on.")
+@router.patch("/api/jobs/{job}", summary="Change a job, pause it, or let it go on.")
 async def change_job(request: ApiRequest, body: request_schema.JobChangeForm) -> schema.JobSchema:
-    verb = request.hub.jobs.pause if body.paused else request.hub.jobs.resume
-    return _present_job(request, await verb(request.viewer, request.path_param("job")))
+    wanted = msgspec.convert(body, JobChange, from_attributes=True)
+    origin = JobOrigin(accounts=request.services.installation.accounts)
+    changed = await request.hub.jobs.change(request.viewer, request.path_param("job"), wanted, origin)
+    return _present_job(request, changed)
 
 
 @router.delete("/api/jobs/{job}", summary="Remove a job; the conversations of its runs stay.")
@@ -69,6 +71,7 @@ def _present_job(request: ApiRequest, job: Job, last: JobRun | None = None) -> s
         name=job.name,
         prompt=job.prompt,
         schedule=str(job.schedule),
+        written=job.schedule.write(),
         zone=job.schedule.zone,
         to=[str(t) for t in job.targets],
         state=job.state,

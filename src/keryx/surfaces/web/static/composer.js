@@ -192,7 +192,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     if (!all.length) return null;
     const now = session ? session.settings?.model ?? "" : model;
     const standard = standardModel(all);
-    return h("select", { class: "choice", "aria-label": t("Model"), onchange: (e) => chooseModel(e.target.value, session) },
+    return h("select", { class: "choice model", "aria-label": t("Model"), onchange: (e) => chooseModel(e.target.value, session) },
       h("option", { value: "", selected: !now }, standard),
       all.filter((m) => m.name !== standard).map((m) => h("option", { value: m.name, selected: m.name === now }, m.name)));
   }

@@ -1,10 +1,10 @@
 // Jobs: prompts that run by a schedule, and what became of each run.
 
-import { dialog } from "./dialogs.js";
-import { h, t } from "./dom.js";
+import { dialog, menu } from "./dialogs.js";
+import { h, iconButton, t } from "./dom.js";
 import { box, Form } from "./forms.js";
 import { cut, full } from "./format.js";
-import { empty, screen, table } from "./screen.js";
+import { empty as nothing, screen, table } from "./screen.js";
 import { setup } from "./setup.js";
 
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -15,8 +15,15 @@ const EXAMPLES = [["every 2h", t("every two hours")], ["0 9 * * mon-fri", t("wee
 const PAUSE = 300;
 
 export function show(root, app) {
-  const form = new Form(app, { schedule: "", prompt: "", place: NOWHERE, to: "", zone: ZONE });
-  const preview = { for: "", found: null, wrong: "", timer: 0 };
+  const empty = () => new Form(app, { schedule: "", prompt: "", place: NOWHERE, to: "", zone: ZONE });
+  let form = empty();
+  let preview = { for: "", found: null, wrong: "", timer: 0 };
+  const begin = (job) => {
+    form = job ? editForm(app, job) : empty();
+    preview = { for: "", found: null, wrong: "", timer: 0 };
+    app.draw();
+    if (job) requestAnimationFrame(() => document.getElementById(form.name("prompt"))?.focus());
+  };
   return screen(root, app, {
     title: t("Jobs"),
     lead: t("A job is a prompt with a schedule. Each run is a conversation of its own; its answer is sent where you say."),
@@ -24,11 +31,16 @@ export function show(root, app) {
     load: () => app.api.jobs(),
     body: ({ jobs }, reload) => [
       jobs.length
-        ? table([t("Job"), t("Schedule"), t("Next"), t("Last run"), ""], jobs.map((job) => row(job, app, reload)), t("Jobs"))
-        : empty(t("Nothing is scheduled"), t("Say below what the agent is to do, and when.")),
-      jobForm(form, preview, reload),
+        ? table([t("Job"), t("Schedule"), t("Next"), t("Last run"), ""], jobs.map((job) => row(job, app, reload, begin)), t("Jobs"))
+        : nothing(t("Nothing is scheduled"), t("Say below what the agent is to do, and when.")),
+      jobForm(form, preview, reload, () => begin(null)),
     ],
   });
+}
+
+// What a job is, as it can be changed.
+function editForm(app, job) {
+  return new Form(app, { job, prompt: job.prompt, schedule: job.written, zone: job.zone, place: job.to.length ? ELSEWHERE : NOWHERE, to: job.to.join(", ") });
 }
 
 // Asks what a schedule means while it is being typed.
@@ -55,8 +67,9 @@ function explain(form, preview) {
   }, PAUSE);
 }
 
-function jobForm(form, preview, reload) {
+function jobForm(form, preview, reload, done) {
   const { app, values } = form;
+  const { job: old } = values;
   explain(form, preview);
   const platforms = [...new Set(app.info.connections.map((c) => c.platform))];
   const send = async () => {
@@ -65,13 +78,15 @@ function jobForm(form, preview, reload) {
       return app.draw();
     }
     const to = values.place === ELSEWHERE ? values.to.trim() : values.place;
-    const job = await form.run(t("Add"), () => app.api.addJob({ schedule: values.schedule.trim(), prompt: values.prompt.trim(), to, zone: values.zone.trim() }));
+    const wanted = { schedule: values.schedule.trim(), prompt: values.prompt.trim(), to, zone: values.zone.trim() };
+    const job = await form.run(old ? t("Save") : t("Add"), () => (old ? app.api.changeJob(old.id, wanted) : app.api.addJob(wanted)));
     if (!job) return;
-    Object.assign(form.values, { schedule: "", prompt: "" });
+    if (old) done();
+    else Object.assign(form.values, { schedule: "", prompt: "" });
     app.toast(t("{name} runs {schedule}.", { name: job.name, schedule: job.schedule }));
     await reload();
   };
-  return box(form, t("Add a job"), send,
+  return box(form, old ? t("Change {name}", { name: cut(old.name, 60) }) : t("Add a job"), send,
     form.field("prompt", t("What the agent is to do"), { rows: 2, spellcheck: "true", placeholder: t("Sum up the news of the day in five lines") }),
     form.field("schedule", t("When"), { help: t("An interval, a time, a date, or a cron expression.") }),
     h("div", { class: "stack", key: "examples" }, EXAMPLES.map(([text, label]) => h("button", { type: "button", class: "chip", key: text, onclick: () => form.set("schedule", text) }, label))),
@@ -80,7 +95,7 @@ function jobForm(form, preview, reload) {
       form.field("place", t("Where the answer goes"), { options: [[NOWHERE, t("Only into its conversation")], ...platforms.map((p) => [p, t("The home chat on {platform}", { platform: p })]), [ELSEWHERE, t("Another place")]] }),
       form.field("zone", t("Time zone"))),
     values.place === ELSEWHERE && form.field("to", t("Send to"), { help: t("A platform, or platform:chat, several with commas.") }),
-    form.ends([t("Add"), send, true]));
+    form.ends(old && [t("Cancel"), done], [old ? t("Save") : t("Add"), send, true]));
 }
 
 const moment = (at) => h("time", { datetime: at }, full(at));
@@ -88,7 +103,7 @@ const STATES = { active: t("active"), paused: t("paused"), done: t("done"), queu
 const said = (state) => STATES[state] ?? state;
 const outcome = (run) => [h("span", { class: `state ${run.status}` }, said(run.status)), run.delivery && ` · ${said(run.delivery)}`];
 
-function row(job, app, reload) {
+function row(job, app, reload, edit) {
   const act = (work) => app.act(async () => { await work(); await reload(); });
   const paused = job.state === "paused";
   return h("tr", { key: job.id },
@@ -97,10 +112,14 @@ function row(job, app, reload) {
     h("td", {}, job.next_at ? moment(job.next_at) : h("span", { class: "state waiting" }, said(job.state)), job.why && h("div", { class: "muted small" }, job.why)),
     h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, full(job.last.due_at)) : full(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, t("none yet"))),
     h("td", {}, h("div", { class: "acts" },
-      h("button", { type: "button", class: "button", "aria-label": t("Runs of {name}", { name: job.name }), onclick: () => history(job, app) }, t("Runs")),
       h("button", { type: "button", class: "button", "aria-label": t("Run {name} now", { name: job.name }), onclick: () => act(() => app.api.runJob(job.id)) }, t("Run now")),
-      h("button", { type: "button", class: "button", "aria-label": `${paused ? t("Resume") : t("Pause")} ${job.name}`, onclick: () => act(() => app.api.pauseJob(job.id, !paused)) }, paused ? t("Resume") : t("Pause")),
-      h("button", { type: "button", class: "button danger", "aria-label": t("Remove {name}", { name: job.name }), onclick: () => remove(job, app, reload) }, t("Remove")))));
+      h("button", { type: "button", class: "button", "aria-label": t("Edit {name}", { name: job.name }), onclick: () => edit(job) }, t("Edit")),
+      iconButton("more", t("More for {name}", { name: job.name }), (e) => menu(e.currentTarget, [
+        ["list", t("Runs"), () => history(job, app)],
+        ["clock", paused ? t("Resume") : t("Pause"), () => act(() => app.api.changeJob(job.id, { paused: !paused }))],
+        null,
+        ["trash", t("Remove"), () => remove(job, app, reload)],
+      ]), { "aria-haspopup": "menu" }))));
 }
 
 async function remove(job, app, reload) {

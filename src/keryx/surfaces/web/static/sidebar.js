@@ -226,7 +226,7 @@ export function sidebar(root, app) {
     return h("nav", { class: "places", key: "places", "aria-label": t("Screens"), onkeydown: (e) => e.key === "Escape" && unfolded && (e.stopPropagation(), unfold(false), root.querySelector(".unfold").focus()) },
       unfolded ? h("div", { class: "all-places", key: "all" },
         PLACES.map(link),
-        h("button", { type: "button", key: "archive", onclick: () => show("archived") }, icon("archive"), t("Archive")),
+        h("button", { type: "button", key: "archive", onclick: () => show("archived") }, icon("archive"), t("Archived")),
         h("button", { type: "button", key: "trash", onclick: () => show("deleted") }, icon("trash"), t("Trash"))) : null,
       h("div", { class: "one-line", key: "line" },
         h("button", { type: "button", class: "unfold", "aria-expanded": String(unfolded), onclick: () => unfold(!unfolded) }, icon("more"), t("Screens")),

@@ -66,6 +66,7 @@ export function show(root, app) {
             : !form && empty(t("No server of tools"), t("Keryx has tools of its own for searching conversations and for jobs. A server adds others: files, a calendar, a browser."), { label: t("Add a server"), onclick: () => edit(null) }),
           form ? editor(form, data, reload, close) : data.tools.length > 0 && h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => edit(null) }, t("Add a server")))),
         h("section", { class: "block", key: "agents" }, h("h2", {}, t("Agents")),
+          h("p", { class: "help", key: "help" }, t("Agents of your own in Python, and where each agent answers, are written to keryx.toml, under [agents].")),
           h("ul", { class: "entries", "aria-label": t("Agents") }, data.agents.map((agent) => entry(agent.name,
             [agent.name, agent.default && h("span", { class: "chip" }, t("Default"))],
             [[agent.command || (agent.kind !== agent.name && agent.kind), agent.profiles.length ? t("in {profiles}", { profiles: agent.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`agent ${agent.name}`])],
@@ -75,8 +76,7 @@ export function show(root, app) {
               agent.editable && button(t("Edit"), agent.name, () => editAgent(agent)),
               agent.editable && button(t("Remove"), agent.name, () => removeAgent(agent), "danger"),
             ]))),
-          agentForm ? agentEditor(agentForm, reload, close) : h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => editAgent(null) }, t("Add an agent"))),
-          h("p", { class: "help", key: "help" }, t("Agents of your own in Python, and where each agent answers, are written to keryx.toml, under [agents]."))),
+          agentForm ? agentEditor(agentForm, reload, close) : h("p", { key: "add" }, h("button", { type: "button", class: "button", onclick: () => editAgent(null) }, t("Add an agent")))),
       ];
     },
   });
