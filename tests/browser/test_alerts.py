@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 from tests.browser.driver import PHONE, House, Tab, tab
 
 # The notifications of the browser, each listed in every tab, and a person who looks at something else.
@@ -147,6 +147,20 @@ def test_a_person_at_the_page_is_told_by_the_page_of_another_conversation(page: 
     note.get_by_role("button", name="Open").click()
     expect(page.answers).to_have_text(["meanwhile"])
     assert page.session == session
+
+
+def test_a_conversation_that_begins_here_is_not_told_of_before_it_has_its_address(page: Tab) -> None:
+    opening: list[Route] = []
+    page.page.route(re.compile(r"/api/sessions/[^/]+(\?.*)?$"), lambda route: opening.append(route))
+    page.open("/new")
+    page.say("!fail it broke")
+    # The tab that tells holds a lock for a while.
+    held = "async () => (await navigator.locks.query()).held.some((lock) => lock.name.startsWith('alert'))"
+    page.page.wait_for_function(held)
+    for request in opening:
+        request.continue_()
+    expect(page.page.get_by_text("it broke", exact=True)).to_be_visible()
+    expect(page.page.locator(".toast")).to_have_count(0)
 
 
 def test_a_conversation_that_is_muted_and_kinds_that_are_off_tell_nothing(page: Tab) -> None:

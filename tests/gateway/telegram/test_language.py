@@ -46,6 +46,7 @@ COMMANDS = """\
 /help
 /hlp
 /new
+/new
 /title
 /title Reise
 /sessions

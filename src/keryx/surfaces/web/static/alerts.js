@@ -26,7 +26,8 @@ export async function alert(app, kind, { id, session, text }) {
 function tell(app, kind, { id, session, text }) {
   const open = () => app.go(`/s/${session}`);
   const present = document.hasFocus() && !document.hidden;
-  if (present && app.route.name === "s" && app.route.id === session) return;
+  // A conversation that has just begun here may not have its own address yet.
+  if (present && app.route.name === "s" && app.unsent.sessionOf(app.route.id) === session) return;
   if (app.info?.preferences.sound) play(TONES[kind]);
   const found = app.state.sessions.find((s) => s.id === session);
   const name = found ? nameOf(found) : "Keryx";
