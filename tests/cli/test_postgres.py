@@ -73,7 +73,7 @@ def test_a_node_whose_tables_are_kept_locked_is_not_ready_and_answers_otherwise(
 ) -> None:
     keryx = keryx_on_postgres
     keryx.session("hello")
-    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT) as browser:
+    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT, verify=False) as browser:
         assert browser.get("/readyz").status_code == 200
         with psycopg.connect(keryx.variables["KERYX_DATABASE"]) as other:
             other.execute("lock table messages in access exclusive mode")
@@ -92,7 +92,7 @@ def test_a_table_that_is_away_for_a_while_does_not_end_a_node(keryx_on_postgres:
     keryx.session("hello")
     with (
         keryx.serving() as node,
-        httpx.Client(base_url=node.address, timeout=WAIT) as browser,
+        httpx.Client(base_url=node.address, timeout=WAIT, verify=False) as browser,
         psycopg.connect(keryx.variables["KERYX_DATABASE"], autocommit=True) as other,
     ):
         other.execute("alter table messages rename to messages_away")

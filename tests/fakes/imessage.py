@@ -656,7 +656,7 @@ class FakeBlueBubbles(MessagesFake):
         return _answer(self.hooks[-1])
 
     def _post(self) -> None:
-        with httpx.Client(timeout=10, trust_env=False) as client:
+        with httpx.Client(timeout=10, trust_env=False, verify=False) as client:
             while post := self._posts.get():
                 url, event = post
                 with suppress(httpx.HTTPError):

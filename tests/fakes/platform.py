@@ -181,7 +181,7 @@ class PlatformAdapter:
     def __init__(self, url: str, *, native: bool = False) -> None:
         idempotency = Idempotency.NATIVE if native else Idempotency.NONE
         self.capabilities = Capabilities(idempotency=idempotency, limit=_LIMIT)
-        self._client = httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(10, connect=5))
+        self._client = httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(10, connect=5), verify=False)
 
     async def close(self) -> None:
         await self._client.aclose()

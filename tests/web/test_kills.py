@@ -31,7 +31,7 @@ class Browser:
     def listening(self, node: Node) -> Generator[Iterator[dict[str, Any]]]:
         headers = {"Last-Event-ID": self.cursor}
         with (
-            httpx.Client(base_url=node.address, timeout=WAIT) as client,
+            httpx.Client(base_url=node.address, timeout=WAIT, verify=False) as client,
             client.stream("GET", "/api/stream", headers=headers) as answer,
         ):
             assert answer.status_code == 200
@@ -66,7 +66,7 @@ class Browser:
 
 
 def ask(node: Node, method: str, path: str, body: object = None) -> Any:
-    with httpx.Client(base_url=node.address, timeout=WAIT) as client:
+    with httpx.Client(base_url=node.address, timeout=WAIT, verify=False) as client:
         answer = client.request(method, path, json=body)
     assert answer.status_code < 300, answer.text
     return answer.json()
@@ -117,7 +117,7 @@ def test_a_temporary_conversation_survives_a_kill_and_leaves_nothing(keryx: Cli)
             next(e for e in events if e["type"] == "turn" and e["turn"]["state"] == "done")
         found = ask(node, "GET", f"/api/sessions/{session}")["messages"]
         assert found[-1]["parts"][0]["text"].strip() == f"{secret} {WORDS}"
-        with httpx.Client(base_url=node.address, timeout=WAIT) as client:
+        with httpx.Client(base_url=node.address, timeout=WAIT, verify=False) as client:
             assert client.delete(f"/api/sessions/{session}").is_success
         # The key is gone with the answer to that, whatever happens to the process.
         node.process.send_signal(signal.SIGKILL)
@@ -145,7 +145,7 @@ def test_another_address_needs_a_token_or_a_password(keryx: Cli) -> None:
     assert "KERYX_WEB_TOKEN" in refused.err
     with keryx.serving("--host", "0.0.0.0", KERYX_WEB_TOKEN="a-token-of-some-length") as node:
         port = node.address.rpartition(":")[2]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT, verify=False) as client:
             assert client.get("/healthz").status_code == 200
             assert client.get("/api/start").status_code == 401
             bearer = {"Authorization": "Bearer a-token-of-some-length"}
@@ -156,7 +156,7 @@ def test_another_address_needs_a_token_or_a_password(keryx: Cli) -> None:
     assert "correct horse" not in kept
     with keryx.serving("--host", "0.0.0.0", KERYX_WEB_PASSWORD=kept) as node:
         port = node.address.rpartition(":")[2]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT, verify=False) as client:
             assert client.get("/api/start").status_code == 401
             assert client.post("/api/sign-in", json={"secret": "correct horse"}).status_code == 200
             assert kept not in client.get("/api/settings").text
@@ -165,7 +165,7 @@ def test_another_address_needs_a_token_or_a_password(keryx: Cli) -> None:
 def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(keryx: Cli) -> None:
     seen: list[ResponseStreamEvent] = []
     with keryx.serving() as node, suppress(APIConnectionError):
-        with OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT) as client:
+        with OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT, verify=False) as client:
             for event in client.responses.create(model="keryx", input=f"slow 4 {WORDS}", stream=True):
                 seen.append(event)
                 if event.type == "response.output_text.delta" and event.sequence_number > 60:
@@ -175,7 +175,7 @@ def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(kery
     assert created.type == "response.created"
     with (
         keryx.serving() as node,
-        OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT) as client,
+        OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT, verify=False) as client,
     ):
         rest = client.responses.retrieve(
             created.response.id, stream=True, starting_after=seen[-1].sequence_number
@@ -229,7 +229,7 @@ def test_streams_of_agent_protocols_go_on_after_a_kill(keryx: Cli) -> None:
     call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": arguments}
     version = {"A2A-Version": "1.0"}
     accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
-    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT) as client:
+    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT, verify=False) as client:
         with (
             client.stream("POST", "/a2a/message:stream", json={"message": message}, headers=version) as a2a,
             client.stream("POST", "/mcp", json=call, headers=accept) as mcp,
@@ -243,7 +243,7 @@ def test_streams_of_agent_protocols_go_on_after_a_kill(keryx: Cli) -> None:
             node.process.wait(WAIT)
     begun = "".join(piece["delta"] for piece in pieces)
     run["messages"].append({"id": pieces[0]["messageId"], "role": "assistant", "content": begun})
-    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT) as client:
+    with keryx.serving() as node, httpx.Client(base_url=node.address, timeout=WAIT, verify=False) as client:
         again = client.post("/a2a/message:send", json={"message": message}, headers=version).json()["task"]
         resumed = client.get("/mcp", headers={**accept, "Last-Event-ID": event}).text
         rest = client.post("/ag-ui", json=run).text

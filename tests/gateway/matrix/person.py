@@ -31,7 +31,7 @@ class Person:
         self.token = token
         self._numbers = itertools.count()
         self._client = httpx.Client(
-            base_url=f"{url}/_matrix", headers={"authorization": f"Bearer {token}"}, timeout=20
+            base_url=f"{url}/_matrix", headers={"authorization": f"Bearer {token}"}, timeout=20, verify=False
         )
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None, **params: str) -> Any:
