@@ -264,6 +264,8 @@ def test_words_wait_for_another_surface_where_the_editor_has_no_forms(home: Path
         session = zed.new()
         id_ = zed.say(session, "paint")
         Cli(home).until("Which colour?", "questions", "list", "--json")
+        told = "Your editor cannot show this question. Answer with a message here"
+        zed.wait(lambda _: told in zed.texts(session, "agent_thought_chunk"))
         assert zed.prompt(session, "green") == "end_turn"
         assert zed.result(id_) == {"stopReason": "end_turn"}
         assert zed.texts(session).endswith("It is green")

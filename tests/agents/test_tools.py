@@ -103,6 +103,8 @@ async def test_always_is_offered_for_what_the_question_shows() -> None:
         "Always allow exactly this command in this conversation",
         "Always allow look in /home/ada/site in this conversation",
     ]
+    # What is stored with the consent is what the label says.
+    assert [q.rules[0] for q in asked] == ["look(git *)", "look(git log; rm x)", "look(/home/ada/site/)"]
 
 
 async def test_nobody_is_asked_about_arguments_that_are_wrong_anyway() -> None:

@@ -86,6 +86,16 @@ def test_what_is_written_is_read_back(value: timedelta) -> None:
     assert durations.parse(durations.format_duration(value)) == value
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(90, "90 seconds"), (120, "2 minutes"), (7200, "120 minutes")])
-def test_sentences_round_to_seconds_or_minutes(seconds: int, text: str) -> None:
-    assert durations.describe(timedelta(seconds=seconds)) == text
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("90s", "90 seconds"),
+        ("2m", "2 minutes"),
+        ("90m", "90 minutes"),
+        ("2h", "2 hours"),
+        ("1d", "24 hours"),
+        ("3d", "3 days"),
+    ],
+)
+def test_a_sentence_has_the_largest_unit_that_fits(value: str, text: str) -> None:
+    assert durations.describe(durations.parse(value) or timedelta(0)) == text

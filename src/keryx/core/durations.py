@@ -50,7 +50,10 @@ def format_duration(value: timedelta) -> str:
 
 
 def describe(value: timedelta) -> Phrase:
-    """Return a rounded value for a sentence: `90 seconds`, `10 minutes`."""
+    """Return a rounded value for a sentence: `90 seconds`, `10 minutes`, `24 hours`, `3 days`."""
+    for key, size in (("duration.days", UNITS["d"]), ("duration.hours", UNITS["h"])):
+        if value >= 2 * size and value % size == timedelta(0):
+            return Phrase(key, count=value // size)
     seconds = value.total_seconds()
     if seconds >= 120:
         return Phrase("duration.minutes", count=round(seconds / 60))

@@ -165,7 +165,9 @@ async def test_a_limit_that_lasts_too_long_fails_with_its_time(providers: Provid
     # Alerts count it.
     assert (metrics.TURNS.get("failed"), metrics.TURNS.get("held")) == (failed + 1, held)
     sent = (await world.sent())[0]
-    assert sent.startswith("The limit of a is reached until 14:00 (UTC), and messages wait for at most 1h.")
+    assert sent.startswith(
+        "The limit of a is reached until 14:00 (UTC), and messages wait for at most 60 minutes."
+    )
 
 
 async def test_a_program_does_not_wait_for_a_limit(providers: Providers) -> None:

@@ -58,6 +58,21 @@ def test_code_is_highlighted(keryx: Cli) -> None:
     assert "\x1b[35mdef\x1b[0m" in terminal.raw
 
 
+def test_a_question_shows_its_command_as_code(keryx: Cli) -> None:
+    with keryx.terminal("chat", "!ask rm -r build") as terminal:
+        shown = terminal.show("1. Allow", "›")
+    assert "! May the echo agent go on?\n\n  rm -r build\n\n1. Allow\n" in shown
+
+
+def test_a_notice_of_an_earlier_conversation_is_wrapped_between_words(keryx: Cli) -> None:
+    keryx("send", "--wait", "!crash")
+    with keryx.terminal("chat", "--resume", "!crash", columns=36) as terminal:
+        shown = terminal.show("again.", "›")
+    assert "! The agent failed (RuntimeError). The log has the details; /retry asks again." in " ".join(
+        shown.split()
+    )
+
+
 def test_without_colours_there_are_none(keryx: Cli) -> None:
     with keryx.terminal("chat", "`a` and **b**", NO_COLOR="1") as terminal:
         terminal.show("`a` and b\n", "›")
@@ -121,6 +136,10 @@ def test_values_and_titles_are_completed(connected: Cli) -> None:
         terminal.show("large")
         terminal.type("\t\r")
         terminal.show("Model: large.")
+        terminal.type("/mode re")
+        terminal.show("read")
+        terminal.type("\t\r")
+        terminal.show("Mode: read.")
         terminal.type("/resume os")
         terminal.show("trip to oslo", "cli")
         terminal.type("\t\r")
@@ -132,6 +151,8 @@ def test_an_unknown_model_is_refused_with_the_list(connected: Cli) -> None:
     refused = connected("sessions", "model", "hello", "medium")
     assert refused.code != 0 and "fast, large" in refused.err, refused.err
     assert connected.json("sessions", "model", "hello")["model"] is None
+    refused = connected("chat", "--model", "medium", "hello")
+    assert refused.code != 0 and "fast, large" in refused.err and refused.out == "", refused
 
 
 def test_the_mode_is_set_and_a_withdrawn_message_is_marked(keryx: Cli) -> None:

@@ -345,6 +345,13 @@ async def test_the_help_of_a_group_lists_what_works_there(world: World) -> None:
     assert "/takeover" not in direct
 
 
+async def test_the_help_of_a_session_without_a_chat_lists_what_works_there(world: World) -> None:
+    turn = await world.ask("hello", user="operator")
+    told = await world.command("/help", user="operator", session=turn.session, reply=None)
+    assert "/undo" in told and "/model" in told
+    assert not [name for name in ("new", "resume", "home", "mirror") if f"/{name} " in told]
+
+
 async def test_a_fork_whose_title_is_taken_is_made_and_says_so(world: World) -> None:
     await world.ask("base")
     reply = await world.command("/fork base")

@@ -8,23 +8,24 @@ import pytest
 from tests.conftest import Open
 from tests.engine.conftest import Begin
 from tests.engine.support.fault_recorder import FaultRecorder
-from tests.engine.world import FAKE, OPERATORS, Pause, Scenes, World, inbound
+from tests.engine.world import AT_ONCE, FAKE, OPERATORS, Pause, Scenes, World, inbound
 
 from keryx.core.deliveries import DeliveryState
 from keryx.core.errors import NotFound
 from keryx.core.ports.agent import TextDelta
 from keryx.core.resets import ResetMode, ResetPolicies, ResetPolicy
-from keryx.core.sessions import EndReason, Session, SessionFilter
+from keryx.core.sessions import EndReason, PruneRule, Session, SessionChange, SessionFilter
 from keryx.core.turns import TurnLimits
 from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
 from keryx.engine.loops.sweeps import ExpirySweep, RetentionSweep
-from keryx.engine.policy import Policy
+from keryx.engine.policy import Policy, Retention
+from keryx.engine.units import control
 from keryx.store import sessions, turns
 from keryx.store.db.notify import Notifier
 from keryx.testing import CrashingDatabase, DatabaseFault, FaultTiming
 
-HOUR = timedelta(hours=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 IDLE = Policy(resets=ResetPolicies(default=ResetPolicy(mode=ResetMode.IDLE, idle=HOUR)))
 
 
@@ -205,6 +206,39 @@ async def test_what_may_be_forgotten_is_forgotten_and_sessions_stay(world: World
     assert await world.hub.lanes.page(OPERATORS) == []
     assert not (await world.hub.receive(message)).duplicate
     assert len((await world.hub.list_sessions(OPERATORS, SessionFilter()))[0]) == 2
+
+
+async def test_old_sessions_are_archived_and_deleted_by_the_rules_of_keep(begin: Begin) -> None:
+    keep = Retention(archive={"*": 30 * DAY}, sessions={"web": 30 * DAY})
+    world = await begin(policy=msgspec.structs.replace(AT_ONCE, keep=keep))
+    kept, pinned, gone = [
+        (await world.ask(text, chat=chat, surface=surface)).session
+        for text, chat, surface in (("a", "1", "gateway"), ("b", "2", "web"), ("c", "3", "web"))
+    ]
+    await world.hub.change(OPERATORS, pinned, SessionChange(pinned=True))
+    world.advance(31 * DAY)
+    new = (await world.ask("d", chat="4", surface="web")).session
+    await world.node.stop()
+    await RetentionSweep(world.database, world.clock, policy=world.policy).sweep()
+    listed, _ = await world.hub.list_sessions(OPERATORS, SessionFilter())
+    assert [entry.session.id for entry in listed] == [pinned, new]
+    assert (await world.hub.session(OPERATORS, kept)).archived
+    with pytest.raises(NotFound):
+        await world.hub.session(OPERATORS, gone)
+
+
+async def test_a_session_that_is_used_after_a_sweep_has_listed_it_stays(begin: Begin) -> None:
+    world = await begin()
+    used = (await world.ask("a", chat="1")).session
+    rule = PruneRule(before=world.clock.now() + timedelta(seconds=1), delete=True)
+    world.advance(2)
+    await world.ask("still here", chat="1")
+    assert not await world.write(control.prune, used, rule, grace=DAY)
+    await world.hub.change(OPERATORS, used, SessionChange(pinned=True))
+    later = msgspec.structs.replace(rule, before=world.clock.now() + DAY)
+    assert not await world.write(control.prune, used, later, grace=DAY)
+    await world.hub.change(OPERATORS, used, SessionChange(pinned=False))
+    assert await world.write(control.prune, used, later, grace=DAY)
 
 
 async def test_an_event_is_acknowledged_only_when_it_is_stored(begin: Begin) -> None:

@@ -222,7 +222,7 @@ async def test_a_conversation_in_german_has_no_english_text(
             photo = [{"file_id": name, "width": 9, "height": 9}]
             [shown] = await german.ask(None, caption="schau", photo=photo)
             assert "[photo.jpg konnte nicht abgerufen werden: " in shown
-        assert "telegram bittet, 120 Minuten zu warten" in shown
+        assert "telegram bittet, 2 Stunden zu warten" in shown
         # A stranger.
         await german.ask("Hallo?", chat=8)
     finally:

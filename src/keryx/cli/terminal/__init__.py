@@ -79,9 +79,11 @@ def build_renderer(*, margin: int = 0) -> "AnsiRenderer":
 
 def _render_part(part: Part, role: Role, texts: Texts) -> list[str]:
     """Return the lines of a part: on a terminal, answers as Markdown, and other texts wrapped between words."""
-    if not sys.stdout.isatty() or not isinstance(part, Text | Reasoning):
+    if not sys.stdout.isatty() or not isinstance(part, Text | Reasoning | Notice):
         return [line for line in (format_part(part, texts),) if line]
     renderer = build_renderer(margin=_MARGIN)
+    if isinstance(part, Notice):
+        return renderer.wrap(f"! {compaction.describe_notice(part, texts)}", output.STYLES["mark"])
     if isinstance(part, Text) and role is Role.ASSISTANT:
         return renderer.render(part.text)
     return renderer.wrap(part.text, output.STYLES["thought"] if isinstance(part, Reasoning) else "")

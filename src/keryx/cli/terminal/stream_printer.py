@@ -218,6 +218,17 @@ class StreamPrinter:
             output.flush()
             self._draw()
 
+    def print_question(self, text: str) -> None:
+        """Print a question, whose exact command is a block of code."""
+        if self.piped:
+            self.print_notice(text)
+            return
+        self.close_line()
+        title, *rest = terminal.build_renderer().render(clean_text(output.sanitize(f"! {text}")))
+        self._write_lines([output.style_text(title, "mark"), *rest])
+        output.flush()
+        self._draw()
+
     def close_line(self) -> None:
         """End what is open, so that something else can be printed."""
         self._region.clear()

@@ -359,7 +359,7 @@ class TerminalChat:
             if asked.id not in self._printed_questions:
                 self._printed_questions.add(asked.id)
                 lines = (format_question(asked.question, self.texts), self.texts.render(asked.note))
-                self.stream.print_notice("\n\n".join(filter(None, lines)))
+                self.stream.print_question("\n\n".join(filter(None, lines)))
         awaited = [a for a in found if not a.left]
         self.asking_turn = awaited[0].turn if awaited else None
         if not awaited and self._question_open.is_set():

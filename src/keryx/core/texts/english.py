@@ -355,6 +355,8 @@ TEXTS = {
     "reactions.removed_all": "all reactions were removed",
     "duration.seconds": "{count:1 second|# seconds}",
     "duration.minutes": "{count:1 minute|# minutes}",
+    "duration.hours": "{count:1 hour|# hours}",
+    "duration.days": "{count:1 day|# days}",
     "mark.interrupted": "interrupted: the process was gone before the end",
     "mark.cancelled": "stopped",
     "mark.failed": "failed, without a complete answer",

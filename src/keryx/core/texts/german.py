@@ -355,6 +355,8 @@ TEXTS = {
     "reactions.removed_all": "alle Reaktionen wurden entfernt",
     "duration.seconds": "{count:1 Sekunde|# Sekunden}",
     "duration.minutes": "{count:1 Minute|# Minuten}",
+    "duration.hours": "{count:1 Stunde|# Stunden}",
+    "duration.days": "{count:1 Tag|# Tage}",
     "mark.interrupted": "unterbrochen: der Prozess endete, bevor die Antwort fertig war",
     "mark.cancelled": "angehalten",
     "mark.failed": "gescheitert, ohne ganze Antwort",

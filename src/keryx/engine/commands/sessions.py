@@ -49,7 +49,7 @@ def start_temporary(call: CommandCall) -> CommandResult:
     session = control.start_temporary(
         call.tx, call.current_lane, surface=call.inbound.surface, origin=call.inbound.source
     )
-    span = durations.format_duration(call.policy.keep.temporary)
+    span = durations.describe(call.policy.keep.temporary)
     return CommandResult(call.say("temporary.begun", span=span), session)
 
 

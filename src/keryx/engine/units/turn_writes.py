@@ -396,7 +396,7 @@ def hold(
     zone = viewer_state.get_zone(tx, Viewer(turn.profile, turn.asker)) or zone
     fields = {"name": error.model, "time": clock.describe_moment(error.until, zone, now=tx.now)}
     if not may_hold(turn, error, longest=longest):
-        span = durations.format_duration(longest)
+        span = durations.describe(longest)
         fail(tx, turn, Phrase("turn.hold_too_long", **fields, span=span), events=events)
         return
     turns_store.lock(tx, turn)
