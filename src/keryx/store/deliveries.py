@@ -382,27 +382,16 @@ def claim(
         "candidates": most + _SPARE_CANDIDATES,
     }
 
-    leased = _lease_first(tx, _list_oldest_candidates(tx, params), most, worker, lease)
-    # Counts only up to one more than the oldest that were looked at.
-    counted = tx.row(
-        """
-        select count(*) from (
-          select 1 from deliveries
-          where state = 'ready' and platform = :platform and account = :account
-          order by position
-          limit :oldest + 1
-        ) counted
-        """,
-        params,
-    )
-    assert counted is not None
-    while counted[0] > _MAX_OLDEST and len(leased) < most:
+    candidates, ready = _list_oldest_candidates(tx, params)
+    leased = _lease_first(tx, candidates, most, worker, lease)
+    waiting = ready > len(leased)
+    while ready > _MAX_OLDEST and len(leased) < most:
         after = leased[-1][0].target.key if leased else after
         candidates = _list_target_candidates(tx, {**params, "after": after})
         if not (more := _lease_first(tx, candidates, 1, worker, lease)):
             break
         leased += more
-    return DeliveryClaims(leased, counted[0] > 0)
+    return DeliveryClaims(leased, waiting)
 
 
 def get_next_ready_at(tx: Transaction) -> datetime | None:
@@ -414,11 +403,20 @@ def get_next_ready_at(tx: Transaction) -> datetime | None:
     return maybe_moment(row[0]) if row else None
 
 
-def _list_oldest_candidates(tx: Transaction, params: Params) -> list[str]:
-    """Return those of the oldest waiting deliveries that may be sent now."""
-    rows = tx.rows(
+def _list_oldest_candidates(tx: Transaction, params: Params) -> tuple[list[str], int]:
+    """Return those of the oldest waiting deliveries that may be sent now, and how many wait in all: at most one more than
+    the oldest that were looked at."""
+    ready = """
+        select count(*) from (
+          select 1 from deliveries
+          where state = 'ready' and platform = :platform and account = :account
+          order by position
+          limit :oldest + 1
+        ) counted
         """
-        select oldest.id
+    rows = tx.rows(
+        f"""
+        select oldest.id, ({ready})
         from (
           select id, target_key, position, not_before from deliveries
           where state = 'ready' and platform = :platform and account = :account
@@ -437,7 +435,11 @@ def _list_oldest_candidates(tx: Transaction, params: Params) -> list[str]:
         """,
         params,
     )
-    return [row[0] for row in rows]
+    if rows:
+        return [row[0] for row in rows], rows[0][1]
+    counted = tx.row(ready, params)
+    assert counted is not None
+    return [], counted[0]
 
 
 def _list_target_candidates(tx: Transaction, params: Params) -> list[str]:

@@ -545,10 +545,12 @@ def _decode_batch(rows: Sequence[Row], known: SessionId | None) -> list[Message]
         half = len(rows) // 2
         return [*_decode_batch(rows[:half], known), *_decode_batch(rows[half:], known)]
     with_rare = [n for n, row in enumerate(rows) if row[8] is not None]
+    rare, exact = list[_RareFields](), list[str | None]()
     try:
         parts = codec.loads(f"[{','.join([row[3] for row in rows])}]", list[Parts])
-        rare = codec.loads(f"[{','.join([rows[n][8] for n in with_rare])}]", list[_RareFields])
-        exact = codec.loads(f"[{','.join([rows[n][9] or 'null' for n in with_rare])}]", list[str | None])
+        if with_rare:
+            rare = codec.loads(f"[{','.join([rows[n][8] for n in with_rare])}]", list[_RareFields])
+            exact = codec.loads(f"[{','.join([rows[n][9] or 'null' for n in with_rare])}]", list[str | None])
     except Invalid as exc:
         raise Invalid(f"a message of session {known or rows[0][0]} is damaged: {exc}") from exc
     # In the order of the fields: a third faster than by name.

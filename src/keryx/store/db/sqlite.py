@@ -98,7 +98,7 @@ class SqliteTransaction:
         return self._connection.changes()
 
     def rows(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
-        found = cast(list[Row], self._execute(sql, params).fetchall())
+        found = cast("list[Row]", self._execute(sql, params).fetchall())
         return self.keys.unseal_rows(found) if self.keys.in_use else found
 
     def row(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
@@ -106,7 +106,7 @@ class SqliteTransaction:
         return found[0] if found else None
 
     def batches(self, sql: str, params: Params, size: int) -> Iterator[list[Row]]:
-        found = cast(Iterator[Row], self._execute(sql, params))
+        found = cast("Iterator[Row]", self._execute(sql, params))
         while batch := list(islice(found, size)):
             yield self.keys.unseal_rows(batch) if self.keys.in_use else batch
 
