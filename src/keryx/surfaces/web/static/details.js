@@ -148,7 +148,7 @@ function picture(branches, open) {
         h("circle", { class: branch.id === here ? "node here" : "node", cx: x(depth), cy: y(row), r: 5 }),
         (branch.epochs ?? []).filter((e) => e.number > 0).slice(-4).map((e, i) => h("line", { class: "branch", x1: x(depth) - 6, x2: x(depth) + 6, y1: y(row) + 8 + i * 3, y2: y(row) + 8 + i * 3 })),
         h("text", { x: x(depth) + 12, y: y(row) }, cut(branch.title || t("Untitled"), 32 - depth * 2)),
-        h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, cut(about(item), 36 - depth * 2)));
+        h("text", { class: "small", x: x(depth) + 12, y: y(row) + 13 }, cut(about(item), 38 - depth * 2)));
     })));
 }
 
