@@ -151,12 +151,22 @@ def test_a_person_at_the_page_is_told_by_the_page_of_another_conversation(page: 
 
 def test_a_conversation_that_begins_here_is_not_told_of_before_it_has_its_address(page: Tab) -> None:
     opening: list[Route] = []
-    page.page.route(re.compile(r"/api/sessions/[^/]+(\?.*)?$"), lambda route: opening.append(route))
+    let_go = False
+
+    def hold(route: Route) -> None:
+        if let_go:
+            route.continue_()
+        else:
+            opening.append(route)
+
+    page.page.route(re.compile(r"/api/sessions/[^/]+(\?.*)?$"), hold)
     page.open("/new")
     page.say("!fail it broke")
     # The tab that tells holds a lock for a while.
     held = "async () => (await navigator.locks.query()).held.some((lock) => lock.name.startsWith('alert'))"
     page.page.wait_for_function(held)
+    # A window that is asked for later is not held any more.
+    let_go = True
     for request in opening:
         request.continue_()
     expect(page.page.get_by_text("it broke", exact=True)).to_be_visible()
