@@ -151,7 +151,7 @@ def test_an_unknown_model_is_refused_with_the_list(connected: Cli) -> None:
     refused = connected("sessions", "model", "hello", "medium")
     assert refused.code != 0 and "fast, large" in refused.err, refused.err
     assert connected.json("sessions", "model", "hello")["model"] is None
-    refused = connected("chat", "--model", "medium", "hello")
+    refused = connected("chat", "--model", "medium")
     assert refused.code != 0 and "fast, large" in refused.err and refused.out == "", refused
 
 
