@@ -191,7 +191,7 @@ def test_an_agent_is_checked_saved_and_answers_after_a_restart(browser: Browser,
         page.press("Restart now")
         expect(page.page.get_by_text("What was saved is in force after a restart")).to_have_count(0)
         expect(page.page.get_by_text("Keryx restarts.")).to_have_count(0)
-        expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
+        expect(page.page.get_by_text("Live", exact=True)).to_be_attached()
         page.open("/new")
         page.say("/agent player")
         expect(page.page.locator(".notice").last).to_contain_text("player")
