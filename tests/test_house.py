@@ -54,7 +54,7 @@ ADAPTER_MODULES = {"event_parser", "event_receiver", "message_sender", "payloads
 PACKAGES = {"acp", "agents", "commands", "config", "gateway", "store"}
 
 # What the source tree may hold of each, a little more than it does. Less is better: lower a figure with what it counts.
-SMALL_MODULES = 22
+SMALL_MODULES = 20
 FUNCTION_IMPORTS = 35
 ATTRIBUTES_BY_NAME = 13
 HELPERS_WITH_ONE_USE = 0.152

@@ -46,10 +46,12 @@ def is_stdout_missing() -> bool:
 
 
 def _open_stream(number: int, mode: Literal["r", "w"]) -> TextIO:
+    """Return a stream on a descriptor. To close the stream leaves the descriptor open."""
     return open(number, mode, buffering=1, encoding="utf-8", closefd=False)
 
 
 def main() -> None:
+    """Run the command of the arguments, and exit with its code."""
     open_streams()
     gc.set_threshold(*GC_THRESHOLDS)
     if sys.argv[1:2] == ["acp"] and not {"--help", "-h"} & set(sys.argv):

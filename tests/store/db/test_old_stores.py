@@ -15,11 +15,11 @@ from keryx.core.deliveries import DeliveryState
 from keryx.core.ids import DEFAULT_PROFILE, DeliveryId, SessionId, TurnId
 from keryx.core.messages import Role
 from keryx.core.turns import TurnState
-from keryx.store import deliveries, messages, sessions, turns
+from keryx.store import deliveries, frameworks, messages, sessions, turns
 from keryx.store.db import Engine, Transaction, migrate
 from keryx.store.db.postgres import PostgresDatabase, PostgresTransaction
 from keryx.store.db.sqlite import APPLICATION_ID, SqliteDatabase, SqliteTransaction
-from keryx.store.frameworks import checkpoints, packed_bytes
+from keryx.store.frameworks import checkpoints
 from keryx.testing import FakeClock
 
 # The first, and the last before one that changes rows or rules of these tables: who said a message, deliveries that are held
@@ -58,14 +58,14 @@ GRAPH_ROWS = (
 
 
 def pack(value: object) -> bytes:
-    return packed_bytes.compress(msgspec.msgpack.encode(value))
+    return frameworks.compress(msgspec.msgpack.encode(value))
 
 
 VALUES = {
-    "checkpoint": packed_bytes.pack_id("c1"),
-    "parent": packed_bytes.pack_id("c0"),
+    "checkpoint": frameworks.pack_id("c1"),
+    "parent": frameworks.pack_id("c0"),
     "body": pack(([b"body"], dict[str, object]())),
-    "task": packed_bytes.pack_id("t1"),
+    "task": frameworks.pack_id("t1"),
     "written": pack(["", {0: ["a", [b"one"]]}]),
     "session": SESSION,
     "turn": TURN,

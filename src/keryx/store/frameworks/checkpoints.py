@@ -13,8 +13,8 @@ from keryx.core import codec
 from keryx.core.clock import to_micros
 from keryx.core.errors import Conflict, StoreDamaged
 from keryx.core.sessions import Viewer
+from keryx.store import frameworks
 from keryx.store.db import Row, Transaction
-from keryx.store.frameworks import packed_bytes
 
 Version: TypeAlias = str | int | float
 Pieces: TypeAlias = list[bytes | int]
@@ -128,7 +128,7 @@ def put(tx: Transaction, viewer: Viewer, new: NewCheckpoint) -> bool:
     key = {
         "thread": thread.number,
         "namespace": new.namespace,
-        "checkpoint": packed_bytes.pack_id(new.id),
+        "checkpoint": frameworks.pack_id(new.id),
     }
     early = tx.rows(
         """
@@ -172,11 +172,11 @@ def put_writes(
 ) -> None:
     """Add what a task has written to a checkpoint, which may be stored later. It is kept beside a checkpoint that is there."""
     found = _Thread(tx, viewer, thread)
-    packed_task = packed_bytes.pack_id(task)
+    packed_task = frameworks.pack_id(task)
     key = {
         "thread": found.number,
         "namespace": namespace,
-        "checkpoint": packed_bytes.pack_id(checkpoint),
+        "checkpoint": frameworks.pack_id(checkpoint),
     }
     early = tx.row(
         """
@@ -230,10 +230,10 @@ def list_keys(tx: Transaction, viewer: Viewer, query: CheckpointQuery) -> list[C
         params["namespace"] = query.namespace
     if query.id is not None:
         conditions.append("c.id = :id")
-        params["id"] = packed_bytes.pack_id(query.id)
+        params["id"] = frameworks.pack_id(query.id)
     if query.before is not None:
         conditions.append("c.id < :before")
-        params["before"] = packed_bytes.pack_id(query.before)
+        params["before"] = frameworks.pack_id(query.before)
     limit = f"limit {int(query.limit)}" if query.limit is not None else ""
     rows = tx.rows(
         f"""
@@ -327,7 +327,7 @@ def remove_runs(tx: Transaction, viewer: Viewer, runs: Iterable[str]) -> None:
             from graph_checkpoints c join graph_threads t on t.number = c.thread
             where c.run = :run and t.profile = :profile and t.owner = :owner
             """,
-            {"run": packed_bytes.pack_id(run), "profile": viewer.profile, "owner": viewer.principal},
+            {"run": frameworks.pack_id(run), "profile": viewer.profile, "owner": viewer.principal},
         )
         for key in map(_decode_key, rows):
             removed.setdefault(key.number, []).append(key)
@@ -414,12 +414,12 @@ class _Thread:
             return {}
         row = self._tx.row(
             "select body from graph_checkpoints where thread = :thread and namespace = :namespace and id = :id",
-            {"thread": self.number, "namespace": namespace, "id": packed_bytes.pack_id(checkpoint)},
+            {"thread": self.number, "namespace": namespace, "id": frameworks.pack_id(checkpoint)},
         )
         return _decode(row[0], _CheckpointBody).channels if row else {}
 
     def split(self, data: bytes) -> Pieces:
-        return packed_bytes.split(data, self._add_text)
+        return frameworks.split(data, self._add_text)
 
     def put_value(self, version: Version | None, value: Value, known: _StoredValue | None) -> _StoredValue:
         if isinstance(value, tuple):
@@ -434,7 +434,7 @@ class _Thread:
         """Store a list. What it shares with the list `before` is not stored again. Return its number."""
         chains: list[bytes] = []
         for item in items:
-            chains.append(packed_bytes.digest(item, after=chains[-1] if chains else b""))
+            chains.append(frameworks.digest(item, after=chains[-1] if chains else b""))
         spans = _read_spans(self._tx, self.number, before) if before is not None else []
         shared, end = self._count_shared(spans, chains)
         if before is not None and shared == len(items):
@@ -457,7 +457,7 @@ class _Thread:
                     "list": number,
                     "position": position,
                     "chain": chains[position],
-                    "body": packed_bytes.compress(msgspec.msgpack.encode(self.split(items[position]))),
+                    "body": frameworks.compress(msgspec.msgpack.encode(self.split(items[position]))),
                 },
             )
         return number
@@ -499,17 +499,17 @@ class _Thread:
         return bisect_left(range(limit - 1), True, key=differs), end
 
     def _add_text(self, text: bytes) -> int | None:
-        hash_ = packed_bytes.hash_text(text)
+        hash_ = frameworks.hash_text(text)
         row = self._tx.row(
             "select n, body from graph_texts where thread = :thread and hash = :hash",
             {"thread": self.number, "hash": hash_},
         )
         if row is not None:
-            return row[0] if packed_bytes.decompress(row[1]) == text else None
+            return row[0] if frameworks.decompress(row[1]) == text else None
         number = self.next_n()
         self._tx.run(
             "insert into graph_texts (thread, n, hash, body) values (:thread, :n, :hash, :body)",
-            {"thread": self.number, "n": number, "hash": hash_, "body": packed_bytes.compress(text)},
+            {"thread": self.number, "n": number, "hash": hash_, "body": frameworks.compress(text)},
         )
         return number
 
@@ -548,7 +548,7 @@ def _read_items(tx: Transaction, thread: int, value: _WholeValue | _ListValue) -
             """,
             {"thread": thread, "list": span.list, "start": span.start, "end": end},
         )
-        items += [packed_bytes.unpack(body) for (body,) in rows]
+        items += [frameworks.unpack(body) for (body,) in rows]
     if len(items) != length:
         raise StoreDamaged(
             f"list {value.list} of thread {thread} has {len(items)} items of {length}: restore a backup"
@@ -561,7 +561,7 @@ def _read(tx: Transaction, key: CheckpointKey) -> tuple[_CheckpointBody, list[tu
     task."""
     params = {
         "thread": key.number,
-        "checkpoint": packed_bytes.pack_id(key.id),
+        "checkpoint": frameworks.pack_id(key.id),
         "namespace": key.namespace,
     }
     row = tx.row(
@@ -581,7 +581,7 @@ def _read(tx: Transaction, key: CheckpointKey) -> tuple[_CheckpointBody, list[tu
         params,
     )
     found = {**_decode_tasks(row[1]), **{task: _decode(body, _TaskBody) for task, body in early}}
-    tasks = [(packed_bytes.unpack_id(task), body) for task, body in found.items()]
+    tasks = [(frameworks.unpack_id(task), body) for task, body in found.items()]
     tasks.sort(key=lambda found: (found[1].path, found[0]))
     writes = [(task, body.writes[index]) for task, body in tasks for index in sorted(body.writes)]
     return _decode(row[0], _CheckpointBody), writes
@@ -604,17 +604,17 @@ def _decode_tasks(packed: bytes | None) -> dict[bytes, _TaskBody]:
 
 
 def _join_values(tx: Transaction, thread: int, values: Sequence[Pieces]) -> list[bytes]:
-    numbers = packed_bytes.list_texts(values)
+    numbers = frameworks.list_texts(values)
     texts: dict[int, bytes] = {}
     if numbers:
         rows = tx.rows(
             f"select n, body from graph_texts where thread = :thread and n {tx.in_ids}",
             {"thread": thread, "ids": codec.dumps(sorted(numbers))},
         )
-        texts = {n: packed_bytes.decompress(body) for n, body in rows}
+        texts = {n: frameworks.decompress(body) for n, body in rows}
     if len(texts) != len(numbers):
         raise StoreDamaged(f"thread {thread} lacks {len(numbers) - len(texts)} texts: restore a backup")
-    return [packed_bytes.join(pieces, texts) for pieces in values]
+    return [frameworks.join(pieces, texts) for pieces in values]
 
 
 def _find_thread(tx: Transaction, viewer: Viewer, name: str) -> tuple[int, int] | None:
@@ -637,7 +637,7 @@ def _remove_checkpoints(tx: Transaction, thread: int, keys: Iterable[CheckpointK
     for key in keys:
         params = {
             "thread": thread,
-            "checkpoint": packed_bytes.pack_id(key.id),
+            "checkpoint": frameworks.pack_id(key.id),
             "namespace": key.namespace,
         }
         tx.run(
@@ -688,11 +688,11 @@ def _remove_unused(tx: Transaction, thread: int) -> None:
         if number not in lengths:
             tx.run("delete from graph_lists where thread = :thread and n = :n", {**params, "n": number})
     for (packed,) in tx.rows("select body from graph_items where thread = :thread", params):
-        values.append(packed_bytes.unpack(packed))
+        values.append(frameworks.unpack(packed))
     for (packed,) in tx.rows("select body from graph_writes where thread = :thread", params):
         tasks.append(_decode(packed, _TaskBody))
     values += [write.pieces for task in tasks for write in task.writes.values()]
-    used = packed_bytes.list_texts(values)
+    used = frameworks.list_texts(values)
     for (number,) in tx.rows("select n from graph_texts where thread = :thread", params):
         if number not in used:
             tx.run("delete from graph_texts where thread = :thread and n = :n", {**params, "n": number})
@@ -704,18 +704,18 @@ def _decode_key(row: Row) -> CheckpointKey:
         number=number,
         thread=thread,
         namespace=namespace,
-        id=packed_bytes.unpack_id(id_),
-        parent=None if parent is None else packed_bytes.unpack_id(parent),
+        id=frameworks.unpack_id(id_),
+        parent=None if parent is None else frameworks.unpack_id(parent),
     )
 
 
 def _pack_optional(text: str | None) -> bytes | None:
-    return None if text is None else packed_bytes.pack_id(text)
+    return None if text is None else frameworks.pack_id(text)
 
 
 def _encode(body: object) -> bytes:
-    return packed_bytes.compress(msgspec.msgpack.encode(body))
+    return frameworks.compress(msgspec.msgpack.encode(body))
 
 
 def _decode(packed: bytes, kind: Any) -> Any:
-    return msgspec.msgpack.decode(packed_bytes.decompress(packed), type=kind)
+    return msgspec.msgpack.decode(frameworks.decompress(packed), type=kind)

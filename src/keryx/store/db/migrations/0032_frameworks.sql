@@ -10,7 +10,7 @@ create table graph_threads (
 ) strict;
 
 --@sqlite
--- `id`, `parent` and `run` are packed: see store/frameworks/packed_bytes.py.
+-- `id`, `parent` and `run` are packed: see store/frameworks/__init__.py.
 create table graph_checkpoints (
   thread integer not null references graph_threads (number) on delete cascade,
   n integer not null,
