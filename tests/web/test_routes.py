@@ -136,8 +136,8 @@ async def test_why_lanes_deliveries_and_exports_are_told_in_german(site: Site, w
     assert '<html lang="de">' in exported.text and "Exportiert von Keryx" in exported.text
 
 
-async def test_a_job_says_in_german_why_it_is_paused(site: Site, world: World) -> None:
-    made = await site.post("/api/jobs", {"schedule": "@daily", "prompt": "hello"})
+async def test_a_job_says_in_german_when_it_runs_and_why_it_is_paused(site: Site, world: World) -> None:
+    made = await site.post("/api/jobs", {"schedule": "every 2h", "prompt": "hello"})
     why = "fake:1: Fake refuses: the topic was deleted"
     await world.database.write(
         "test",
@@ -147,6 +147,7 @@ async def test_a_job_says_in_german_why_it_is_paused(site: Site, world: World) -
     )
     [job] = (await site.get("/api/jobs", headers={"Accept-Language": "de"}))["jobs"]
     assert job["id"] == made["id"] and job["why"] == "fake:1: Fake lehnt ab: das Thema wurde gelöscht"
+    assert (job["schedule"], job["written"]) == ("alle 2h", "every 2h")
 
 
 async def test_a_failed_delivery_is_sent_again_or_given_up(site: Site, world: World) -> None:
