@@ -165,7 +165,7 @@ def test_another_address_needs_a_token_or_a_password(keryx: Cli) -> None:
 def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(keryx: Cli) -> None:
     seen: list[ResponseStreamEvent] = []
     with keryx.serving() as node, suppress(APIConnectionError):
-        with OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT, verify=False) as client:
+        with OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT) as client:
             for event in client.responses.create(model="keryx", input=f"slow 4 {WORDS}", stream=True):
                 seen.append(event)
                 if event.type == "response.output_text.delta" and event.sequence_number > 60:
@@ -175,7 +175,7 @@ def test_a_client_of_openai_continues_its_stream_after_a_kill_in_mid_answer(kery
     assert created.type == "response.created"
     with (
         keryx.serving() as node,
-        OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT, verify=False) as client,
+        OpenAI(base_url=f"{node.address}/v1", api_key="none", timeout=WAIT) as client,
     ):
         rest = client.responses.retrieve(
             created.response.id, stream=True, starting_after=seen[-1].sequence_number
