@@ -80,6 +80,9 @@ def test_diagrams_are_drawn_above_their_source(page: Tab) -> None:
     drawings = page.answers.locator("figure.diagram svg")
     expect(drawings).to_have_count(2)
     expect(drawings.first.locator("text")).to_have_text(["is", "A", "B"])
+    # A wide one is scrolled by the keyboard, too.
+    page.answers.locator("figure.diagram").first.focus()
+    expect(page.answers.locator("figure.diagram").first).to_be_focused()
     for drawing in drawings.all():
         box = drawing.bounding_box()
         assert box is not None and box["width"] > 30 and box["height"] > 60

@@ -139,6 +139,7 @@ function trusted(node, html) {
     box.append(bar, block);
   }
   for (const block of node.querySelectorAll("p, li, h1, h2, h3, h4, h5, h6, td, th, blockquote")) block.dir = "auto";
+  for (const drawing of node.querySelectorAll("figure.diagram")) drawing.tabIndex = 0;
   for (const table of node.querySelectorAll("table")) {
     const box = document.createElement("div");
     box.className = "wide";
