@@ -64,13 +64,18 @@ def test_a_question_shows_its_command_as_code(keryx: Cli) -> None:
     assert "! May the echo agent go on?\n\n  rm -r build\n\n1. Allow\n" in shown
 
 
-def test_a_notice_of_an_earlier_conversation_is_wrapped_between_words(keryx: Cli) -> None:
+def test_marks_and_notices_are_wrapped_between_words(keryx: Cli) -> None:
     keryx("send", "--wait", "!crash")
-    with keryx.terminal("chat", "--resume", "!crash", columns=36) as terminal:
-        shown = terminal.show("again.", "›")
-    assert "! The agent failed (RuntimeError). The log has the details; /retry asks again." in " ".join(
-        shown.split()
-    )
+    with keryx.terminal("chat", "--resume", "!crash", columns=30) as terminal:
+        earlier = terminal.show("again.", "›")
+        terminal.type("!fail it broke\r")
+        terminal.show("! it broke", "›")
+        leave(terminal)
+        words = " ".join(terminal.screen.split())
+    told = " ".join(earlier.split())
+    assert "! The agent failed (RuntimeError). The log has the details; /retry asks again." in told
+    assert told.count("[failed, without a complete answer]") == 1
+    assert words.count("[failed, without a complete answer]") == 2
 
 
 def test_without_colours_there_are_none(keryx: Cli) -> None:

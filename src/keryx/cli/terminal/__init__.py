@@ -67,7 +67,8 @@ def print_message(message: Message, texts: Texts) -> None:
         for line in _render_part(part, message.role, texts):
             output.write(output.indent(line, _MARGIN))
     for mark in format_marks(message, texts):
-        output.write(output.indent(output.style_text(mark, "mark"), _MARGIN))
+        for line in _render_mark(mark):
+            output.write(output.indent(line, _MARGIN))
 
 
 def build_renderer(*, margin: int = 0) -> "AnsiRenderer":
@@ -75,6 +76,13 @@ def build_renderer(*, margin: int = 0) -> "AnsiRenderer":
     from keryx.markdown.ansi import AnsiRenderer  # noqa: PLC0415 the parser of Markdown takes long to load
 
     return AnsiRenderer(output.screen_width() - margin, colours=output.supports_colour(sys.stdout))
+
+
+def _render_mark(mark: str) -> list[str]:
+    """Return the lines of a mark, wrapped between words on a terminal."""
+    if not sys.stdout.isatty():
+        return [output.style_text(mark, "mark")]
+    return build_renderer(margin=_MARGIN).wrap(mark, output.STYLES["mark"])
 
 
 def _render_part(part: Part, role: Role, texts: Texts) -> list[str]:

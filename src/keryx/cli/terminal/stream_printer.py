@@ -372,7 +372,7 @@ class StreamPrinter:
         if self.piped:
             output.warn(mark)
         else:
-            output.write(output.style_text(mark, "mark"))
+            output.write(output.style_text(output.wrap(mark), "mark"))
 
 
 class _OpenSection:
