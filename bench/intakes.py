@@ -13,6 +13,7 @@ import msgspec
 from tests.fakes import discord, feishu, matrix, signal, slack, telegram, wechat, whatsapp
 from tests.gateway.relay.pair import open_pair
 
+from keryx.core.cache import LruCache
 from keryx.core.deliveries import Target
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import AdapterContext, InboundMessage
@@ -232,7 +233,7 @@ def _build_whatsapp_receiver(context: RecordingAdapterContext) -> WhatsAppReceiv
     async def invite(context: AdapterContext, source: Source) -> dict[str, str]:
         return {}
 
-    return WhatsAppReceiver(context, newest_messages={}, answer_press=answer_press, invite=invite)
+    return WhatsAppReceiver(context, newest_messages=LruCache(1), answer_press=answer_press, invite=invite)
 
 
 def _build_wechat_batch(n: int) -> object:
