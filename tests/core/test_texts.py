@@ -199,6 +199,15 @@ def test_no_error_that_people_read_is_in_english_only(folder: str, functions: st
         ),
         ("status.context", {"percent": 3, "limit": 100_000}, "Context: 3 % of 100,000."),
         ("question.closed", {}, "This question is closed."),
+        ("status.idle", {}, "Idle."),
+        ("setting.model_default", {"name": "fast"}, "Model: fast (default)."),
+        ("person.unknown", {"name": "x"}, "No such person: x."),
+        (
+            "person.pairing",
+            {"platform": "telegram", "code": "ABCD2346", "minutes": 60},
+            "I don't know you yet. Ask the owner of this bot to run:\n\n"
+            "keryx pairing approve telegram ABCD2346\n\nThe code is valid for 60 minutes.",
+        ),
         ("question.none", {}, "no open questions here"),
     ],
 )
