@@ -224,6 +224,7 @@ ADAPTER_COUNTERS = {
         ("sent", "Parts of answers sent."),
         ("failed", "Attempts to send that failed."),
         ("throttled", "Attempts that the platform asked to make later."),
+        ("rejected", "Requests to the hook that were not signed with the secret, malformed or too large."),
     )
 }
 SESSIONS = SampledMetric("sessions", "Sessions of the whole store.")

@@ -1,5 +1,7 @@
-"""Platforms that refuse the credentials of a running node: each says so in `keryx gateway status`, and the others go on."""
+"""Platforms that refuse the credentials of a running node, and requests that no platform has made: `keryx gateway status`
+tells of each, and the others go on."""
 
+import re
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -7,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 from tests.cli.driver import WAIT, Cli
 from tests.faults.platform_storm import PLATFORMS, PlatformChats
 from tests.free_ports import find_free_port
@@ -111,3 +114,47 @@ def test_a_platform_that_refuses_the_credentials_says_so_and_the_others_go_on(tm
             later = list(CASES)[list(CASES).index(name) + 1 :]
             assert all(find_link(keryx, each.partition("-")[0])["link"] == "connected" for each in later)
         assert keryx.ok("send", "--wait", "still here").out.strip().endswith("still here")
+
+
+FORGED = {"x-slack-signature": "v0=00", "x-slack-request-timestamp": "1", "x-hub-signature-256": "sha256=00"}
+# By the path of the hook: what comes without a proof, with a wrong one, broken, and too large.
+BAD_REQUESTS: dict[str, dict[str, tuple[bytes, dict[str, str]]]] = {
+    path: {
+        "unsigned": (b"{}", {}),
+        "forged": (b'{"event": 1}', FORGED),
+        "broken": (b'{"encrypt": "', FORGED),
+        "oversized": (b"x" * 5_000_000, FORGED),
+    }
+    for path in ("slack", "whatsapp", "feishu", "imessage")
+}
+
+
+def test_requests_that_no_platform_has_made_are_counted_and_nothing_is_lost(tmp_path: Path) -> None:
+    names = ("slack-events", "whatsapp-cloud", "feishu-posts", "imessage-bluebubbles", "telegram")
+    with serve_platforms(tmp_path, *names) as (keryx, stages):
+        for name in names:
+            deadline = time.monotonic() + WAIT
+            while find_link(keryx, name.partition("-")[0])["link"] != "connected":
+                assert time.monotonic() < deadline, name
+                time.sleep(0.1)
+        assert "Rejected at the hook" not in keryx.ok("gateway", "status").out
+        hooks = stages["slack-events"].hooks
+        for path, requests in BAD_REQUESTS.items():
+            for kind, (body, headers) in requests.items():
+                answer = httpx.post(f"{hooks}/{path}", content=body, headers=headers)
+                assert answer.status_code == (413 if kind == "oversized" else 401), (path, kind)
+        for name, stage in stages.items():
+            stage.say(CHAT, "hello")
+            assert stage.fake.wait_for(partial(has_hello, stage)), name
+        counted = httpx.get(f"{hooks.removesuffix('/hooks')}/metrics").text
+        for platform in (*BAD_REQUESTS, "telegram"):
+            [count] = re.findall(rf'keryx_adapter_rejected_total{{adapter="{platform}[^"]*"}} (\d+)', counted)
+            assert int(count) == len(BAD_REQUESTS.get(platform, {})), platform
+        deadline = time.monotonic() + WAIT
+        # The first one is written at once, the number of all within seconds.
+        while (out := keryx.ok("gateway", "status").out).count("Rejected at the hook of") != len(
+            BAD_REQUESTS
+        ):
+            assert time.monotonic() < deadline, out
+            time.sleep(0.1)
+        assert all(find_link(keryx, each)["link"] == "connected" for each in (*BAD_REQUESTS, "telegram"))

@@ -28,13 +28,15 @@ class Hooked(RecordingAdapter):
         super().__init__("fake")
         self.hook = Webhook(path=path, handle=self._answer, limit=100)
         self.requests: list[WebhookRequest] = []
+        self.status = 202
+        self.rejected = 0
         self._error = error
 
     async def _answer(self, request: WebhookRequest) -> WebhookResponse:
         self.requests.append(request)
         if self._error:
             raise self._error
-        return WebhookResponse(status=202, body=b'{"ok":true}', mime="application/json")
+        return WebhookResponse(status=self.status, body=b'{"ok":true}', mime="application/json")
 
 
 async def post(
@@ -52,7 +54,12 @@ async def post(
 
 
 def build_app(*adapters: Adapter, listening: bool = True) -> ASGIApp:
-    routed = Starlette(routes=hooks.build_hook_routes(adapters, listening=lambda _: listening))
+    def count(adapter: Adapter) -> None:
+        if isinstance(adapter, Hooked):
+            adapter.rejected += 1
+
+    routes = hooks.build_hook_routes(adapters, listening=lambda _: listening, on_rejection=count)
+    routed = Starlette(routes=routes)
     memory = BodyMemory(1 << 24, 150)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,6 +130,30 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
     assert (await post(adapter, content=b"x" * 100)).status_code == 202
     assert (await post(adapter, content=b"x" * 101)).status_code == 413
     assert len(adapter.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "rejected"), [(202, 0), (400, 1), (401, 1), (403, 1), (404, 0), (429, 0), (503, 0)]
+)
+async def test_what_the_adapter_does_not_take_for_a_request_of_its_platform_is_counted(
+    status: int, rejected: int
+) -> None:
+    adapter = Hooked()
+    adapter.status = status
+    assert (await post(adapter)).status_code == status
+    assert adapter.rejected == rejected
+
+
+async def test_what_no_adapter_gets_to_see_is_counted_as_well() -> None:
+    adapter = Hooked()
+    await post(adapter, content=b"x" * 101)
+    assert adapter.rejected == 1
+    adapter.hook = msgspec.structs.replace(adapter.hook, required_headers=("x-proof",))
+    assert (await post(adapter)).status_code == 401
+    assert adapter.rejected == 2
+    await post(Hooked(), method="DELETE")
+    assert (await post(adapter, "/hooks/other", method="DELETE")).status_code == 404
+    assert adapter.rejected == 2
 
 
 async def test_a_body_without_a_length_is_refused_while_it_is_read() -> None:
@@ -225,4 +256,4 @@ async def test_a_slow_body_of_a_known_caller_gives_way_to_the_next() -> None:
 
 def test_two_adapters_cannot_share_a_path() -> None:
     with pytest.raises(Invalid, match="another path"):
-        hooks.build_hook_routes([Hooked(), Hooked()], listening=lambda _: True)
+        build_app(Hooked(), Hooked())

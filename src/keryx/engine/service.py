@@ -187,6 +187,10 @@ class Service:
         listener = self._listeners.get(get_account_key(adapter))
         return listener is not None and listener.active
 
+    def count_rejection(self, adapter: Adapter) -> None:
+        """Count a request to the hook of an adapter that was not taken in."""
+        self.platform_status.count(adapter, "rejected")
+
     def _build_previews(self) -> Previews:
         return Previews(
             self._database,

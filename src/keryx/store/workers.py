@@ -81,13 +81,15 @@ def save_connection(tx: Transaction, connection: PlatformStatus) -> None:
     tx.run(
         """
         insert into connections
-          (platform, account, worker, link, detail, since, received, sent, failed, throttled)
+          (platform, account, worker, link, detail, since, received, sent, failed, throttled, rejected)
         select :platform, :account, w.id, :link, :detail, cast(:since as bigint), cast(:received as bigint),
-          cast(:sent as bigint), cast(:failed as bigint), cast(:throttled as bigint)
+          cast(:sent as bigint), cast(:failed as bigint), cast(:throttled as bigint),
+          cast(:rejected as bigint)
         from workers w where w.id = :worker
         on conflict (platform, account, worker) do update
         set link = excluded.link, detail = excluded.detail, since = excluded.since, received = excluded.received,
-            sent = excluded.sent, failed = excluded.failed, throttled = excluded.throttled
+            sent = excluded.sent, failed = excluded.failed, throttled = excluded.throttled,
+            rejected = excluded.rejected
         """,
         _CONNECTION_ROWS.encode(connection),
     )

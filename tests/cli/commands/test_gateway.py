@@ -48,6 +48,7 @@ def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
                 link=LinkState.REFUSED,
                 detail="the token is wrong",
                 since=now,
+                rejected=3,
             ),
         )
         platforms.close_gate(tx, "telegram:bot:42:", until=now + timedelta(minutes=5), reason="slow down")
@@ -60,5 +61,6 @@ def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
     out = keryx.ok("gateway", "status").out
     assert "refused" in out and "the token is wrong" in out
     assert "telegram refuses the credentials: `keryx gateway setup telegram` asks for new ones" in out
+    assert "Rejected at the hook of telegram:bot since the node started: 3 requests" in " ".join(out.split())
     until = f"{(now + timedelta(minutes=5)).astimezone():%H:%M:%S}"
     assert f"Nothing is sent to telegram:bot:42 until {until} (slow down)." in out

@@ -276,7 +276,9 @@ def _build_site(
         stopping=stopping,
         connections=lambda: service.platform_status.statuses,
     )
-    pages += hooks.build_hook_routes(service.adapters, listening=service.is_listening)
+    pages += hooks.build_hook_routes(
+        service.adapters, listening=service.is_listening, on_rejection=service.count_rejection
+    )
     limits = build_limits(app.settings.web, descriptors)
     proxies = TrustedProxies(app.settings.web.trusted_proxies)
 

@@ -665,6 +665,8 @@ class PlatformStatus(msgspec.Struct, frozen=True, kw_only=True):
     # Attempts to send.
     failed: int = 0
     throttled: int = 0
+    # Requests to the hook that were not taken in: not signed with the secret, malformed or too large.
+    rejected: int = 0
 
 
 class ClosedGate(msgspec.Struct, frozen=True, kw_only=True):

@@ -560,6 +560,7 @@ TEXTS = {
     "standby": "in Bereitschaft",
     "throttled": "gebremst",
     "broken": "kaputt",
+    "{n} request to the hook was rejected: not signed with the secret, malformed or too large.|{n} requests to the hook were rejected: not signed with the secret, malformed or too large.": "{n} Anfrage an den Hook wurde abgelehnt: nicht mit dem Geheimnis signiert, fehlerhaft oder zu groß.|{n} Anfragen an den Hook wurden abgelehnt: nicht mit dem Geheimnis signiert, fehlerhaft oder zu groß.",
     # Taking back, and old conversations.
     "Took back {n} turn.|Took back {n} turns.": "{n} Runde zurückgenommen.|{n} Runden zurückgenommen.",
     "Take back from here on": "Ab hier zurücknehmen",

@@ -22,11 +22,12 @@ log = logging.getLogger(__name__)
 FLUSH_INTERVAL = timedelta(seconds=5)
 _MAX_DETAIL = 300
 
-PlatformCounter = Literal["received", "sent", "failed", "throttled"]
+PlatformCounter = Literal["received", "sent", "failed", "throttled", "rejected"]
 
 
 class PlatformStatusReporter:
-    """The adapters of one process. A change of state is written at once, counters every few seconds."""
+    """The adapters of one process. A change of state and the first rejected request are written at once, counters
+    every few seconds."""
 
     def __init__(self, database: Database, clock: Clock, *, worker: WorkerId) -> None:
         self._database = database
@@ -78,6 +79,8 @@ class PlatformStatusReporter:
         before = self._get(adapter)
         value = msgspec.structs.asdict(before)[counter] + 1
         self._set(adapter, msgspec.structs.replace(before, **{counter: value}))
+        if counter == "rejected" and value == 1:
+            self._urgent.signal()
 
     async def run(self) -> None:
         """Write what changes, until cancelled."""

@@ -799,6 +799,8 @@ class Connection(Schema, frozen=True, kw_only=True):
     sent: int = 0
     failed: int = 0
     throttled: int = 0
+    # Requests to the hook that were not taken in: not signed with the secret, malformed or too large.
+    rejected: int = 0
 
 
 class Connections(Schema, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from keryx.cli import output
 from keryx.cli.options import FLAG, Json, load_settings, open_hub
 from keryx.core.access import EVERYBODY
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
-from keryx.core.ports.adapter import LinkState
+from keryx.core.ports.adapter import LinkState, PlatformStatus
 from keryx.core.ports.setup import PlatformSetup, SetupField
 from keryx.settings_file import format_variable
 from keryx.setup_registry import ALLOW, YES, SetupSession
@@ -78,10 +78,22 @@ async def status(*, json: Json = False) -> None:
             f"{name} refuses the credentials: "
             f"`keryx gateway setup {name}` asks for new ones; then restart the node."
         )
+    for c in found:
+        if c.rejected:
+            output.write(output.wrap(_describe_rejections(c)))
     for gate in gates:
         why = f" ({output.sanitize(gate.reason, one_line=True)})" if gate.reason else ""
         target, until = output.sanitize(gate.key.rstrip(":"), one_line=True), gate.until.astimezone()
         output.write(f"Nothing is sent to {target} until {until:%H:%M:%S}{why}.")
+
+
+def _describe_rejections(status: PlatformStatus) -> str:
+    account = output.sanitize(f"{status.platform}:{status.account}".rstrip(":"), one_line=True)
+    which = "1 request" if status.rejected == 1 else f"{status.rejected} requests"
+    return (
+        f"Rejected at the hook of {account} since the node started: {which}, not signed with its secret, malformed or too "
+        "large. If messages do not arrive, compare the secret in the settings with that of the platform."
+    )
 
 
 def __getattr__(name: str) -> Command:

@@ -15,12 +15,18 @@ from keryx.surfaces.web.responses import BodyIncomplete, BodyTooLarge
 log = logging.getLogger(__name__)
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_REJECTIONS = (400, 401, 403, 413, 415, 422)
 _RETRY_HEADERS = {"Retry-After": "5"}
 
 
-def build_hook_routes(adapters: Sequence[Adapter], *, listening: Callable[[Adapter], bool]) -> list[Route]:
+def build_hook_routes(
+    adapters: Sequence[Adapter],
+    *,
+    listening: Callable[[Adapter], bool],
+    on_rejection: Callable[[Adapter], None],
+) -> list[Route]:
     """Build the endpoint below `/hooks/` for the adapters that have a hook. While an adapter is not `listening`, the status
-    is 503."""
+    is 503. `on_rejection` is called for each request whose sender, form or size is wrong."""
     hooks: dict[str, tuple[Adapter, Webhook]] = {}
     for adapter in adapters:
         hook = adapter.hook
@@ -41,10 +47,14 @@ def build_hook_routes(adapters: Sequence[Adapter], *, listening: Callable[[Adapt
             allowed = {"Allow": ", ".join(hook.methods)}
             return PlainTextResponse("this hook takes other methods\n", status_code=405, headers=allowed)
         if request.method == "POST" and not all(map(request.headers.get, hook.required_headers)):
+            on_rejection(adapter)
             return PlainTextResponse("the headers that prove who posts are missing\n", status_code=401)
         if not listening(adapter):
             return PlainTextResponse("not ready yet: try again\n", status_code=503, headers=_RETRY_HEADERS)
-        return await _handle(request, adapter, hook, path[len(hook.path) + 1 :])
+        answer = await _handle(request, adapter, hook, path[len(hook.path) + 1 :])
+        if answer.status_code in _REJECTIONS:
+            on_rejection(adapter)
+        return answer
 
     return [Route("/hooks/{path:path}", endpoint, methods=list(_METHODS))]
 

@@ -216,6 +216,7 @@ async def _list_connections(request: ApiRequest) -> list[schema.Connection]:
             sent=c.sent,
             failed=c.failed,
             throttled=c.throttled,
+            rejected=c.rejected,
         )
         for c in await request.hub.platform_statuses()
     ]

@@ -2,7 +2,7 @@
 
 import { h, t } from "./dom.js";
 import { Form } from "./forms.js";
-import { ago, badge, cut, exact, surfaceName } from "./format.js";
+import { ago, badge, cut, exact, plural, surfaceName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 const LINKS = { connecting: t("connecting"), connected: t("connected"), standby: t("standby"), throttled: t("throttled"), refused: t("refused"), broken: t("broken") };
@@ -61,8 +61,11 @@ export function pairingView(app) {
 
 export const connectionState = (c) => h("span", { class: `state ${c.link === "connected" ? "connected" : c.link === "refused" || c.link === "broken" ? "failed" : "waiting"}` }, LINKS[c.link] ?? c.link);
 
+// Requests to the hook that were not taken in, in a sentence.
+export const rejections = (c) => plural(c.rejected, t("{n} request to the hook was rejected: not signed with the secret, malformed or too large.|{n} requests to the hook were rejected: not signed with the secret, malformed or too large."));
+
 function connections(list) {
   return h("section", { class: "block", key: "connections" }, h("h2", {}, t("Platforms")),
-    list.length > 0 && table([t("Platform"), t("State")], list.map((c) => h("tr", { key: `${c.platform}:${c.account}` }, h("td", {}, [surfaceName(c.platform), c.account].filter(Boolean).join(", ")), h("td", {}, connectionState(c), c.detail && h("div", { class: "muted small" }, c.detail)))), t("Platforms")),
+    list.length > 0 && table([t("Platform"), t("State")], list.map((c) => h("tr", { key: `${c.platform}:${c.account}` }, h("td", {}, [surfaceName(c.platform), c.account].filter(Boolean).join(", ")), h("td", {}, connectionState(c), c.detail && h("div", { class: "muted small" }, c.detail), c.rejected > 0 && h("div", { class: "muted small" }, rejections(c))))), t("Platforms")),
     h("p", {}, h("a", { href: "#/platforms" }, t("Connect a chat platform"))));
 }

@@ -3,7 +3,7 @@
 import { h, t } from "./dom.js";
 import { box, entry, Form } from "./forms.js";
 import { codeView } from "./format.js";
-import { connectionState, pairingView } from "./pairing.js";
+import { connectionState, pairingView, rejections } from "./pairing.js";
 import { connect, setup, setupScreen } from "./setup.js";
 
 const QR_CODE = /[█▀▄]{8}/;
@@ -52,7 +52,7 @@ export function show(root, app) {
 function account(name, platform, connections) {
   const found = connections.filter((c) => c.platform === platform.platform);
   const one = platform.accounts.length === 1 && found.length === 1 ? found[0] : null;
-  return h("div", { key: name }, name === platform.platform ? t("main account") : name.split(".")[1], " · ", one ? [connectionState(one), one.detail && ` ${one.detail}`] : found.length ? t("connected accounts: {names}", { names: found.map((c) => c.account).join(", ") }) : t("after a restart"));
+  return h("div", { key: name }, name === platform.platform ? t("main account") : name.split(".")[1], " · ", one ? [connectionState(one), one.detail && ` ${one.detail}`, one.rejected > 0 && ` ${rejections(one)}`] : found.length ? t("connected accounts: {names}", { names: found.map((c) => c.account).join(", ") }) : t("after a restart"));
 }
 
 // Whether a field matters beside the answers to the others.
