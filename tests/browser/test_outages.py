@@ -527,6 +527,20 @@ def while_an_undo_is_on_its_way(page: Tab, kill: Kill) -> Left:
     return Left(said=["hello"], answered=["hello"], typed="being written")
 
 
+def while_a_file_is_attached(page: Tab, kill: Kill) -> Left:
+    def attach(name: str, body: bytes) -> None:
+        page.page.get_by_label("Files to attach").set_input_files(
+            [{"name": name, "mimeType": "text/plain", "buffer": body}]
+        )
+        expect(page.page.locator(".attached .attachment").last).to_contain_text(name)
+
+    attach("notes.txt", b"x" * 12)
+    kill()
+    attach("later.txt", b"y" * 12)
+    page.say("two files")
+    return Left(said=["hello", "two filesnotes.txt12 Blater.txt12 B"], answered=["hello", "two files"])
+
+
 def while_another_conversation_is_opened(page: Tab, kill: Kill) -> Left:
     page.begin("another", "another")
     kill()
@@ -551,6 +565,7 @@ MOMENTS: tuple[Moment, ...] = (
     while_the_title_is_changed,
     while_a_question_waits,
     while_an_undo_is_on_its_way,
+    while_a_file_is_attached,
     while_another_conversation_is_opened,
 )
 

@@ -287,7 +287,7 @@ const unsent = new UnsentMessages({
   sent(entry, { reply, session, seq }) {
     const open = app.state.open;
     const shown = open?.id === entry.session || open?.id === session;
-    for (const m of entry.media) if (m.size) SIZES.set(m.media, m.size);
+    rememberSizes(entry.media);
     const told = (type, more) => shown && app.dispatch({ type, session: open.id, client: entry.client, ...more });
     if (reply && shown) told("replied", { reply: { client: entry.client, text: reply } });
     else if (reply) app.toast(reply);
@@ -325,7 +325,11 @@ function tell(event) {
     begin();
     return;
   }
-  if (event.type === "message" && event.message.client) unsent.settle(event.message.client, event.message.session);
+  if (event.type === "message" && event.message.client) {
+    // The stream may be faster than the answer to what was sent.
+    rememberSizes(unsent.entries.find(({ client }) => client === event.message.client)?.media ?? []);
+    unsent.settle(event.message.client, event.message.session);
+  }
   for (const heard of held) heard.push(event);
   app.dispatch(event);
   view?.heard?.(event);
@@ -334,6 +338,10 @@ function tell(event) {
   if (event.type === "delivery") later(countTroubled);
   const kind = KINDS[event.type === "question" ? `asked ${event.question.state}` : event.turn?.state];
   if (kind) alert(kind, event.question ?? event.turn);
+}
+
+function rememberSizes(parts) {
+  for (const part of parts) if (part.media && part.size) SIZES.set(part.media, part.size);
 }
 
 const KINDS = { "asked open": "question", done: "finished", failed: "failed", parked: "failed" };
