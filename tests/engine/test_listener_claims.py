@@ -2,11 +2,14 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import FAKE, Node, World
 
-from keryx.core.ports.adapter import AdapterContext, Capabilities, LinkState
+from keryx.core.errors import NotSent
+from keryx.core.ports.adapter import AdapterContext, Capabilities, LinkState, OutgoingPart, Streaming
 from keryx.store import workers
 from keryx.testing import RecordingAdapter
 
@@ -14,8 +17,8 @@ from keryx.testing import RecordingAdapter
 class Listening(RecordingAdapter):
     """Counts how many processes listen at once."""
 
-    def __init__(self, *, shared: bool = False) -> None:
-        super().__init__(FAKE, capabilities=Capabilities(shared_listening=shared))
+    def __init__(self, *, shared: bool = False, **capabilities: Any) -> None:
+        super().__init__(FAKE, capabilities=Capabilities(shared_listening=shared, **capabilities))
         self.now = 0
         self.most = 0
         self.began = 0
@@ -106,3 +109,40 @@ async def test_an_account_that_may_be_shared_is_listened_to_by_all(begin: Begin)
     await reach(world, await world.start(), LinkState.CONNECTED)
     await reach(world, world.nodes[0], LinkState.CONNECTED)
     assert adapter.now == 2
+
+
+class Keyed(Listening):
+    """An adapter of which each process has its own, and only the one that listens has the keys."""
+
+    def __init__(self, **capabilities: Any) -> None:
+        super().__init__(sends_where_it_listens=True, **capabilities)
+
+    async def send(self, part: OutgoingPart, /) -> str:
+        if not self.now:
+            raise NotSent("the keys are elsewhere")
+        return await super().send(part)
+
+
+@pytest.mark.parametrize("streaming", [Streaming.NONE, Streaming.EDIT])
+async def test_where_only_the_listener_has_the_keys_it_sends_whichever_process_runs_the_turn(
+    begin: Begin, streaming: Streaming
+) -> None:
+    capabilities = {"edit": True, "streaming": streaming}
+    adapters = [Keyed(**capabilities), Keyed(**capabilities)]
+    world = await begin(adapters=[adapters[0]])
+    first = world.node
+    await reach(world, first, LinkState.CONNECTED)
+    world.serves = [adapters[1]]
+    second = await world.start()
+    await reach(world, second, LinkState.STANDBY)
+    for number in range(6):
+        await world.ask(f"hello {number}")
+    await world.delivered(6)
+    [kept], [idle] = (node.service.platform_status.statuses for node in (first, second))
+    assert (kept.sent >= 6, idle.sent, idle.failed) == (True, 0, 0)
+    await first.crash()
+    await world.ask("hello again")
+    world.advance(world.policy.limits.lease + timedelta(seconds=1))
+    await reach(world, second, LinkState.CONNECTED)
+    await world.delivered(7)
+    assert second.service.platform_status.statuses[0].failed == 0

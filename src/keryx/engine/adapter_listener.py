@@ -144,7 +144,9 @@ class AdapterListener:
         roles: RoleLookup,
         downloader: Downloader,
         threads: ThreadUpdater,
+        on_claim: Callable[[], None],
     ) -> None:
+        """`on_claim` is called when this process becomes the one that listens."""
         self._hub = hub
         self._clock = clock
         self._downloader = downloader
@@ -153,6 +155,8 @@ class AdapterListener:
         self._worker = worker
         self._connections = connections
         self._roles = roles
+        self._on_claim = on_claim
+        self._has_claim = False
         self.active = False
 
     async def run(self) -> None:
@@ -169,15 +173,24 @@ class AdapterListener:
             await self._clock.sleep(backoff.seconds(failures))
 
     @property
+    def can_send(self) -> bool:
+        """Whether this process may send by the adapter."""
+        return self._has_claim or not self._adapter.capabilities.sends_where_it_listens
+
+    @property
     def _is_shared(self) -> bool:
         return self._adapter.capabilities.shared_listening or self._adapter.hook is not None
 
     async def _wait_for_claim(self) -> None:
         """Return when no other process listens to the account."""
         while (other := await self._claim()) is not None:
+            self._has_claim = False
             detail = f"{other} listens to this account; this process takes over when that one ends"
             self._connections.report(self._adapter, LinkState.STANDBY, detail)
             await self._clock.sleep(_CLAIM_SECONDS)
+        if not self._has_claim:
+            self._has_claim = True
+            self._on_claim()
 
     async def _watch_claim(self, listening: anyio.CancelScope) -> None:
         """Stop listening when another process has taken over, because this one was suspended for too long."""
@@ -188,6 +201,7 @@ class AdapterListener:
                 holder = await self._hub.find_listener(platform=adapter.platform, account=adapter.account)
             except Unavailable as exc:
                 log.warning("cannot see now who listens to %s: %s", adapter.platform, exc)
+        self._has_claim = False
         listening.cancel()
 
     async def _claim(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import msgspec
@@ -111,6 +112,7 @@ class Service:
                 roles=self.roles,
                 downloader=self._build_downloader(a),
                 threads=ThreadUpdater(database, clock, self.feed, a, timeout=policy.send_timeout),
+                on_claim=self._look_again,
             )
             for a in self._adapters
         }
@@ -199,6 +201,7 @@ class Service:
             worker=self.worker.id,
             connections=self.platform_status,
             look_again=self._look_again,
+            can_send=self._can_send,
             replace_for=self._policy.limits.edit,
             texts=self._policy.texts,
         )
@@ -234,7 +237,12 @@ class Service:
             policy=self._policy,
             media=self.hub.media,
             connections=self.platform_status,
+            can_send=partial(self._can_send, adapter),
         )
+
+    def _can_send(self, adapter: Adapter) -> bool:
+        listener = self._listeners.get(get_account_key(adapter))
+        return listener is None or listener.can_send
 
     def _build_downloader(self, adapter: Adapter) -> Downloader:
         return Downloader(

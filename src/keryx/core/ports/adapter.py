@@ -270,6 +270,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     idempotency: Idempotency = Idempotency.NONE
     # Several processes may listen to the account at once. Otherwise one does, unless the adapter has a hook.
     shared_listening: bool = False
+    # Only the process that listens can send: it has the connection or the keys.
+    sends_where_it_listens: bool = False
     # Messages can be edited after they were sent.
     edit: bool = False
     # Anything but `NONE` needs `edit`.

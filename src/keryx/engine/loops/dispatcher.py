@@ -1,6 +1,7 @@
 """Claims deliveries in order, sends them through an adapter and records the outcome."""
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
@@ -70,7 +71,9 @@ class Dispatcher:
         policy: Policy,
         media: MediaStorage,
         connections: PlatformStatusReporter,
+        can_send: Callable[[], bool],
     ) -> None:
+        """While `can_send` returns false, deliveries are left to other processes. Call `look_again` when it has changed."""
         self._database = database
         self._clock = clock
         self._adapter = adapter
@@ -80,6 +83,7 @@ class Dispatcher:
         self._policy = policy
         self._media = media
         self._connections = connections
+        self._can_send = can_send
         self._account = Target(adapter.platform, adapter.account).account_key
         self._sending: set[DeliveryId] = set()
         self._draining = False
@@ -121,7 +125,8 @@ class Dispatcher:
             seen = self._work.count
             # A delivery may end while we claim, too late for this claim to see it: assume that others wait.
             self._waiting = True
-            free = 0 if self._draining else MAX_CONCURRENT - len(self._sending)
+            closed = self._draining or not self._can_send()
+            free = 0 if closed else MAX_CONCURRENT - len(self._sending)
             claimed, at = await self._claim(free) if free > 0 else ([], None)
             for each in claimed:
                 self._sending.add(each.delivery.id)

@@ -112,6 +112,7 @@ class Previews:
         worker: WorkerId,
         connections: PlatformStatusReporter,
         look_again: Callable[[], None],
+        can_send: Callable[[Adapter], bool],
         replace_for: timedelta,
         texts: Catalogue,
     ) -> None:
@@ -121,6 +122,7 @@ class Previews:
         self._worker = worker
         self._connections = connections
         self._look_again = look_again
+        self._can_send = can_send
         # How long an answer takes the place of its preview.
         self._replace_for = replace_for
         self._texts = texts
@@ -222,7 +224,7 @@ class Previews:
 
     async def _update(self, watch: _TurnPreview) -> None:
         """Update the preview if it is due and there is something new."""
-        if watch.refused or self._clock.now() < watch.due:
+        if watch.refused or not self._can_send(watch.adapter) or self._clock.now() < watch.due:
             return
         try:
             if watch.dirty:

@@ -119,7 +119,7 @@ def make(setup: AdapterSetup) -> Adapter | None:
 class MatrixAdapter:
     platform = PLATFORM
     hook = None
-    capabilities = Capabilities(
+    _capabilities = Capabilities(
         idempotency=Idempotency.NATIVE,
         edit=True,
         threads=True,
@@ -152,6 +152,10 @@ class MatrixAdapter:
         self._machine = machine
         self._no_encryption = no_encryption if machine is None else ""
         self._encrypted_rooms = EncryptedRooms(server)
+        # Without the keys, the rooms are open to every process.
+        self.capabilities = msgspec.structs.replace(
+            self._capabilities, sends_where_it_listens=machine is not None
+        )
 
     def convert_source(self, source: Source) -> Source:
         kind = ChatType.DM if source.chat_type is ChatType.DM else ChatType.GROUP

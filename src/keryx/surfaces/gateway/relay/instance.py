@@ -527,7 +527,10 @@ class RelayedAdapter:
         """Those of the account. The connector recognises a repeated send by its key."""
         known = self._link.accounts.get(self._key, self._account)
         return msgspec.structs.replace(
-            known.capabilities, idempotency=Idempotency.NATIVE, shared_listening=False
+            known.capabilities,
+            idempotency=Idempotency.NATIVE,
+            shared_listening=False,
+            sends_where_it_listens=True,
         )
 
     async def listen(self, context: AdapterContext, /) -> None:
