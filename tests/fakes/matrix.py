@@ -245,6 +245,7 @@ class FakeMatrix(WireFake):
             return _error(502, "M_UNKNOWN", "Can't join remote room")
         with self.lock:
             invited = self.invitations.pop(room, None)
+            self.lock.notify_all()
         if invited is None:
             return _error(403, "M_FORBIDDEN", "You are not invited to this room.")
         self.open(room, invited["sender"])

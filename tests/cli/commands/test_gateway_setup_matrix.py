@@ -1,5 +1,6 @@
 """`keryx gateway setup matrix`, against a fake homeserver."""
 
+import re
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driver import Cli
-from tests.fakes.matrix import FakeMatrix
+from tests.fakes.matrix import PERSON, FakeMatrix
 
 ROOT = Path(__file__).parents[3]
+ROOM = "!direct:fake.test"
 PAGE = ROOT / "docs" / "how-to" / "matrix.md"
 
 
@@ -55,6 +57,36 @@ def test_the_page_shows_what_the_command_says(keryx: Cli, matrix: FakeMatrix) ->
     done = keryx.ok("gateway", "setup", "matrix", *given, "--password-file", password(keryx, matrix))
     shown = done.out.replace(str(keryx.home), "/home/you/.keryx").replace(matrix.user, "@keryx:example.org")
     assert shown in PAGE.read_text()
+
+
+def test_the_page_leads_from_nothing_to_an_answer_and_to_the_commands_of_operators(
+    keryx: Cli, matrix: FakeMatrix
+) -> None:
+    given = ("--homeserver", matrix.url, "--user", matrix.user, "--allow", PERSON)
+    keryx.ok("gateway", "setup", "matrix", *given, "--password-file", password(keryx, matrix))
+    # The fake has no encrypted rooms.
+    keryx = Cli(keryx.home, KERYX_MATRIX_ENCRYPTION="false")
+    with keryx.serving():
+        matrix.invite(ROOM, by=PERSON)
+        assert matrix.wait_for(lambda: ROOM not in matrix.invitations)
+        matrix.say(ROOM, "hello")
+        assert matrix.wait_for(lambda: matrix.texts(ROOM)[-1:] == ["hello"]), matrix.texts(ROOM)
+        matrix.say(ROOM, "!home")
+        assert matrix.wait_for(lambda: len(matrix.texts(ROOM)) == 2)
+        assert "operator" in matrix.texts(ROOM)[-1]
+        links = {c["platform"]: c["link"] for c in keryx.json("gateway", "status")["connections"]}
+        assert links["matrix"] == "connected"
+    [block] = [b for b in re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL) if "operators" in b]
+    written, path = settings(keryx), keryx.home / "keryx.toml"
+    assert tomllib.loads(block)["access"]["matrix"]["allow"] == ["@you:example.org"]
+    path.write_text(
+        path.read_text().partition("[access.matrix]")[0] + block.replace("@you:example.org", PERSON)
+    )
+    assert settings(keryx)["matrix"] == written["matrix"]
+    with keryx.serving():
+        matrix.say(ROOM, "!home")
+        assert matrix.wait_for(lambda: len(matrix.texts(ROOM)) == 3)
+        assert "operator" not in matrix.texts(ROOM)[-1]
 
 
 def test_a_token_is_taken_from_a_file_or_a_variable(keryx: Cli, matrix: FakeMatrix, tmp_path: Path) -> None:
