@@ -64,8 +64,6 @@ def test_the_page_leads_from_nothing_to_an_answer_and_to_the_commands_of_operato
 ) -> None:
     given = ("--homeserver", matrix.url, "--user", matrix.user, "--allow", PERSON)
     keryx.ok("gateway", "setup", "matrix", *given, "--password-file", password(keryx, matrix))
-    # The fake has no encrypted rooms.
-    keryx = Cli(keryx.home, KERYX_MATRIX_ENCRYPTION="false")
     with keryx.serving():
         matrix.invite(ROOM, by=PERSON)
         assert matrix.wait_for(lambda: ROOM not in matrix.invitations)

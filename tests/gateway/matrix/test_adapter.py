@@ -16,6 +16,8 @@ from keryx.core.ids import DeliveryId
 from keryx.core.ports.adapter import LinkState, OutgoingPart
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.matrix import MatrixAdapter, encryption, make
+from keryx.surfaces.gateway.matrix.encryption import DeviceTrust
+from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.testing import RecordingAdapterContext
 from keryx.testing.fault_injection import PlatformFaults
@@ -66,6 +68,19 @@ async def test_a_new_account_begins_now_and_remembers_where() -> None:
             async with listening(adapter, RecordingAdapterContext(context.cursor)) as later:
                 [event] = await later.wait_for(1)
     assert event.cursor == "s2"
+
+
+async def test_a_homeserver_without_encryption_serves_the_other_rooms(tmp_path: Path) -> None:
+    with FakeMatrix() as matrix:
+        server = Homeserver(matrix.url, matrix.token)
+        machine = OlmMachine(server, matrix.user, tmp_path, trust=DeviceTrust.FIRST_USE)
+        adapter = MatrixAdapter(server, matrix.user, machine=machine)
+        async with listening(adapter, RecordingAdapterContext("s0")) as context:
+            matrix.say(ROOM, "hello")
+            await context.wait_for(1)
+            await adapter.send(build_part(adapter, "hello yourself"))
+        await adapter.close()
+    assert matrix.texts(ROOM) == ["hello yourself"]
 
 
 async def test_a_batch_that_was_cut_short_goes_on_behind_the_last_stored_event() -> None:

@@ -185,7 +185,8 @@ class SyncLoop:
             return
         try:
             await self._configured_machine.open()
-        except EncryptionUnavailable as exc:
+        except (EncryptionUnavailable, NotFound) as exc:
+            # Not found: the homeserver has no encryption at all.
             if str(exc) != self._no_encryption:
                 log.warning("encrypted rooms of Matrix are not served: %s", exc)
             self._machine, self._no_encryption = None, str(exc)
