@@ -2,9 +2,12 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
@@ -33,10 +36,12 @@ from keryx.engine.units import gathering, targets
 from keryx.engine.units.workers import ActiveWork, build_worker
 from keryx.store import access, turns
 from keryx.store.db import Database, Transaction
+from keryx.timing import wait_until
 
 EXPIRY_SECONDS = 30
 INDEX_SECONDS = 60
 HOUSEKEEPING_SECONDS = 3600
+_PUSH_KEY_INTERVAL = timedelta(minutes=1)
 _DRAIN_SECONDS = 1.0
 
 
@@ -267,18 +272,26 @@ class Service:
 
     def _start_pushes(self, group: TaskGroup) -> None:
         """Tell browsers what happens while the page is closed, where that is possible."""
-        policy = self._policy
-        if policy.push_key is None or not self.hub.push_subscriptions.available:
-            return
+        if self._policy.push_key is not None and self.hub.push_subscriptions.available:
+            group.start_soon(self._push_notifications, self._policy.push_key)
+
+    async def _push_notifications(self, key_file: Path) -> None:
+        """Wait for the key of the first browser, because what sends notifications takes 13 MB of memory."""
+        wanted = self.hub.push_subscriptions.key_wanted
+        seen = wanted.count
+        while not await anyio.to_thread.run_sync(key_file.exists):
+            # A process beside this one may create it, too.
+            await wait_until(wanted, seen, self._clock, self._clock.now() + _PUSH_KEY_INTERVAL)
+            seen = wanted.count
         notifier = load_notifications().PushNotifier(
             self._database,
             self._clock,
             self.feed,
-            settings=policy.push,
-            key_file=policy.push_key,
-            texts=policy.texts,
+            settings=self._policy.push,
+            key_file=key_file,
+            texts=self._policy.texts,
         )
-        group.start_soon(notifier.run)
+        await notifier.run()
 
     def _start_sweeps(self, group: TaskGroup) -> None:
         expiry = ExpirySweep(self._database, self._clock, policy=self._policy, hooks=self._hooks)

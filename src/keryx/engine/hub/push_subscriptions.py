@@ -17,6 +17,7 @@ from keryx.engine.policy import Policy
 from keryx.store import viewer_state
 from keryx.store.db import Database, Transaction
 from keryx.store.viewer_state import PushSubscription
+from keryx.timing import WakeSignal
 
 _MAX_ENDPOINT = 2_000
 # Names of networks of one's own, which no push service has.
@@ -71,6 +72,8 @@ class HubPushSubscriptions(HubPart):
         super().__init__(database)
         self._settings = policy.push
         self._key_file = policy.push_key
+        # Signalled when the key of this installation is asked for: the first browser is about to be connected.
+        self.key_wanted = WakeSignal()
 
     @property
     def available(self) -> bool:
@@ -90,7 +93,9 @@ class HubPushSubscriptions(HubPart):
         if not self.available or self._key_file is None:
             raise Unavailable(self.problem or Phrase("push.off"))
         ensure = load_notifications().ServerKey.ensure
-        return (await anyio.to_thread.run_sync(ensure, self._key_file)).public
+        key = await anyio.to_thread.run_sync(ensure, self._key_file)
+        self.key_wanted.signal()
+        return key.public
 
     async def save(
         self,
