@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 from tests.cli.driver import WAIT, Cli
-from tests.cli.test_refused_platforms import CHAT, Stages, find_link, serve_platforms
+from tests.cli.test_refused_platforms import CHAT, Stages, list_links, serve_platforms
 from tests.faults.platform_storm import PlatformChats
 
 from keryx.testing.fault_injection import PlatformFaults
@@ -35,8 +35,8 @@ def has_texts(stage: PlatformChats[Any], texts: tuple[str, ...]) -> bool:
 
 def wait_for_link(keryx: Cli, platform: str, fits: Callable[[dict[str, Any]], bool]) -> None:
     deadline = time.monotonic() + WAIT
-    while not fits(link := find_link(keryx, platform)):
-        assert time.monotonic() < deadline, link
+    while not (platform in (links := list_links(keryx)) and fits(links[platform])):
+        assert time.monotonic() < deadline, links
         time.sleep(0.1)
 
 
@@ -88,5 +88,5 @@ def test_posts_of_strangers_are_refused_and_change_nothing(tmp_path: Path) -> No
             answer = httpx.post(url, content=b" " * 40_000_000, headers=signed, timeout=WAIT)
             assert answer.status_code in (401, 403, 404, 413), (name, answer)
         say_and_expect(stages, "one", "two")
-        for name in stages:
-            assert find_link(keryx, name.partition("-")[0])["link"] == "connected"
+        links = list_links(keryx)
+        assert all(is_connected(links[name.partition("-")[0]]) for name in stages)

@@ -39,7 +39,7 @@ from keryx.engine.importer import import_sessions
 from keryx.engine.policy import Notices, Policy
 from keryx.engine.service import Service
 from keryx.engine.units import api_turns
-from keryx.engine.units.jobs import JobRequest
+from keryx.engine.units.jobs import JobChange, JobRequest
 from keryx.store import deliveries, inbox, messages, platforms, questions, sessions, viewer_state, workers
 from keryx.store.db import Database, Transaction
 from keryx.store.search import tsvector
@@ -516,6 +516,7 @@ HUB_WRITES: Mapping[str, Preparation] = {
     "job.add": anywhere(
         lambda hub, name: hub.jobs.add(ANNS, JobRequest(schedule="every 2h", prompt="news", name=name))
     ),
+    "job.change": on_job(lambda hub, job: hub.jobs.change(ANNS, job, JobChange(prompt="weather"))),
     "job.pause": on_job(lambda hub, job: hub.jobs.pause(ANNS, job)),
     "job.resume": job_resume,
     "job.run": on_job(lambda hub, job: hub.jobs.run(ANNS, job)),
