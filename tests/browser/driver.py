@@ -170,9 +170,13 @@ class Tab:
         self.page.get_by_role("button", name=name).first.click()
 
     def choose(self, name: str) -> None:
-        """Take an entry of the conversation's menu."""
+        """Take an entry of the conversation's menu, or of what its last one opens."""
         self.page.get_by_role("button", name="More", exact=True).click()
-        self.page.get_by_role("menuitem", name=name, exact=True).click()
+        menu = self.page.get_by_role("menu")
+        expect(menu).to_be_visible()
+        if not menu.get_by_role("menuitem", name=name, exact=True).count():
+            menu.get_by_role("menuitem", name="More", exact=True).click()
+        menu.get_by_role("menuitem", name=name, exact=True).click()
 
     def filter(self, query: str) -> None:
         """Filter the list by what is typed into the search."""

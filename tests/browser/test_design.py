@@ -201,6 +201,39 @@ def test_the_palette_begins_with_what_can_be_done(
         page.page.keyboard.press("Escape")
 
 
+def test_a_menu_is_short_and_on_a_phone_a_sheet_within_the_screen(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, paths = gallery
+    with tab(browser, house, size=(360, 420), touch=True) as page:
+        sign_in(page)
+        page.open(paths["story"])
+        more = page.page.get_by_role("button", name="More", exact=True)
+        more.tap()
+        menu = page.page.get_by_role("menu", name="Restarts of the billing worker")
+        entries = menu.get_by_role("menuitem")
+        expect(entries.last).to_have_text("Delete")
+        expect(entries.last).to_have_class("danger")
+        assert entries.count() <= 10
+        entries.last.scroll_into_view_if_needed()
+        box = menu.bounding_box()
+        assert box and (box["x"], box["y"] + box["height"], box["width"]) == (0, 420, 360) and box["y"] > 44
+        menu.get_by_role("menuitem", name="More", exact=True).tap()
+        expect(menu.get_by_role("menuitem", name="Undo the last turn")).to_be_visible()
+        menu.get_by_role("menuitem", name="Back").tap()
+        expect(entries.last).to_have_text("Delete")
+        page.page.touchscreen.tap(40, 30)
+        expect(menu).to_have_count(0)
+        expect(page.page.get_by_role("log")).to_be_visible()
+        more.tap()
+        menu.get_by_role("menuitem", name="More", exact=True).press("ArrowRight")
+        expect(menu.get_by_role("menuitem", name="Back")).to_be_focused()
+        page.page.keyboard.press("ArrowLeft")
+        expect(menu.get_by_role("menuitem", name="More", exact=True)).to_be_focused()
+        page.page.keyboard.press("Escape")
+        expect(more).to_be_focused()
+
+
 def test_a_toast_covers_neither_the_details_nor_the_composer(
     browser: Browser, gallery: tuple[House, dict[str, str]]
 ) -> None:

@@ -141,8 +141,7 @@ def test_a_title_is_removed_by_an_empty_field_and_the_folder_changed(page: Tab) 
     field.press("Enter")
     expect(page.page.get_by_role("heading", name="Untitled")).to_be_visible()
     for folder in ("/srv/lakes", ""):
-        page.page.get_by_role("button", name="More", exact=True).click()
-        page.page.get_by_role("menuitem", name="Change the folder").click()
+        page.choose("Change the folder")
         dialog = page.page.get_by_role("dialog")
         before = "" if folder else "/srv/lakes"
         expect(dialog.get_by_role("textbox")).to_have_value(before)

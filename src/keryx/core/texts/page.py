@@ -141,6 +141,7 @@ TEXTS = {
     "Pin (p)": "Anheften (p)",
     "Details (i)": "Einzelheiten (i)",
     "More": "Mehr",
+    "Back": "Zurück",
     "Unpin": "Lösen",
     "Pin": "Anheften",
     "Unarchive": "Aus dem Archiv holen",

@@ -125,7 +125,7 @@ export function conversation(root, app, id, seq) {
         ["info", t("Why: the story of this message"), () => tools.why(message)],
         null,
         message.undone < 0 ? ["redo", t("Restore this message"), () => app.act(() => app.api.restoreMessage(message.id))] : !message.undone && ["trash", t("Delete this message"), () => tools.remove(message)],
-        ["trash", t("Erase the text for good"), () => tools.erase(message)],
+        ["trash", t("Erase the text for good"), () => tools.erase(message), "danger"],
       ].filter((entry) => entry !== false && entry !== undefined));
     },
     async remove(message) {
@@ -393,35 +393,37 @@ export function conversation(root, app, id, seq) {
   async function more(event) {
     const at = event.currentTarget;
     const { session } = open();
-    (await app.part("./dialogs.js"))?.menu(at, [
+    const lasting = !session.temporary;
+    const offered = (entries) => entries.filter((entry) => entry !== false && entry !== "");
+    // Of a temporary conversation there are no copies; its end is in the header.
+    const rare = offered([
+      ["retry", t("Ask the last question again"), tools.retry],
+      ["undo", t("Undo the last turn"), () => app.undo(id)],
+      ["redo", t("Redo"), () => app.act(() => app.api.redo(id))],
+      lasting && ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
+      null,
+      ["up", t("To the first message"), () => jump(1)],
+      ["copy", t("Copy all of it"), () => copyRange(1, open().session.last_seq ?? 1)],
+      lasting && ["print", t("Print, or save as PDF"), () => goTo("print")],
+      null,
+      ...levels(),
+      app.info.who.operator && ["folder", t("Change the folder"), folder],
+      lasting && ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
+    ]);
+    (await app.part("./dialogs.js"))?.menu(at, offered([
       ["edit", t("Rename"), edit],
       ["pin", session.pinned ? t("Unpin") : t("Pin"), () => app.pin(session)],
       ["archive", session.archived ? t("Unarchive") : t("Archive"), () => app.archive(session)],
       ["folder", t("Move to a project"), () => app.project(session)],
-      app.info.who.operator && ["folder", t("Change the folder"), folder],
       null,
-      ...levels(),
-      null,
-      ["undo", t("Undo the last turn"), () => app.undo(id)],
-      ["redo", t("Redo"), () => app.act(() => app.api.redo(id))],
-      ["retry", t("Ask the last question again"), tools.retry],
-      // Of a temporary conversation there are no copies; its end is in the header.
-      !session.temporary && ["fork", t("Fork from the end"), () => app.act(async () => app.go(`/s/${(await app.api.fork(id, {}, createId())).session.id}`))],
-      null,
-      !session.temporary && ["search", t("Search in this conversation"), find],
+      lasting && ["search", t("Search in this conversation"), find],
       ["list", t("Questions and dates"), () => goTo("outline")],
-      ["up", t("To the first message"), () => jump(1)],
+      lasting && ["file", t("Export"), async () => (await app.part("./list_actions.js"))?.exported(app, [session])],
+      lasting && app.info.public_address && ["link", t("Share by a link"), () => goTo("share")],
+      ["more", t("More"), rare],
       null,
-      ["copy", t("Copy all of it"), () => copyRange(1, open().session.last_seq ?? 1)],
-      ...(session.temporary ? [] : [
-        ["file", t("Export"), async () => (await app.part("./list_actions.js"))?.exported(app, [session])],
-        ["print", t("Print, or save as PDF"), () => goTo("print")],
-        app.info.public_address && ["link", t("Share by a link"), () => goTo("share")],
-        null,
-        ["check", session.ended_at ? t("Reopen") : t("End"), () => app.change(id, { ended: !session.ended_at })],
-      ]),
-      ["trash", t("Delete"), () => app.remove(session)],
-    ].filter((entry) => entry !== "" && entry !== undefined && entry !== false));
+      ["trash", t("Delete"), () => app.remove(session), "danger"],
+    ]), { title: nameOf(session) });
   }
 
   // Of what happens here the person is told as set, of all of it, or of nothing.

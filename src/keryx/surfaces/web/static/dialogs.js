@@ -125,19 +125,37 @@ export function tone(name) {
   return `hsl(${sum} 55% 50%)`;
 }
 
-// A menu below a button, or at a point of the window. Entries are [icon, label, what to do]; null is a line between groups.
-export function menu(anchor, entries, point = null) {
-  const box = document.createElement("div");
+// A menu below a button, or at a point of the window; where fingers touch, a sheet at the foot of the window, with `title`.
+// Entries are [icon, label, what to do, look]; entries instead of what to do open in its place, and null is a line between groups.
+export function menu(anchor, entries, { point = null, title = "" } = {}) {
+  const sheet = matchMedia("(pointer: coarse), (max-width: 720px)").matches;
+  const box = h("div", { class: "pop", role: "menu", "aria-label": title || anchor.getAttribute("aria-label"), onkeydown: keys });
+  const root = document.createElement("div");
+  root.className = sheet ? "menu-sheet" : "menu-place";
+  patch(root, box);
+  const pop = root.firstChild;
   const close = () => {
-    box.remove();
+    root.remove();
     removeEventListener("pointerdown", outside, true);
   };
-  const outside = (event) => !box.contains(event.target) && close();
-  box.className = "pop";
-  box.setAttribute("role", "menu");
-  patch(box, entries.map((entry) => entry ? h("button", { type: "button", role: "menuitem", tabindex: "-1", onclick: () => { close(); anchor.focus(); entry[2](); } }, icon(entry[0]), entry[1]) : h("hr", {})));
-  box.addEventListener("keydown", (event) => {
-    const all = Array.from(box.querySelectorAll("button"));
+  const outside = (event) => !pop.contains(event.target) && close();
+  const take = (what) => {
+    close();
+    anchor.focus();
+    what();
+  };
+  const item = ([shape, label, what, look = ""], n) => h("button", { type: "button", role: "menuitem", tabindex: "-1", key: `${n} ${label}`, class: look || null, "aria-haspopup": Array.isArray(what) ? "menu" : null, onclick: () => (Array.isArray(what) ? fill(what, label) : take(what)) },
+    icon(shape), h("span", { class: "grow" }, label), Array.isArray(what) && icon("forth"));
+  function fill(some, from = "") {
+    patch(pop, [
+      from ? h("button", { type: "button", role: "menuitem", tabindex: "-1", key: "back", class: "back", "aria-label": t("Back"), onclick: () => { fill(entries); pop.querySelector("[aria-haspopup]").focus(); } }, icon("back"), from) : sheet && title && h("p", { class: "menu-title cut", key: "title", "aria-hidden": "true" }, title),
+      some.map((entry, n) => (entry ? item(entry, `${from}${n}`) : h("hr", { key: `line ${from}${n}` }))),
+    ]);
+    if (!sheet) lay();
+    pop.querySelector("button").focus();
+  }
+  function keys(event) {
+    const all = Array.from(pop.querySelectorAll("button"));
     const at = all.indexOf(document.activeElement);
     event.stopPropagation();
     if (event.key === "Escape" || event.key === "Tab") {
@@ -146,14 +164,25 @@ export function menu(anchor, entries, point = null) {
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       all[(at + (event.key === "ArrowDown" ? 1 : all.length - 1)) % all.length].focus();
-    }
-  });
-  document.body.append(box);
-  const place = anchor.getBoundingClientRect();
-  const below = point?.y ?? place.bottom + 4;
-  const room = innerHeight - box.offsetHeight - 8;
-  box.style.top = `${Math.max(8, below > room ? Math.min(room, (point?.y ?? place.top - 4) - box.offsetHeight) : below)}px`;
-  box.style.left = `${Math.max(8, Math.min(point?.x ?? place.right - box.offsetWidth, innerWidth - box.offsetWidth - 8))}px`;
-  addEventListener("pointerdown", outside, true);
-  box.querySelector("button").focus();
+    } else if (event.key === "ArrowRight") all[at]?.matches("[aria-haspopup]") && all[at].click();
+    else if (event.key === "ArrowLeft") pop.querySelector(".back")?.click();
+  }
+  // What opens in place of the menu stands where the menu stood, as far as there is room.
+  function lay() {
+    const place = anchor.getBoundingClientRect();
+    const below = point?.y ?? place.bottom + 4;
+    const room = innerHeight - pop.offsetHeight - 8;
+    pop.style.top = `${Math.max(8, below > room ? Math.min(room, (point?.y ?? place.top - 4) - pop.offsetHeight) : below)}px`;
+    pop.style.left = `${Math.max(8, Math.min(point?.x ?? place.right - pop.offsetWidth, innerWidth - pop.offsetWidth - 8))}px`;
+  }
+  // The finger that opened the menu by staying on a row is lifted above it, which is not meant for it.
+  let pressed = false;
+  root.addEventListener("pointerdown", () => (pressed = true));
+  root.addEventListener("click", (event) => {
+    if (event.detail && !pressed) event.stopPropagation();
+    else if (event.target === root) close();
+  }, true);
+  document.body.append(root);
+  fill(entries);
+  if (!sheet) addEventListener("pointerdown", outside, true);
 }

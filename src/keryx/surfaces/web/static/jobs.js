@@ -118,8 +118,8 @@ function row(job, app, reload, edit) {
         ["list", t("Runs"), () => history(job, app)],
         ["clock", paused ? t("Resume") : t("Pause"), () => act(() => app.api.changeJob(job.id, { paused: !paused }))],
         null,
-        ["trash", t("Remove"), () => remove(job, app, reload)],
-      ]), { "aria-haspopup": "menu" }))));
+        ["trash", t("Remove"), () => remove(job, app, reload), "danger"],
+      ], { title: job.name }), { "aria-haspopup": "menu" }))));
 }
 
 async function remove(job, app, reload) {

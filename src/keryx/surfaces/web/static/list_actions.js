@@ -18,9 +18,9 @@ export function rowMenu(app, anchor, session, list, point = null) {
   const some = [session];
   const open = isNew(session.id) ? [] : session.deleted_at ? [
     ["undo", t("Bring back"), () => restore(app, some)],
-    ["trash", t("Erase now"), () => erase(app, some)],
-    null,
     ["check", t("Select"), () => list.select(session.id)],
+    null,
+    ["trash", t("Erase now"), () => erase(app, some), "danger"],
   ] : [
     ["edit", t("Rename"), () => list.rename(session.id)],
     ["pin", session.pinned ? t("Unpin") : t("Pin"), () => app.pin(session)],
@@ -32,9 +32,9 @@ export function rowMenu(app, anchor, session, list, point = null) {
     ...(session.activity === "running" ? [["stop", t("Stop the answer"), () => stop(app, some)]] : []),
     ["check", t("Select"), () => list.select(session.id)],
     null,
-    ["trash", t("Delete"), () => app.remove(session)],
+    ["trash", t("Delete"), () => app.remove(session), "danger"],
   ];
-  if (open.length) menu(anchor, open, point);
+  if (open.length) menu(anchor, open, { point, title: session.title || t("Untitled") });
 }
 
 // Makes one change of several conversations, and offers to take it back. `back` gives the change that does so for each.
@@ -237,9 +237,10 @@ export function projectMenu(app, anchor, project, filters) {
       const changed = name && (await app.act(() => app.api.changeProject(project.id, { name })));
       if (changed) app.dispatch({ type: "project", project: changed });
     }],
+    null,
     ["trash", t("Remove"), async () => {
       const sure = await ask({ title: t("Remove {name}?", { name: project.name }), text: t("Its conversations stay."), yes: t("Remove"), danger: true });
       if (sure && (await app.act(() => app.api.removeProject(project.id))) !== undefined) app.dispatch({ type: "project_gone", project: project.id });
-    }],
-  ]);
+    }, "danger"],
+  ], { title: project.name });
 }

@@ -363,8 +363,8 @@ export function sidebar(root, app) {
     const q = writeFilters(chosen);
     const part = await load();
     (await app.part("./dialogs.js"))?.menu(at, [
-      ...(filters.has("is", "archived") ? [] : [["archive", t("Archive all of these…"), () => part.prune(app, q, false)]]),
-      ["trash", t("Delete all of these…"), () => part.prune(app, q, true)],
+      ...(filters.has("is", "archived") ? [] : [["archive", t("Archive all of these…"), () => part.prune(app, q, false)], null]),
+      ["trash", t("Delete all of these…"), () => part.prune(app, q, true), "danger"],
     ]);
   }
 
