@@ -420,8 +420,6 @@ TEXTS = {
     "End the selection (Esc)": "Die Auswahl beenden (Esc)",
     "Bring back": "Zurückholen",
     "Erase now": "Jetzt endgültig löschen",
-    "Pin or unpin": "Anheften oder lösen",
-    "Archive or unarchive": "Archivieren oder zurückholen",
     "Tags": "Schlagwörter",
     "Export": "Exportieren",
     "Archive all of these…": "Alle diese archivieren …",

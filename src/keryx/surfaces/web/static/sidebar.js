@@ -251,16 +251,20 @@ export function sidebar(root, app) {
       if (part && some.length) await part[name](app, some);
       if (name !== "exported") leave();
     };
-    const trash = filters.has("is", "deleted");
-    const button = (shape, label, name) => iconButton(shape, label, act(name), { disabled: !some.length });
+    const every = (fact) => some.length > 0 && some.every((s) => s[fact]);
+    const archive = ["archive", every("archived") ? t("Unarchive") : t("Archive"), act("archive")];
+    const move = ["folder", t("Move"), act("move")];
+    const remove = ["trash", t("Delete"), act("remove"), "danger"];
+    const others = [["pin", every("pinned") ? t("Unpin") : t("Pin"), act("pin")], ["tag", t("Tags"), act("tag")], ["file", t("Export"), act("exported")], ...(some.some(busy) ? [["stop", t("Stop"), act("stop")]] : [])];
+    const offered = filters.has("is", "deleted") ? [["undo", t("Bring back"), act("restore")], ["trash", t("Erase now"), act("erase"), "danger"]]
+      : app.narrow ? [archive, move, remove, ["more", t("More"), async (e) => { const at = e.currentTarget; (await app.part("./dialogs.js"))?.menu(at, others); }]]
+      : [archive, move, ...others, remove];
     return h("div", { class: "bulk", key: "bulk", role: "toolbar", "aria-label": t("Selected conversations"), onkeydown: (e) => e.key === "Escape" && (e.stopPropagation(), leave()) },
       h("div", { class: "one-line" },
         h("span", { class: "grow", role: "status" }, plural(some.length, t("{n} selected|{n} selected"))),
         h("button", { type: "button", class: "quiet", onclick: selectAll }, t("Select all")),
         iconButton("close", t("End the selection (Esc)"), leave)),
-      h("div", { class: "one-line" }, trash
-        ? [button("undo", t("Bring back"), "restore"), button("trash", t("Erase now"), "erase")]
-        : [button("pin", t("Pin or unpin"), "pin"), button("archive", t("Archive or unarchive"), "archive"), button("folder", t("Move to a project"), "move"), button("tag", t("Tags"), "tag"), button("file", t("Export"), "exported"), button("stop", t("Stop"), "stop"), button("trash", t("Delete"), "remove")]));
+      h("div", { class: "deeds" }, offered.map(([shape, label, onclick, look = ""]) => h("button", { type: "button", key: shape, class: look || null, disabled: !some.length, "aria-haspopup": shape === "more" ? "menu" : null, onclick }, icon(shape), h("span", {}, label)))));
   }
 
   function selectAll() {
