@@ -295,6 +295,10 @@ WRONG = [
         "line 2: limits.total must be above zero",
     ),
     (
+        '[limits]\nawait_files = "1d"',
+        "line 2: limits.await_files: give at most 1m",
+    ),
+    (
         '[limits]\ngather = "1d"',
         "line 2: limits.gather: give at most 1m",
     ),

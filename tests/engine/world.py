@@ -43,7 +43,7 @@ OPERATORS = Viewer(DEFAULT_PROFILE, OPERATOR)
 OPEN: dict[str, AccessRule] = dict.fromkeys(
     (FAKE, "telegram", "whatsapp"), AccessRule(allow=(EVERYBODY,), bots=True, observe=True)
 )
-AT_ONCE = Policy(limits=TurnLimits(settle=timedelta(0)), access=OPEN)
+AT_ONCE = Policy(limits=TurnLimits(settle=timedelta(0), await_files=timedelta(0)), access=OPEN)
 
 
 def viewer(user: str) -> Viewer:

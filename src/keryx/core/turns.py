@@ -145,6 +145,9 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     edit: timedelta = timedelta(minutes=1)
     # A turn waits this long for further messages that belong to its first one; 0 for never.
     gather: timedelta = timedelta(seconds=1)
+    # On platforms with `Capabilities.separate_files`, nothing of an answer is stored before its message is this old, so
+    # that a file which follows at once joins the turn. The agent works meanwhile. 0 for never.
+    await_files: timedelta = timedelta(milliseconds=300)
     # The longest time between a message and the reset of the limit of a model that its turn waits for; 0 to fail at once.
     hold: timedelta = timedelta(hours=24)
     # An interrupted turn is retried for this long after the interruption.
@@ -163,8 +166,9 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     settle: timedelta = timedelta(seconds=5)
 
     def __post_init__(self) -> None:
-        if self.gather > _LONGEST_GATHERING:
-            raise ValueError("gather: give at most 1m")
+        for name, span in {"gather": self.gather, "await_files": self.await_files}.items():
+            if span > _LONGEST_GATHERING:
+                raise ValueError(f"{name}: give at most 1m")
         spans = {
             "first_byte": self.first_byte,
             "silence": self.silence,

@@ -104,6 +104,9 @@ class Service:
                 shows_ids=policy.shows_ids,
                 transcribe=transcribe,
                 takeovers=policy.takeovers,
+                has_separate_files=lambda platform: any(
+                    a.platform == platform and a.capabilities.separate_files for a in adapters
+                ),
             )
         )
         self.leases = self._build_leases({a.platform: a.capabilities.idempotency for a in adapters})

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from tests.fakes.matrix import FakeMatrix
 
 from keryx.core import media
 from keryx.core.access import EVERYBODY, AccessRule
+from keryx.core.errors import AgentFailed
 from keryx.core.messages import Mark, Message, Role
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
@@ -19,7 +21,7 @@ from keryx.store import messages
 from keryx.store.db import Database, Engine, Transaction
 from keryx.surfaces.gateway.matrix import MatrixAdapter
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver
-from keryx.testing import FakeClock
+from keryx.testing import FakeClock, ScriptStep
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 
@@ -63,11 +65,31 @@ class Room:
 
         await self.world.until(has_all)
 
+    async def store_output(self) -> None:
+        """Wait until what an agent has just said is stored, if it is stored at once."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await self.world.database.write("test.wait", lambda tx: None)
+
     async def stored(self) -> list[Message]:
         def load(tx: Transaction) -> list[Message]:
             return messages.list_latest(tx, tx.rows("select id from sessions order by id")[-1][0], limit=99)
 
         return await self.world.read(load)
+
+
+class ReachedStep:
+    """A step of a script that tells the test that the agent is about to say what follows."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    async def __call__(self, context: TurnContext) -> None:
+        self._event.set()
+
+    async def happened(self) -> None:
+        async with asyncio.timeout(SECONDS):
+            await self._event.wait()
 
 
 Enter = Callable[..., Awaitable[Room]]
@@ -116,6 +138,67 @@ async def test_files_and_the_text_before_them_get_one_answer(enter: Enter) -> No
     pause.go_on()
     await room.world.flow(room.reads("done"), step=0.3)
     assert len({m.turn for m in await room.stored()}) == 1
+
+
+def await_files(span: timedelta) -> Policy:
+    return msgspec.structs.replace(AT_ONCE, limits=msgspec.structs.replace(AT_ONCE.limits, await_files=span))
+
+
+async def test_a_file_joins_the_text_before_it_although_the_model_has_answered_already(enter: Enter) -> None:
+    speaks = ReachedStep()
+    agent = Scenes({"what": [speaks, TextDelta("a cat")]})
+    room = await enter(agent, policy=await_files(timedelta(seconds=0.3)))
+    room.matrix.say(ROOM, "what is this?")
+    await speaks.happened()
+    await room.store_output()
+    room.world.advance(0.2)
+    room.show_file("cat.png")
+    await room.count_inputs(2)
+    await room.world.flow(room.reads("a cat"), step=0.3)
+    assert len({m.turn for m in await room.stored()}) == 1
+    assert len(agent.asked) == 2
+
+
+@pytest.mark.parametrize("said", [[TextDelta("hello")], []], ids=["an answer", "no answer"])
+async def test_an_answer_waits_for_files_no_longer_than_the_setting_says(
+    enter: Enter, said: list[ScriptStep]
+) -> None:
+    speaks = ReachedStep()
+    room = await enter(Scenes({"hello": [speaks, *said]}), policy=await_files(timedelta(seconds=0.3)))
+    room.matrix.say(ROOM, "hello")
+    await speaks.happened()
+    await room.store_output()
+    room.world.advance(0.2)
+    await room.store_output()
+    assert [m.role for m in await room.stored()] == [Role.USER]
+    assert await room.world.read(lambda tx: tx.rows("select state from turns")) == [("running",)]
+    room.world.advance(0.1)
+    await room.world.until(lambda tx: tx.rows("select state from turns") == [("done",)])
+
+
+async def test_an_answer_waits_for_no_files_if_nothing_is_gathered(enter: Enter) -> None:
+    limits = msgspec.structs.replace(AT_ONCE.limits, await_files=timedelta(seconds=0.3), gather=timedelta(0))
+    room = await enter(Scenes({}), policy=msgspec.structs.replace(AT_ONCE, limits=limits))
+    room.matrix.say(ROOM, "hello")
+    await room.reads("hello")
+
+
+async def test_an_agent_that_fails_waits_for_files_too(enter: Enter) -> None:
+    speaks = ReachedStep()
+
+    async def look(context: TurnContext) -> None:
+        if len(context.turn_messages) == 1:
+            raise AgentFailed("there is no picture")
+
+    room = await enter(
+        Scenes({"what": [speaks, look, TextDelta("a cat")]}), policy=await_files(timedelta(seconds=0.3))
+    )
+    room.matrix.say(ROOM, "what is this?")
+    await speaks.happened()
+    await room.store_output()
+    room.show_file("cat.png")
+    await room.count_inputs(2)
+    await room.world.flow(room.reads("a cat"), step=0.3)
 
 
 def redact(room: Room, event: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from keryx.surfaces.gateway.matrix.homeserver import Homeserver
 from keryx.testing import FakeClock
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(32)
-Begin = Callable[[Scenes], Awaitable["Talk"]]
+Begin = Callable[..., Awaitable["Talk"]]
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 
 
@@ -80,8 +81,10 @@ async def begin(
     policy = msgspec.structs.replace(AT_ONCE, access={"matrix": AccessRule(allow=(EVERYBODY,))})
     worlds: list[World] = []
 
-    async def make(agent: Scenes) -> Talk:
-        world = World(database, clock, agent=agent, adapters=[adapter], policy=policy)
+    async def make(agent: Scenes, *, await_files: timedelta = timedelta(0)) -> Talk:
+        limits = msgspec.structs.replace(policy.limits, await_files=await_files)
+        changed = msgspec.structs.replace(policy, limits=limits)
+        world = World(database, clock, agent=agent, adapters=[adapter], policy=changed)
         worlds.append(world)
         await world.start()
         await world.until(lambda tx: bool(tx.row("select 1 from cursors")))
@@ -108,6 +111,22 @@ async def test_a_comment_and_the_picture_that_is_forwarded_after_it_get_one_answ
     comment, forward = await talk.asked()
     assert comment.turn == forward.turn
     assert [type(part).__name__ for part in forward.parts] == ["Image"]
+
+
+async def test_a_picture_that_is_forwarded_at_once_joins_a_comment_that_the_model_has_answered(
+    begin: Begin,
+) -> None:
+    agent = Scenes({"what": [TextDelta("a cat")]})
+    talk = await begin(agent, await_files=timedelta(seconds=0.3))
+    picture = talk.show_picture()
+    talk.ann.say(talk.room, "what is this?")
+    await until(lambda: len(agent.asked) == 1)
+    talk.forward(picture)
+    await talk.count_inputs(2)
+    assert await talk.world.flow(talk.reads(1), step=0.3) == ["a cat"]
+    comment, forward = await talk.asked()
+    assert comment.turn == forward.turn
+    assert talk.ann.answers(talk.room, by=talk.bot) == ["a cat"]
 
 
 async def test_a_picture_that_is_forwarded_waits_for_a_comment_that_follows_at_once(begin: Begin) -> None:

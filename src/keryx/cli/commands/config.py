@@ -60,6 +60,7 @@ MEANINGS = {
     "limits.total": "How long a turn may take in all.",
     "limits.edit": "How long an answer takes the place of its preview in a chat. Later it is a new message, which notifies a phone, and the preview is deleted.",
     "limits.gather": "How long a turn waits for further messages that belong to its first one: the pictures of an album, a forward and its comment, the parts of a long text. 0s: every message is a turn of its own.",
+    "limits.await_files": "On Feishu, iMessage, Matrix and WeChat, where a file that is sent with a text is a message of its own, an answer is shown no sooner than this after the text, so that a file which follows within it gets the same answer. The agent works meanwhile. 0s: at once.",
     "limits.hold": "The longest time between a message and the reset of a limit of its model that the message waits for; a later reset fails it. 0s: messages do not wait.",
     "limits.fresh": "For how long after an interruption a turn is taken up again.",
     "limits.lease": "How long a worker that gives no sign keeps its turns.",

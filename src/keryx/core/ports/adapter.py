@@ -297,6 +297,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     attachments: AttachmentLimits | None = None
     # Text and files are sent as one message: `OutgoingPart.attachments`. The limit of `attachments` holds for all of them.
     files_with_text: bool = False
+    # A file that a person sends with a text arrives as a message of its own, without a mark that they belong together.
+    separate_files: bool = False
     # Messages have a subject: `OutgoingPart.title` is set.
     titles: bool = False
     # Buttons can be shown under a message.

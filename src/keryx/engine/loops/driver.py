@@ -51,7 +51,7 @@ from keryx.core.ports.agent import (
     UsageEvent,
 )
 from keryx.core.questions import build_speak_question, find_consent
-from keryx.core.sessions import Session, SessionSettings, TakeoverRules, Viewer
+from keryx.core.sessions import GATEWAY_SURFACE, Session, SessionSettings, TakeoverRules, Viewer
 from keryx.core.texts import Phrase
 from keryx.core.turns import StopReason, Turn, TurnLimits
 from keryx.core.usage import Budgets
@@ -297,7 +297,9 @@ class Driver:
         shows_ids: Callable[[str, SessionSettings], bool] = lambda profile, settings: False,
         transcribe: TranscribeSound | None = None,
         takeovers: TakeoverRules = NO_TAKEOVERS,
+        has_separate_files: Callable[[str], bool] = lambda platform: False,
     ) -> None:
+        """`has_separate_files` tells whether a platform has `Capabilities.separate_files`."""
         self._database = database
         self._clock = clock
         self._choose = choose
@@ -312,6 +314,7 @@ class Driver:
         self._zone = zone
         self._shows_ids = shows_ids
         self._transcribe = transcribe
+        self._has_separate_files = has_separate_files
 
     async def drive(self, turn: Turn, mailbox: Mailbox, group: TaskGroup) -> UntitledSession | None:
         """Run a turn and record its end. Return its session if that has no title yet."""
@@ -527,6 +530,7 @@ class Driver:
             with guard_plugin():
                 async with aclosing(stream) as events:
                     async for event in events:
+                        await self._await_files(turn)
                         # Not all events are stored.
                         watchdog.reset()
                         step = await self._store_attachment(turn, event)
@@ -535,11 +539,26 @@ class Driver:
                         if meter.end is not None:
                             await mailbox.put_event(meter.end, until_stored=False)
                             break
+            await self._await_files(turn)
             end = AgentExit()
         except Exception as exc:  # noqa: BLE001 any error of an agent is recorded as the end of its turn
+            await self._await_files(turn)
             end = AgentExit(exc)
         finally:
             mailbox.put(end)
+
+    async def _await_files(self, turn: Turn) -> None:
+        """Wait until the message of a turn is so old that no file which belongs to it is expected any more: once
+        something of the answer is stored, a file is a turn of its own."""
+        limits = self._limits
+        if turn.surface != GATEWAY_SURFACE or turn.reply is None or not limits.gather:
+            return
+        if not self._has_separate_files(turn.reply.platform):
+            return
+        # The clock of the node that received the message may be ahead.
+        rest = min(turn.created_at + limits.await_files - self._clock.now(), limits.await_files)
+        if rest > timedelta(0):
+            await self._clock.sleep(rest.total_seconds())
 
     async def _store_attachment(self, turn: Turn, event: AgentEvent) -> RecordableEvent:
         """Store the file of an event before the message that shows it. A file that is refused becomes a notice."""

@@ -200,6 +200,7 @@ class FeishuAdapter:
             threads=True,
             reactions=True,
             attachments=AttachmentLimits(max_bytes=message_sender.MAX_FILE_BYTES),
+            separate_files=True,
             buttons=settings.cards,
             button_label=message_sender.MAX_LABEL_LENGTH if settings.cards else 0,
             limit=message_sender.LIMIT.size,

@@ -184,6 +184,7 @@ class _RowAdapter(ABC):
             idempotency=Idempotency.RECONCILE,
             typing=True,
             attachments=AttachmentLimits(max_bytes=settings.upload),
+            separate_files=True,
             markup="plain text",
             limit=message_sender.LIMIT.size,
             unit=message_sender.LIMIT.unit,

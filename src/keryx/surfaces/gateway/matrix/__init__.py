@@ -126,6 +126,7 @@ class MatrixAdapter:
         typing=True,
         streaming=Streaming.EDIT,
         attachments=AttachmentLimits(),
+        separate_files=True,
         limit=matrix_html.MAX_BODY_BYTES,
         unit=LengthUnit.BYTES,
         ids=IDS,

@@ -115,6 +115,7 @@ class WeChatAdapter:
             typing=True,
             reply_window=REPLY_WINDOW,
             attachments=AttachmentLimits(max_bytes=_MAX_FILE_BYTES) if has_cipher() else None,
+            separate_files=True,
             markup="plain text",
             limit=message_sender.LIMIT.size,
             unit=LengthUnit.UTF16,
