@@ -35,11 +35,12 @@ _COMPLETE = """() => {
   return title && document.title.includes(title) && document.querySelectorAll(".inner > *").length > 1
     && !document.body.textContent.includes("Loading…");
 }"""
-# Where the title begins, and where the column and its parts begin and end. What is folded has no edges.
+# Where the title begins, and where the column and its parts begin and end. What is folded has no edges,
+# and what scrolls sideways on a phone has those of the window.
 _EDGES = """() => {
   const edges = (e) => { const { left, right } = e.getBoundingClientRect(); return [Math.round(left), Math.round(right)]; };
   const parts = [...document.querySelectorAll(":is(.sheet, .form-box, .entries, .figures, .chart, .tabs, .empty, .turn-card)")]
-    .filter((e) => e.checkVisibility() && !e.closest("details"));
+    .filter((e) => e.checkVisibility() && !e.closest("details") && !(innerWidth < 720 && e.matches(".tabs")));
   return [edges(document.querySelector("header.bar h1"))[0], edges(document.querySelector(".inner")), Object.fromEntries(parts.map((e) => [e.className, edges(e)]))];
 }"""
 # What stands out of the window, and out of everything that scrolls.
@@ -199,6 +200,31 @@ def test_the_palette_begins_with_what_can_be_done(
         page.page.keyboard.type("learning")
         expect(palette.get_by_role("option").first).to_have_text("TgLearning Norwegian")
         page.page.keyboard.press("Escape")
+
+
+def test_the_tabs_of_the_settings_stay_in_place_and_show_the_current_one(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, _ = gallery
+    with tab(browser, house, size=(360, 740), touch=True) as page:
+        sign_in(page)
+        tabs = page.page.get_by_role("navigation", name="Settings")
+        places: set[float] = set()
+        for name in ("models", "platforms", "permissions", "guide"):
+            page.open(f"/{name}")
+            settle(page)
+            box = tabs.bounding_box()
+            assert box
+            places.add(box["y"])
+            current = tabs.locator("[aria-current]").bounding_box()
+            assert current and current["x"] >= box["x"] - 1
+            assert current["x"] + current["width"] <= box["x"] + box["width"] + 1
+        assert len(places) == 1
+    with tab(browser, house) as page:
+        sign_in(page)
+        page.open("/users")
+        places_of_it = page.page.get_by_role("navigation", name="Screens").locator("[aria-current]")
+        expect(places_of_it).to_have_text("Settings")
 
 
 def test_a_menu_is_short_and_on_a_phone_a_sheet_within_the_screen(

@@ -3,21 +3,9 @@
 import { dialog } from "./dialogs.js";
 import { h, icon, patch, t } from "./dom.js";
 import { badge } from "./format.js";
-import { nameOf } from "./sidebar.js";
+import { nameOf, SETTINGS } from "./sidebar.js";
 
 const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"];
-// Screens of the settings, which are found by name alone; `true`: for the operator only.
-const SETTINGS = [
-  ["models", t("Models"), true],
-  ["platforms", t("Chat platforms"), true],
-  ["tools", t("Tools and agents"), true],
-  ["permissions", t("Permissions"), false],
-  ["people", t("People"), true],
-  ["users", t("Sign-in"), false],
-  ["profiles", t("Profiles"), true],
-  ["guide", t("Guided start"), true],
-];
-
 // What can be done here, then elsewhere, then where one can go.
 function commands(app, query) {
   const { open } = app;
@@ -37,6 +25,7 @@ function commands(app, query) {
   ];
   const places = [
     ...PLACES.map((name) => [name === "jobs" ? "clock" : name, t("Go to {place}", { place: t(`${name[0].toUpperCase()}${name.slice(1)}`) }), () => app.go(`/${name}`)]),
+    // They are found by name alone.
     ...SETTINGS.filter(([, , operator]) => query && (app.info.who.operator || !operator)).map(([name, place]) => ["settings", t("Go to {place}", { place }), () => app.go(`/${name}`)]),
     ...(app.info.profiles ?? []).filter((p) => p !== app.info.who.profile).map((p) => ["pairing", t("Go to profile {name}", { name: p }), () => app.enter(p)]),
     ["info", t("Show the keys"), async () => (await app.part("./dialogs.js"))?.keys()],

@@ -8,8 +8,8 @@ import { askedElsewhere, lostLink } from "./sidebar.js";
 const PAUSE = 250;
 
 // `load` asks the server, `body` describes what came; `live` names the events after which to ask again; `ticks` redraws
-// every second; `tables` need more room than text.
-export function screen(root, app, { title, lead, load, body, live = [], ticks = false, tables = true }) {
+// every second; `tables` need more room than text; `above` stands over what scrolls.
+export function screen(root, app, { title, lead, load, body, above = () => null, live = [], ticks = false, tables = true }) {
   let data = null;
   let problem = null;
   let timer = 0;
@@ -32,6 +32,7 @@ export function screen(root, app, { title, lead, load, body, live = [], ticks = 
     if (left) return;
     patch(root, [
       h("header", { class: "bar", key: `bar-${title}` }, h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))), h("h1", { class: "grow" }, title), askedElsewhere(app), lostLink(app)),
+      above(),
       h("div", { class: tables ? "screen tables" : "screen", key: `screen-${title}`, tabindex: "0", "aria-label": title, role: "region" }, h("div", { class: "inner" }, h("p", { class: "lead" }, lead), content())),
     ]);
   }

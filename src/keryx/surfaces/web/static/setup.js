@@ -4,6 +4,7 @@
 import { h, icon, t } from "./dom.js";
 import { call, here, Problem } from "./link.js";
 import { screen } from "./screen.js";
+import { SETTINGS } from "./sidebar.js";
 
 const SLOW = 120_000;
 const at = (kind, name, tail = "") => `/api/setup/${kind}/${encodeURIComponent(name)}${tail}`;
@@ -75,23 +76,13 @@ export async function connect(platform, body, heard, signal) {
   }
 }
 
-const PLACES = [
-  ["settings", t("This page"), false],
-  ["models", t("Models"), true],
-  ["platforms", t("Chat platforms"), true],
-  ["tools", t("Tools and agents"), true],
-  ["permissions", t("Permissions"), false],
-  ["people", t("People"), true],
-  ["users", t("Sign-in"), false],
-  ["profiles", t("Profiles"), true],
-  ["guide", t("Guided start"), true],
-];
+const PLACES = [["settings", t("This page"), false], ...SETTINGS];
 
-// The way between the screens of the settings. Only the operator reaches the set-up.
-export function places(app, current) {
+// The way between the screens of the settings, in one place on all of them. Only the operator reaches the set-up.
+function places(app, current) {
   const shown = PLACES.filter(([, , operator]) => app.info.who.operator || !operator);
   return h("nav", { class: "tabs", key: "tabs", "aria-label": t("Settings") },
-    shown.map(([id, label]) => h("a", { key: id, href: `#/${id}`, "aria-current": id === current ? "page" : null, ref: (e) => id === current && requestAnimationFrame(() => e.scrollIntoView({ block: "nearest", inline: "center" })) }, label)));
+    shown.map(([id, label]) => h("a", { key: id, href: `#/${id}`, "aria-current": id === current ? "page" : null }, label)));
 }
 
 // One screen of the set-up. `load` and `body` are as of `screen`; what `load` gives is shown below the way to the others.
@@ -111,7 +102,9 @@ export function setupScreen(root, app, { name, title, lead, load, body, live = [
     if (app.restarting) return h("div", { class: "told", role: "status", key: "restart" }, icon("retry"), h("span", { class: "grow" }, t("Keryx restarts. This page goes on by itself.")));
     return data.restart && h("div", { class: "told", role: "status", key: "restart" }, icon("info"), h("span", { class: "grow" }, t("What was saved is in force after a restart, which takes a few seconds.")), h("button", { type: "button", class: "button main", onclick: () => restart(reload) }, t("Restart now")));
   };
-  return screen(root, app, { title, lead, load, live, tables: false, body: (data, reload) => [places(app, name), banner(data, reload), body(data, reload)] });
+  const shown = screen(root, app, { title, lead, load, live, tables: false, above: () => places(app, name), body: (data, reload) => [banner(data, reload), body(data, reload)] });
+  root.querySelector(".tabs [aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
+  return shown;
 }
 
 const BROWSERS = [[/Edg\//, "Edge"], [/OPR\//, "Opera"], [/Firefox\//, "Firefox"], [/Chrome\/|Chromium\//, "Chrome"], [/Safari\//, "Safari"]];

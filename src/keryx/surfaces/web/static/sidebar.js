@@ -18,6 +18,17 @@ const PLACES = [
   ["usage", "usage", t("Usage")],
   ["settings", "settings", t("Settings")],
 ];
+// Screens that are reached from the settings; `true`: for the operator only.
+export const SETTINGS = [
+  ["models", t("Models"), true],
+  ["platforms", t("Chat platforms"), true],
+  ["tools", t("Tools and agents"), true],
+  ["permissions", t("Permissions"), false],
+  ["people", t("People"), true],
+  ["users", t("Sign-in"), false],
+  ["profiles", t("Profiles"), true],
+  ["guide", t("Guided start"), true],
+];
 const LINKS = { live: t("Live"), reconnecting: t("Reconnecting"), offline: t("Offline") };
 const STATES = { running: t("Running"), waiting: t("Waiting"), failed: t("Failed"), pinned: t("Pinned"), archived: t("Archived"), deleted: t("Trash") };
 // A filter as it is typed. What it does not match is searched for.
@@ -221,8 +232,9 @@ export function sidebar(root, app) {
   // One line: the screens that have something to tell, and the way to all of them.
   function foot() {
     const name = app.route.name;
-    const link = ([id, shape, label]) => h("a", { href: `#/${id}`, key: id, "aria-current": name === id ? "page" : null, onclick: () => unfold(false) }, icon(shape), label, count(id));
-    const told = PLACES.filter(([id]) => amount(id) || name === id);
+    const here = (id) => name === id || (id === "settings" && SETTINGS.some(([screen]) => screen === name));
+    const link = ([id, shape, label]) => h("a", { href: `#/${id}`, key: id, "aria-current": here(id) ? "page" : null, onclick: () => unfold(false) }, icon(shape), label, count(id));
+    const told = PLACES.filter(([id]) => amount(id) || here(id));
     return h("nav", { class: "places", key: "places", "aria-label": t("Screens"), onkeydown: (e) => e.key === "Escape" && unfolded && (e.stopPropagation(), unfold(false), root.querySelector(".unfold").focus()) },
       unfolded ? h("div", { class: "all-places", key: "all" },
         PLACES.map(link),
