@@ -20,6 +20,7 @@ from keryx.core.messages import Image, Role, text_parts
 from keryx.core.sessions import Viewer
 from keryx.core.usage import UsageGrouping
 from keryx.engine.conversation_import import import_conversations
+from keryx.importers.claude_code import read_family
 from keryx.importers.conversation import ImportLog, TreeNode, order_tree
 from keryx.store import epochs, imports, messages, sessions, usage
 from keryx.store.admin.verify import verify
@@ -471,3 +472,92 @@ async def test_a_fork_of_opencode_is_linked_and_its_usage_is_counted_once(
         "another way",
     ]
     assert (parent.tokens.input, fork.tokens.input, fork.cost) == (300, 0, None)
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_fork_of_claude_code_that_begins_with_a_compaction_knows_its_parent(
+    database: Database, tmp_path: Path, together: bool
+) -> None:
+    source = samples.write_claude_code(tmp_path / "source")
+    if not together:
+        await take(database, "claude-code", source)
+    # It repeats the compaction and what came after it, and the answers that the model kept behind the summary.
+    boundary, summary, *later = samples.claude_records("s-three")[11:15]
+    kept = {**samples.claude_records("s-three")[10], "parentUuid": "u12"}
+    own = [question(80, "u14", "another way"), question(81, "u80", "and another")]
+    file = next(source.rglob("s-one.jsonl")).with_name("a-fork.jsonl")
+    samples.write_lines(file, [boundary, summary, kept, *later, *own])
+    # A fork of that fork, after a second compaction.
+    second = {**boundary, "uuid": "u82", "logicalParentUuid": "u81", "timestamp": iso(82)}
+    again = {**summary, "uuid": "u83", "parentUuid": "u82", "timestamp": iso(83)}
+    append(file, second, again, question(84, "u83", "still here?"))
+    forked = [second, again, question(84, "u83", "still here?"), question(90, "u84", "a third way")]
+    samples.write_lines(file.with_name("b-fork.jsonl"), forked)
+    report = await take(database, "claude-code", source)
+    assert report.forks == (3 if together else 2)
+    found = {s.title: s for s in await database.read("test", list_sessions)}
+    parent, fork = found["My talk"], found["and now?"]
+    assert (fork.parent, (await read_messages(database, parent.id))[(fork.parent_seq or 0) - 1].text) == (
+        parent.id,
+        "Now we go on.",
+    )
+    # What it repeats is counted there.
+    assert fork.tokens.input == 0
+    last = found["still here?"]
+    shared = (await read_messages(database, fork.id))[(last.parent_seq or 0) - 1]
+    assert (last.parent, shared.text) == (fork.id, "still here?")
+    # The file alone, as somebody who watches it reads it.
+    assert [s.parent for s in read_family(file, ImportLog()) if s.id == "a-fork"] == ["s-one"]
+    assert await verify(database) == []
+
+
+async def test_answers_of_codex_whose_ids_are_repeated_all_come(database: Database, tmp_path: Path) -> None:
+    lines = samples.codex_lines(samples.CODEX_ONE)
+    for line in lines:
+        item = line["payload"].get("item", {})
+        if item.get("type") == "AgentMessage":
+            item["id"] = "msg_0"
+    repeated = {**lines[7], "ordinal": 19}
+    source = samples.write_lines(
+        tmp_path / f"rollout-2026-11-16T08-00-00-{samples.CODEX_ONE}.jsonl", [*lines, repeated]
+    )
+    log = ImportLog()
+    report = await take(database, "codex", source, log=log)
+    assert report.messages == 8
+    assert log.folded["repeated records"] == 1
+    [session] = await database.read("test", list_sessions)
+    texts = [m.text for m in await read_messages(database, session.id) if m.role is Role.ASSISTANT]
+    assert texts == ["Hello.", "", "Tool said tool-ran.", "Now we go on."]
+
+
+async def test_rows_that_goose_writes_anew_are_the_same_messages(database: Database, tmp_path: Path) -> None:
+    source = samples.write_goose(tmp_path / "source")
+    await take(database, "goose", source)
+    # As a compaction does: the rows get new numbers, and those that follow name their provider's answers as earlier ones.
+    with sqlite3.connect(source / "sessions.db") as connection:
+        connection.execute("update messages set id = id + 100")
+        connection.execute("update sessions set updated_at = '2026-11-16 08:02:00'")
+        new = (111, "m10", json.dumps([{"type": "text", "text": "Another answer."}]), samples.START + 11)
+        connection.execute(
+            "insert into messages select ?, ?, session_id, role, ?, ?, metadata_json from messages where id = 110",
+            new,
+        )
+    connection.close()
+    report = await take(database, "goose", source)
+    assert count(report) == {"extended": 1, "messages": 1, "usage": 1}
+    [session] = await database.read("test", list_sessions)
+    said = await read_messages(database, session.id)
+    assert [m.text for m in said[-2:]] == ["Now we go on.", "Another answer."]
+
+
+async def test_a_fork_of_pi_knows_the_last_message_that_both_have(database: Database, tmp_path: Path) -> None:
+    source = samples.write_pi(tmp_path / "source")
+    parent_file = next(source.rglob("*.jsonl"))
+    header, *entries = samples.pi_entries("01a2")
+    header |= {"timestamp": iso(60), "parentSession": f"/elsewhere/{parent_file.name}"}
+    own = {"type": "message", "id": "f1", "parentId": "e8", "timestamp": iso(61), "message": {"role": "user", "content": "another way"}}  # fmt: skip
+    samples.write_lines(parent_file.with_name("2026-11-16T08-01-00_01a2.jsonl"), [header, *entries[:8], own])
+    await take(database, "pi", source)
+    [parent, fork] = await database.read("test", list_sessions)
+    shared = (await read_messages(database, parent.id))[(fork.parent_seq or 0) - 1]
+    assert (fork.parent, shared.text, fork.tokens.input) == (parent.id, "Tool said tool-ran.", 0)

@@ -1,8 +1,9 @@
 """Reads the session files of Claude Code, with forks, sub-agents and compactions."""
 
-import hashlib
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -26,10 +27,19 @@ from keryx.importers.conversation import (
     as_list,
     as_text,
 )
-from keryx.importers.source_files import find_files, fingerprint_file, load_json, read_lines
+from keryx.importers.source_files import (
+    MAX_RECORD_BYTES,
+    decode_record,
+    find_files,
+    fingerprint_file,
+    load_json,
+    open_file,
+    read_lines,
+)
 
 NAME = "claude-code"
 _MAX_FIRST_RECORDS = 100_000
+_MAX_COMPACTED_FILES = 10_000
 _MACHINE_TEXT = (
     "<local-command-caveat>",
     "<command-name>",
@@ -67,6 +77,18 @@ _CALLS = frozenset({"tool_use", "server_tool_use"})
 _TITLE_TYPES = {"custom-title": TitleBy.PERSON, "ai-title": TitleBy.MODEL, "summary": TitleBy.MODEL}
 
 
+_BOUNDARY = "compact_boundary"
+
+
+class _FirstRecord(msgspec.Struct, frozen=True):
+    """The first record of the tree in a file."""
+
+    # Empty if there is none yet.
+    uuid: str = ""
+    # The file begins with a compaction, which another file has in the middle.
+    compaction: bool = False
+
+
 class _Outline(msgspec.Struct, kw_only=True):
     """What the first pass over a file finds."""
 
@@ -76,13 +98,16 @@ class _Outline(msgspec.Struct, kw_only=True):
     parents: dict[str, str]
     # When each record was written.
     times: list[datetime | None]
+    # Those that people see.
+    shown: set[str]
     leaf: str = ""
     title: str = ""
     title_by: TitleBy | None = None
     cwd: str = ""
     fork_of: str = ""
-    # The last record that both have.
+    # The last record that both have, and the last one of those that people see.
     shared: str = ""
+    shared_message: str = ""
     # The cost by model, as the program counts it.
     costs: dict[str, int] = {}
 
@@ -109,11 +134,7 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
         raise Invalid(
             f"{path} has no session files: give the folder `projects` of Claude Code, or a .jsonl file"
         )
-    # Files with the same first record are forks of one session; the others need no comparison.
-    families: dict[str, list[Path]] = {}
-    for file in files:
-        families.setdefault(_find_first_record(file) or str(file), []).append(file)
-    for family in families.values():
+    for family in _find_families({file: _find_first_record(file) for file in files}):
         yield from _read_family(family, log)
 
 
@@ -127,14 +148,34 @@ def read_family(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
     except OSError as exc:
         log.damage(str(file), f"it cannot be read: {exc}")
         return
-    first = firsts.get(file)
-    yield from _read_family([p for p in beside if p == file or (first and firsts[p] == first)], log)
+    family = next((files for files in _find_families(firsts) if file in files), [file])
+    yield from _read_family(family, log)
+
+
+def _find_families(firsts: Mapping[Path, _FirstRecord]) -> list[list[Path]]:
+    """Return the files in groups. Those with the same first record are forks of one session; the others need no comparison.
+    A fork of a session that was compacted begins with the last compaction, so it belongs to the file that has it, too."""
+    families: dict[str, list[Path]] = {}
+    for file, first in firsts.items():
+        families.setdefault(first.uuid or str(file), []).append(file)
+    compactions = {first.uuid for first in firsts.values() if first.compaction}
+    parents: dict[str, str] = {}
+    for file, first in firsts.items() if compactions else ():
+        for uuid in compactions.intersection(_find_compactions(file)):
+            if uuid != first.uuid:
+                parents.setdefault(uuid, first.uuid)
+    for uuid in parents:
+        root, seen = uuid, {uuid}
+        while (parent := parents.get(root, "")) and parent not in seen:
+            seen.add(parent)
+            root = parent
+        if root != uuid and root in families:
+            families[root] += families.pop(uuid)
+    return list(families.values())
 
 
 def _read_family(files: list[Path], log: ImportLog) -> Iterator[ForeignSession]:
-    outlines = [_read_outline(file) for file in files]
-    _find_forks(outlines)
-    for outline in outlines:
+    for outline in _find_forks([_read_outline(file) for file in files]):
         yield _build_session(outline, log)
         # Sub-agents are archived, so that they do not fill the list.
         agents = find_files(outline.file.with_suffix("") / "subagents", "agent-*.jsonl", log)
@@ -158,26 +199,53 @@ def _read_family(files: list[Path], log: ImportLog) -> Iterator[ForeignSession]:
             )
 
 
-def _find_first_record(file: Path) -> str:
-    """Return the id of the first record of the tree, which a fork repeats; empty if there is none yet."""
-    return as_text(next((r["uuid"] for _, r in read_lines(file) if r.get("uuid")), None))
+def _find_first_record(file: Path) -> _FirstRecord:
+    """Return the first record of the tree, which a fork repeats."""
+    for _, record in read_lines(file):
+        if uuid := as_text(record.get("uuid")):
+            return _FirstRecord(uuid, record.get("subtype") == _BOUNDARY)
+    return _FirstRecord()
 
 
-_first_records: dict[tuple[str, int], str] = {}
+_first_records: dict[tuple[str, int], _FirstRecord] = {}
 
 
-def _recall_first_record(name: str, inode: int) -> str:
+def _recall_first_record(name: str, inode: int) -> _FirstRecord:
     """Like `_find_first_record`, from memory if the file was read before: its first record does not change."""
     key = name, inode
-    if key not in _first_records and (first := _find_first_record(Path(name))):
+    if key not in _first_records and (first := _find_first_record(Path(name))).uuid:
         if len(_first_records) >= _MAX_FIRST_RECORDS:
             _first_records.clear()
         _first_records[key] = first
-    return _first_records.get(key, "")
+    return _first_records.get(key, _FirstRecord())
+
+
+def _find_compactions(file: Path) -> frozenset[str]:
+    """Return the records of a file that say where it was compacted."""
+    try:
+        info = file.stat()
+    except OSError:
+        # Whoever reads the session reports it.
+        return frozenset()
+    return _recall_compactions(str(file), info.st_ino, info.st_size)
+
+
+@lru_cache(maxsize=_MAX_COMPACTED_FILES)
+def _recall_compactions(name: str, _inode: int, _size: int) -> frozenset[str]:
+    found: set[str] = set()
+    try:
+        with open_file(Path(name)) as file:
+            while line := file.readline(MAX_RECORD_BYTES):
+                if _BOUNDARY.encode() in line:
+                    with suppress(Invalid):
+                        found.add(as_text(decode_record(line.strip()).get("uuid")))
+    except Invalid:
+        return frozenset()
+    return frozenset(found)
 
 
 def _read_outline(file: Path) -> _Outline:
-    outline = _Outline(file=file, id=file.stem, parents={}, times=[])
+    outline = _Outline(file=file, id=file.stem, parents={}, times=[], shown=set())
     for _, record in read_lines(file):
         kind = as_text(record.get("type"))
         if kind in _TITLE_TYPES and outline.title_by is not TitleBy.PERSON:
@@ -199,14 +267,39 @@ def _read_outline(file: Path) -> _Outline:
         outline.cwd = outline.cwd or as_text(record.get("cwd"))
         if kind in ("user", "assistant", "system"):
             outline.leaf = uuid
+        if kind == "assistant" or (kind == "user" and not _is_machine_text(record)):
+            outline.shown.add(uuid)
     return outline
 
 
-def _find_forks(outlines: list[_Outline]) -> None:
-    """Order a family so that a session comes before its forks, and note which session each was forked from. A fork repeats
-    the records of its parent; what it has beyond them is younger."""
+def _find_forks(outlines: list[_Outline]) -> list[_Outline]:
+    """Return a family so that a session comes before its forks, and note which session each was forked from. A fork repeats
+    the records of its parent, from the first one or from a compaction on; what it has beyond them is younger."""
     if len(outlines) < 2:
-        return
+        return outlines
+    groups: dict[str, list[_Outline]] = {}
+    for outline in outlines:
+        groups.setdefault(next(iter(outline.parents), ""), []).append(outline)
+    ordered: list[_Outline] = []
+    for group in sorted(groups.values(), key=lambda group: _find_start(group[0].times)):
+        ordered += _order_group(group)
+    # The first session that has each record.
+    owners: dict[str, str] = {}
+    for outline in ordered:
+        for uuid in outline.parents:
+            owner = owners.setdefault(uuid, outline.id)
+            if owner == outline.id:
+                break
+            outline.fork_of, outline.shared = owner, uuid
+            if uuid in outline.shown:
+                outline.shared_message = uuid
+        for uuid in outline.parents:
+            owners.setdefault(uuid, outline.id)
+    return ordered
+
+
+def _order_group(outlines: list[_Outline]) -> list[_Outline]:
+    """Order sessions with the same first record by their first records that are not in all of them."""
     common = min(len(outline.parents) for outline in outlines)
     rows = zip(*(outline.parents for outline in outlines), strict=False)
     shared = next((n for n, ids in enumerate(rows) if len(set(ids)) > 1), common)
@@ -215,16 +308,11 @@ def _find_forks(outlines: list[_Outline]) -> None:
         own = next(filter(None, outline.times[shared:]), None)
         return own is not None, own or outline.created_at, outline.id
 
-    outlines.sort(key=find_own_start)
-    # The first session with each beginning, by the digest of its records.
-    beginnings: dict[bytes, str] = {}
-    for outline in outlines:
-        digest = hashlib.blake2b(digest_size=16)
-        for uuid in outline.parents:
-            digest.update(uuid.encode("utf-8", "replace") + b"\0")
-            earlier = beginnings.setdefault(digest.copy().digest(), outline.id)
-            if earlier != outline.id:
-                outline.fork_of, outline.shared = earlier, uuid
+    return sorted(outlines, key=find_own_start)
+
+
+def _find_start(times: Iterable[datetime | None]) -> datetime:
+    return next(filter(None, times), datetime.max.replace(tzinfo=UTC))
 
 
 def _build_session(outline: _Outline, log: ImportLog) -> ForeignSession:
@@ -239,7 +327,7 @@ def _build_session(outline: _Outline, log: ImportLog) -> ForeignSession:
         title_by=outline.title_by,
         cwd=conversation.clean_path(outline.cwd),
         parent=outline.fork_of,
-        parent_record=outline.shared,
+        parent_record=outline.shared_message,
         # Tokens are counted with the answers.
         totals=tuple(
             ForeignUsage(model=conversation.clean_name(model), cost=cost)
@@ -301,7 +389,7 @@ class _RecordParser:
             yield from self._parse_answer(record, at, answer, place)
         elif kind == "user":
             yield from self._parse_user(record, at, place)
-        elif kind == "system" and record.get("subtype") == "compact_boundary":
+        elif kind == "system" and record.get("subtype") == _BOUNDARY:
             self._boundary = record
             self._log.fold("compaction boundaries")
         elif kind == "system":
@@ -379,7 +467,7 @@ class _RecordParser:
                 files=tuple(f for block in results for f in self._list_files(block.get("content"), place)),
             )
             return
-        if record.get("isMeta") or text.lstrip().startswith(_MACHINE_TEXT):
+        if _is_machine_text(record):
             if uuid in self._live:
                 self._log.fold("text for the model only")
                 self._context.append(text)
@@ -419,6 +507,14 @@ class _RecordParser:
         call = as_text(block.get("tool_use_id"))
         text = conversation.text_of(block.get("content"))
         return ToolResult(call, self._tools.get(call, ""), text, failed=block.get("is_error") is True)
+
+
+def _is_machine_text(record: Json) -> bool:
+    """Whether a record of the type `user` was written by the program."""
+    if record.get("isMeta") or record.get("isCompactSummary"):
+        return True
+    content = as_dict(record.get("message")).get("content")
+    return conversation.text_of(content).lstrip().startswith(_MACHINE_TEXT)
 
 
 def _list_blocks(content: object) -> list[Json]:

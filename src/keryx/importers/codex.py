@@ -203,6 +203,27 @@ def _read_threads(path: Path, log: ImportLog) -> dict[str, Json]:
         return {as_text(row["id"]): row for row in database.rows("threads", columns=columns) if "id" in row}
 
 
+class _Items:
+    """The items of a conversation so far. The provider names those of answers, and some providers repeat their names."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._seen: set[str] = set()
+
+    def is_repeated(self, *about: str) -> bool:
+        """Whether the same was said of an item before."""
+        before = len(self._seen)
+        self._seen.add(conversation.digest(*about))
+        return len(self._seen) == before
+
+    def choose_id(self, id_: str, other: str) -> str:
+        """Return the id of an item, or another one if an earlier item has it."""
+        if not id_ or id_ in self._ids:
+            return other
+        self._ids.add(id_)
+        return id_
+
+
 class _RolloutReader:
     def __init__(self, rollouts: dict[str, _Rollout], threads: dict[str, Json], log: ImportLog) -> None:
         self._rollouts = rollouts
@@ -230,7 +251,7 @@ class _RolloutReader:
         marks = [thread.get(name) for name in ("title", "name", "archived", "is_pinned")]
         archived = bool(as_count(thread.get("archived"))) or "archived_sessions" in rollout.file.parts
         shared = ""
-        for entry in self._read_prefix(rollout, {rollout.id}):
+        for entry in self._read_prefix(rollout, {rollout.id}, _Items()):
             shared = entry.id if isinstance(entry, ForeignMessage) else shared
         if rollout.fork_of and not forked:
             self._log.lose("the beginnings of forks whose parent is missing", str(rollout.file))
@@ -253,24 +274,26 @@ class _RolloutReader:
         )
 
     def _read_entries(self, rollout: _Rollout) -> Iterator[ForeignEntry]:
-        yield from self._read_prefix(rollout, {rollout.id})
-        yield from _RolloutParser(rollout, self._log).read()
+        items = _Items()
+        yield from self._read_prefix(rollout, {rollout.id}, items)
+        yield from _RolloutParser(rollout, self._log, items).read()
 
-    def _read_prefix(self, rollout: _Rollout, seen: set[str]) -> Iterator[ForeignEntry]:
+    def _read_prefix(self, rollout: _Rollout, seen: set[str], items: _Items) -> Iterator[ForeignEntry]:
         """Yield what a fork has from its parent. It is counted there."""
         parent = self._rollouts.get(rollout.fork_of)
         if parent is None or parent.id in seen:
             return
-        yield from self._read_prefix(parent, seen | {parent.id})
-        yield from _RolloutParser(parent, ImportLog()).read(end=rollout.fork_at)
+        yield from self._read_prefix(parent, seen | {parent.id}, items)
+        yield from _RolloutParser(parent, ImportLog(), items).read(end=rollout.fork_at)
 
 
 class _RolloutParser:
     """Turns the lines of one file into messages."""
 
-    def __init__(self, rollout: _Rollout, log: ImportLog) -> None:
+    def __init__(self, rollout: _Rollout, log: ImportLog, items: _Items) -> None:
         self._rollout = rollout
         self._log = log
+        self._items = items
         self._times = TimeLine(str(rollout.created_at or ""))
         self._context: list[str] = []
         self._model = rollout.model
@@ -367,7 +390,7 @@ class _RolloutParser:
     def _parse_event(self, event: Json, at: datetime, place: str) -> Iterator[ForeignEntry]:
         kind = as_text(event.get("type"))
         if kind == _View.ITEMS:
-            yield from self._parse_item(as_dict(event.get("item")), at, place)
+            yield from self._parse_item(as_dict(event.get("item")), at, place, as_text(event.get("turn_id")))
         elif (
             kind in ("user_message", "agent_message", "agent_reasoning") and self._rollout.view is _View.ITEMS
         ):
@@ -390,10 +413,13 @@ class _RolloutParser:
         else:
             self._log.lose(f"events of type {kind!r}", place)
 
-    def _parse_item(self, item: Json, at: datetime, place: str) -> Iterator[ForeignEntry]:
+    def _parse_item(self, item: Json, at: datetime, place: str, turn: str) -> Iterator[ForeignEntry]:
         kind = as_text(item.get("type"))
         id_ = as_text(item.get("id"))
         text = conversation.text_of(item.get("content"))
+        if id_ and self._items.is_repeated(turn, kind, id_, text):
+            self._log.fold("repeated records")
+            return
         match kind:
             case "UserMessage":
                 files = self._list_images(item.get("content"), place)
@@ -467,7 +493,8 @@ class _RolloutParser:
         """Return a message. The texts and calls of one response of the model are one answer."""
         joins = role is Role.ASSISTANT and self._role is role
         self._role = role
-        return ForeignMessage(id=id_ or self._make_id(), role=role, parts=parts, at=at, joins=joins)
+        id_ = self._items.choose_id(id_, self._make_id())
+        return ForeignMessage(id=id_, role=role, parts=parts, at=at, joins=joins)
 
     def _list_images(self, content: object, place: str) -> tuple[ForeignFile, ...]:
         """Return the pictures that a content has. Those at other places are not fetched; other parts are named."""

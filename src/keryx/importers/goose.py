@@ -1,5 +1,6 @@
 """Reads the database of goose."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,12 +111,14 @@ class _SessionReader:
         self._context: list[str] = []
         # Messages before were taken out of the model's view.
         self._compacted = False
+        self._names: Counter[str] = Counter()
 
     def read(self) -> Iterator[ForeignEntry]:
         times = TimeLine(self._row.get("created_at"))
         rows = self._database.rows("messages", where={"session_id": self._row["id"]}, order=("id",))
         for row in rows:
             place = f"{self._file}, message {row['id']}"
+            id_ = self._identify(row)
             content = _decode(row.get("content_json"), place, self._log)
             about = as_dict(_decode(row.get("metadata_json"), place, self._log))
             at = times.read(row.get("created_timestamp"))
@@ -125,7 +128,7 @@ class _SessionReader:
             if not shown and given and self._compacted and not about.get("turnContext"):
                 self._compacted = False
                 self._context.clear()
-                yield ForeignCompaction(id=as_text(row["id"]), summary=text, at=at)
+                yield ForeignCompaction(id=id_, summary=text, at=at)
                 continue
             self._compacted = self._compacted or not given
             if not shown:
@@ -150,7 +153,7 @@ class _SessionReader:
             if question:
                 self._context.clear()
             yield ForeignMessage(
-                id=as_text(row["id"]),
+                id=id_,
                 role=Role.TOOL if results else Role.USER if question else Role.ASSISTANT,
                 parts=tuple(results or parts),
                 at=at,
@@ -161,6 +164,15 @@ class _SessionReader:
         if self._context:
             what = "text for the model after the last question"
             self._log.lose(what, f"{self._file}, session {as_text(self._row['id'])}", len(self._context))
+
+    def _identify(self, row: Json) -> str:
+        """Return an id of a message that stays when goose writes its rows anew, as it does at each compaction. The ids of answers
+        come from the provider and may be repeated."""
+        if not (id_ := as_text(row.get("message_id"))):
+            return as_text(row["id"])
+        name = f"{id_}:{as_text(row.get('role'))}:{as_text(row.get('created_timestamp'))}"
+        self._names[name] += 1
+        return f"{name}:{self._names[name]}"
 
     def _parse_blocks(self, blocks: list[Json], place: str) -> Iterator[Part]:
         for block in blocks:

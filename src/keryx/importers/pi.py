@@ -58,9 +58,9 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
         file: msgspec.structs.replace(read_outline(record for _, record in read_lines(file)), parents={})
         for file in files
     }
-    names = {file.name: outline.id for file, outline in outlines.items()}
+    names = {file.name: file for file in outlines}
     for file, outline in sorted(outlines.items(), key=lambda item: (str(item[1].created_at), item[1].id)):
-        parent = names.get(Path(outline.parent_file).name, "") if outline.parent_file else ""
+        parent = names.get(Path(outline.parent_file).name) if outline.parent_file else None
         if outline.parent_file and not parent:
             log.lose("links to sessions that are not in the source", str(file))
         yield ForeignSession(
@@ -73,8 +73,24 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
             title=outline.title,
             title_by=TitleBy.PERSON if outline.title else None,
             cwd=conversation.clean_path(outline.cwd),
-            parent=parent,
+            parent=outlines[parent].id if parent else "",
+            parent_record=_find_shared(file, parent) if parent else "",
         )
+
+
+def _find_shared(fork: Path, parent: Path) -> str:
+    """Return the last message of a fork that its parent has, too."""
+    known = set(_list_messages(parent))
+    shared = ""
+    for id_ in _list_messages(fork):
+        shared = id_ if id_ in known else shared
+    return shared
+
+
+def _list_messages(file: Path) -> Iterator[str]:
+    for _, record in read_lines(file):
+        if record.get("type") == "message" and (id_ := as_text(record.get("id"))):
+            yield id_
 
 
 def read_file(file: Path, log: ImportLog) -> Iterator[ForeignEntry]:
