@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
 
@@ -9,6 +10,13 @@ import pytest
 from playwright.sync_api import Browser, expect
 from tests.browser.driver import PHONE, House, Tab, apart, tab
 from tests.browser.scene import furnish
+from tests.builders import at_time
+
+from keryx.core.deliveries import DeliveryState
+from keryx.core.ids import WorkerId
+from keryx.store import deliveries
+from keryx.store.db import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 
 
 @pytest.fixture
@@ -20,9 +28,45 @@ def screens(browser: Browser, tmp_path: Path) -> Iterator[Tab]:
         yield opened
 
 
-def test_a_delivery_is_discarded(screens: Tab) -> None:
+async def fail_for_now(path: Path) -> None:
+    """The delivery that waits was tried, and is tried again in an hour."""
+
+    def work(tx: Transaction) -> None:
+        now = datetime.now(UTC)
+        [held] = deliveries.claim(
+            at_time(tx, now),
+            most=1,
+            platform="telegram",
+            account="bot",
+            worker=WorkerId("w"),
+            lease=timedelta(minutes=1),
+        ).leased
+        later = now + timedelta(hours=1)
+        deliveries.finish_attempt(
+            at_time(tx, now), *held, DeliveryState.READY, not_before=later, error="Bad Gateway"
+        )
+
+    async with SqliteDatabase(path) as database:
+        await database.write("test", work)
+
+
+def test_a_delivery_says_why_it_waits_and_is_sent_now_stopped_and_discarded(
+    screens: Tab, tmp_path: Path
+) -> None:
     screens.open("/deliveries")
-    expect(screens.page.locator("tbody tr")).to_have_count(1)
+    row = screens.page.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("Telegram is not connected; it is sent as soon as it is")
+    link = {"platform": "telegram", "account": "bot", "link": "connected"}
+    screens.page.route("**/api/connections", lambda route: route.fulfill(json={"connections": [link]}))
+    apart(fail_for_now(tmp_path / "keryx.db"))
+    expect(row).to_contain_text(re.compile(r"Bad Gateway · 1 try · next try at \S"))
+    row.get_by_role("button", name="Send now").click()
+    expect(row.get_by_role("button")).to_have_text(["Discard"])
+    apart(fail_for_now(tmp_path / "keryx.db"))
+    row.get_by_role("button", name="Stop trying").click()
+    expect(row).to_contain_text("given up")
+    expect(row.get_by_role("button")).to_have_text(["Send again", "Discard"])
     screens.page.get_by_role("button", name="Discard", exact=True).click()
     expect(screens.page.get_by_role("heading", name="Nothing is on its way")).to_be_visible()
     screens.press("Discarded")

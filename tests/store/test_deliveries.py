@@ -22,7 +22,7 @@ from tests.builders import (
 )
 
 from keryx.core.changes import ChangeKind
-from keryx.core.deliveries import Delivery, DeliveryState, Target
+from keryx.core.deliveries import Delivery, DeliveryState, Target, Wait, WaitReason
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, TurnId, WorkerId
 from keryx.store import change_feed, changes, deliveries, platforms
@@ -273,6 +273,41 @@ async def test_a_person_may_discard_a_delivery_but_not_undo_a_sent_one(store: St
             await store.read(deliveries.get, held[0].id),
             DeliveryState.READY,
         )
+
+
+async def test_what_waits_says_why_and_until_when(store: Store) -> None:
+    first = await store.write(a_delivery)
+    behind = await store.write(a_delivery)
+    elsewhere = await store.write(a_delivery, target=chat(9))
+    listed = [first, behind, elsewhere]
+    assert await store.read(deliveries.list_waits, listed) == {behind.id: Wait(WaitReason.ORDER)}
+    held = await claimed(store)
+    await store.at(START_TIME).write(
+        deliveries.finish_attempt, held[0], held[1], DeliveryState.READY, not_before=after(60), error="busy"
+    )
+    await store.at(START_TIME).write(platforms.close_gate, chat(9).account_key, until=after(30), reason="429")
+    listed = [await store.read(deliveries.get, d.id) for d in listed]
+    assert await store.at(START_TIME).read(deliveries.list_waits, listed) == {
+        first.id: Wait(WaitReason.RETRY, after(60)),
+        behind.id: Wait(WaitReason.ORDER),
+        elsewhere.id: Wait(WaitReason.LIMIT, after(30)),
+    }
+
+
+async def test_a_person_sends_what_waits_now_or_stops_its_tries(store: Store) -> None:
+    made = await store.write(a_delivery)
+    for state in (DeliveryState.READY, DeliveryState.DEAD):
+        held = await claimed(store)
+        await store.at(START_TIME).write(
+            deliveries.finish_attempt, *held, DeliveryState.READY, not_before=after(60), error="busy"
+        )
+        assert await store.write(claim) is None
+        await store.at(START_TIME).write(
+            deliveries.override_state, await store.read(deliveries.get, made.id), state
+        )
+    assert await store.write(claim, seconds=120) is None
+    stopped = await store.read(deliveries.get, made.id)
+    assert (stopped.state, stopped.error) == (DeliveryState.DEAD, "busy")
 
 
 async def test_deliveries_are_listed_newest_first_for_those_who_may_see_them(store: Store) -> None:

@@ -96,7 +96,14 @@ class DeliveryState(StrEnum):
 UNSENT_STATES = tuple(s for s in DeliveryState if s not in (DeliveryState.SENT, DeliveryState.DISCARDED))
 MOVES: dict[DeliveryState, frozenset[DeliveryState]] = {
     DeliveryState.READY: frozenset(
-        {DeliveryState.SENDING, DeliveryState.HELD, DeliveryState.DEAD, DeliveryState.DISCARDED}
+        {
+            DeliveryState.SENDING,
+            DeliveryState.HELD,
+            DeliveryState.DEAD,
+            DeliveryState.DISCARDED,
+            # A person lets it go before its next try.
+            DeliveryState.READY,
+        }
     ),
     DeliveryState.SENDING: frozenset(
         {
@@ -161,6 +168,22 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     media: tuple[Media, ...] = ()
     # How many processes in a row ended while they were sending it.
     ends: int = 0
+
+
+class WaitReason(StrEnum):
+    """Why a delivery that is ready is not sent at once."""
+
+    # Its last try failed.
+    RETRY = "retry"
+    # The platform wants fewer messages.
+    LIMIT = "limit"
+    # An earlier one to the same place comes first.
+    ORDER = "order"
+
+
+class Wait(msgspec.Struct, frozen=True):
+    reason: WaitReason
+    until: datetime | None = None
 
 
 def is_poisonous(ends: int, *, alone: bool) -> bool:

@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 from keryx.core import codec, ids
 from keryx.core.changes import ChangeKind
 from keryx.core.clock import from_micros, to_micros
-from keryx.core.deliveries import MOVES, Delivery, DeliveryState, Preview, PreviewState, Target, format_note
+from keryx.core.deliveries import (
+    MOVES,
+    Delivery,
+    DeliveryState,
+    Preview,
+    PreviewState,
+    Target,
+    Wait,
+    WaitReason,
+    format_note,
+)
 from keryx.core.errors import Conflict, LeaseLost, NotFound
 from keryx.core.ids import DeliveryId, LeaseToken, SessionId, TurnId, WorkerId
 from keryx.core.media import Media
@@ -93,6 +103,33 @@ def list_recent(
         {"profile": viewer.profile, "owner": viewer.owner, "states": f",{','.join(wanted)},", "limit": limit},
     )
     return _ROWS.decode_all(rows)
+
+
+def list_waits(tx: Transaction, listed: Sequence[Delivery]) -> dict[DeliveryId, Wait]:
+    """Return why those of these deliveries wait that are ready and cannot be sent at once."""
+    ready = {d.id: d for d in listed if d.state is DeliveryState.READY}
+    rows = tx.rows(
+        f"""
+        select d.id,
+          coalesce((select max(g.not_before) from gates g where g.key in (d.target_key, d.platform || ':' || d.account)), 0),
+          exists (
+            select 1 from deliveries e
+            where e.target_key = d.target_key and e.state in ('ready', 'sending') and e.position < d.position
+          )
+        from deliveries d where d.id {tx.in_names}
+        """,
+        {"names": json.dumps(list(ready))},
+    )
+    found: dict[DeliveryId, Wait] = {}
+    for id_, gate, behind in rows:
+        own = ready[id_].not_before
+        if behind:
+            found[id_] = Wait(WaitReason.ORDER)
+        elif gate > to_micros(max(tx.now, own)):
+            found[id_] = Wait(WaitReason.LIMIT, from_micros(gate))
+        elif own > tx.now:
+            found[id_] = Wait(WaitReason.RETRY, own)
+    return found
 
 
 def list_for_session(tx: Transaction, session: SessionId, *, unfinished: bool = False) -> list[Delivery]:
@@ -303,7 +340,7 @@ def renew_leases(
 
 
 def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState) -> None:
-    """A person retries or discards a delivery."""
+    """A person retries, stops or discards a delivery."""
     if state not in MOVES[delivery.state]:
         raise Conflict(
             f"delivery {delivery.id} is {delivery.state}: it cannot become {state}",
@@ -313,7 +350,7 @@ def override_state(tx: Transaction, delivery: Delivery, state: DeliveryState) ->
         """
         update deliveries
         set state = :state, attempts = 0, ends = 0, not_before = 0, again = case when state = 'unknown' then 1 else again end,
-          body = case when secret = 1 and :state = 'discarded' then '""' else body end
+          body = case when secret = 1 and :state in ('discarded', 'dead') then '""' else body end
         where id = :id and state = :old
         """,
         {"id": delivery.id, "state": state.value, "old": delivery.state.value},

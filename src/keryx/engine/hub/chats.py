@@ -63,10 +63,12 @@ class HubDeliveries(HubPart):
         self._policy = policy
 
     page = bind_read("deliveries", deliveries.list_recent)
+    waits = bind_read("deliveries.waits", deliveries.list_waits)
 
     @write_unit("delivery.decide")
     def decide(self, tx: Transaction, viewer: Viewer, delivery: DeliveryId, state: DeliveryState) -> Delivery:
-        """Retry (`READY`) or discard (`DISCARDED`) a delivery that failed, died or has an unknown outcome. Return it."""
+        """Send (`READY`) or discard (`DISCARDED`) a delivery that failed, died, waits or has an unknown outcome, or try one
+        that waits no more (`DEAD`). Return it."""
         deliveries.override_state(tx, deliveries.get(tx, delivery, viewer=viewer), state)
         return deliveries.get(tx, delivery, viewer=viewer)
 

@@ -11,7 +11,7 @@ from keryx.core import codec, compaction
 from keryx.core import messages as core
 from keryx.core.access import Grant, Pairing
 from keryx.core.changes import DraftChunk
-from keryx.core.deliveries import Delivery
+from keryx.core.deliveries import Delivery, Wait
 from keryx.core.errors import NotFound
 from keryx.core.ids import is_temporary
 from keryx.core.media import Media
@@ -200,7 +200,7 @@ def draft(running: Turn, pieces: list[DraftChunk]) -> schema.Draft:
     return schema.Draft(turn=running.id, n=pieces[-1].n if pieces else 0, parts=parts)
 
 
-def delivery(delivery: Delivery, texts: Texts = ENGLISH) -> schema.DeliverySchema:
+def delivery(delivery: Delivery, texts: Texts = ENGLISH, wait: Wait | None = None) -> schema.DeliverySchema:
     return schema.DeliverySchema(
         id=delivery.id,
         target=str(delivery.target),
@@ -215,6 +215,9 @@ def delivery(delivery: Delivery, texts: Texts = ENGLISH) -> schema.DeliverySchem
         not_before=delivery.not_before if delivery.not_before > delivery.created_at else None,
         error=texts.render_stored(delivery.error, *ERROR_AREAS) if delivery.error else delivery.error,
         sent_at=delivery.sent_at,
+        account=delivery.target.account,
+        waits=wait.reason if wait else None,
+        waits_until=wait.until if wait else None,
     )
 
 

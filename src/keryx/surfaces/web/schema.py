@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from keryx.core.deliveries import DeliveryState
+from keryx.core.deliveries import DeliveryState, WaitReason
 from keryx.core.jobs import JobState
 from keryx.core.messages import Mark, Role
 from keryx.core.ports.setup import AgentEntry, ModelEntry, ProfileEntry, ToolServerEntry
@@ -541,7 +541,8 @@ class Pairings(Schema, frozen=True, kw_only=True):
 
 
 class DeliverySchema(Schema, frozen=True, kw_only=True):
-    """One answer on its way to a platform."""
+    """One answer on its way to a platform. In the list of deliveries, `waits` is why a ready one is not sent at once, and
+    `waits_until` how long at least."""
 
     id: str
     target: str
@@ -556,6 +557,9 @@ class DeliverySchema(Schema, frozen=True, kw_only=True):
     not_before: datetime | None = None
     error: str | None = None
     sent_at: datetime | None = None
+    account: str = ""
+    waits: WaitReason | None = None
+    waits_until: datetime | None = None
 
 
 class Deliveries(Schema, frozen=True, kw_only=True):

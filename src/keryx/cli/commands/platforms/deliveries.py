@@ -61,7 +61,7 @@ async def list_(
 
 @app.command
 async def retry(delivery: _DeliveryRef, /, *, json: Json = False) -> None:
-    """Send a delivery again that failed, died or is in doubt.
+    """Send a delivery again that failed, died or is in doubt, or now one that waits for its next try.
 
     For example:
 

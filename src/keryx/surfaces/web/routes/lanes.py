@@ -57,12 +57,23 @@ async def reset_lane(request: ApiRequest) -> schema.LaneSchema:
 async def deliveries(request: ApiRequest, query: request_schema.DeliveryQuery) -> schema.Deliveries:
     states = (query.state,) if query.state else UNSENT_STATES
     page = await request.hub.deliveries.page(request.viewer, states=states, limit=query.limit)
-    return schema.Deliveries(deliveries=[presenters.delivery(d, request.texts) for d in page])
+    waits = await request.hub.deliveries.waits(page)
+    return schema.Deliveries(
+        deliveries=[presenters.delivery(d, request.texts, waits.get(d.id)) for d in page]
+    )
 
 
-@router.post("/api/deliveries/{delivery}/retry", summary="Send again what failed or is in doubt.")
+@router.post(
+    "/api/deliveries/{delivery}/retry",
+    summary="Send again what failed or is in doubt, and now what waits for its next try.",
+)
 async def retry_delivery(request: ApiRequest) -> schema.DeliverySchema:
     return await _decide(request, DeliveryState.READY)
+
+
+@router.post("/api/deliveries/{delivery}/stop", summary="Try a delivery that waits no more, but keep it.")
+async def stop_delivery(request: ApiRequest) -> schema.DeliverySchema:
+    return await _decide(request, DeliveryState.DEAD)
 
 
 @router.post("/api/deliveries/{delivery}/discard", summary="Give up on a delivery.")

@@ -163,6 +163,7 @@ export const api = {
   resetLane: (id) => call("POST", `${one("lanes", id)}/reset`),
   deliveries: (query) => call("GET", "/api/deliveries", { query }),
   redeliver: (id) => call("POST", `${one("deliveries", id)}/retry`),
+  stopDelivery: (id) => call("POST", `${one("deliveries", id)}/stop`),
   discard: (id) => call("POST", `${one("deliveries", id)}/discard`),
   jobs: () => call("GET", "/api/jobs"),
   job: (id) => call("GET", one("jobs", id)),
