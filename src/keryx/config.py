@@ -17,7 +17,7 @@ import msgspec
 
 from keryx import config_errors, setup_registry
 from keryx.agents import agent_config
-from keryx.agents.agent_config import AgentConfig, ToolServerConfig
+from keryx.agents.agent_config import AgentConfig, AgentKind, ToolServerConfig
 from keryx.agents.llm import Model, OptionalHttpAddress, local_model
 from keryx.agents.tools import Permission
 from keryx.config_errors import WrongSetting
@@ -391,11 +391,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             tools=(BUILTIN_TOOLS, *(s.name for s in self.tools)),
             id_tools={s.name: s.profiles for s in self.tools if s.ids},
             models=tuple(sorted(self.model_names, key=lambda name: name != self.model)),
-            model_agents=frozenset(
-                name
-                for name in self.agent_names
-                if (self.agents[name].kind if name in self.agents else name) in ("llm", "local")
-            ),
+            model_agents=self._map_model_agents(),
             commands=self.commands,
             agents=self.agent_names,
             agent_rules={name: a.rules for name, a in self.agents.items()},
@@ -405,6 +401,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 agents={a.program: name for name, a in reversed(self.agents.items()) if a.program},
             ),
         )
+
+    def _map_model_agents(self) -> dict[str, str]:
+        """Return the agents that use the configured models, each with the model that it uses unless a session chose one."""
+        found = dict[str, str]()
+        for name in self.agent_names:
+            table = self.agents.get(name)
+            kind = table.kind if table else name
+            if kind == AgentKind.LLM:
+                found[name] = (table.model if table else "") or self.model
+            elif kind == AgentKind.LOCAL:
+                found[name] = local_model.MODEL.name
+        return found
 
 
 def _find_second(*names: str) -> int | None:

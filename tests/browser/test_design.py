@@ -278,3 +278,15 @@ def test_a_toast_covers_neither_the_details_nor_the_composer(
         page.press("Undo")
         expect(page.rows().filter(has_text="Restarts of the billing worker")).to_have_count(1)
         tidy(page)
+
+
+def test_the_page_names_what_really_answers(browser: Browser, gallery: tuple[House, dict[str, str]]) -> None:
+    house, _ = gallery
+    with tab(browser, house) as page:
+        sign_in(page)
+        page.open("/new")
+        # Models are set up, but the agent in force does not use them.
+        expect(page.page.get_by_text("Answered by echo, the offline agent.")).to_be_visible()
+        expect(page.page.get_by_title("What answers here")).to_have_text("echo")
+        expect(page.page.get_by_role("combobox", name="Model")).to_have_count(0)
+        expect(page.page.get_by_text("Only the offline agent answers now.")).to_have_count(0)

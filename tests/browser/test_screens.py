@@ -191,13 +191,19 @@ def test_the_settings_of_the_server_are_shown_with_where_they_come_from(
 def test_new_conversations_begin_with_the_preferred_model(browser: Browser, house: House) -> None:
     model = '[[models]]\nname = "{0}"\nbase_url = "http://127.0.0.1:9/v1"\nid = "{0}"\n'
     (house.cli.home / "keryx.toml").write_text(model.format("large") + model.format("small"))
-    with house.serving(KERYX_AGENT="echo"), tab(browser, house) as page:
+    with house.serving(KERYX_AGENT="llm"), tab(browser, house) as page:
         page.open("/settings")
         page.page.get_by_label("Model of new conversations").select_option("small")
         page.page.reload()
         expect(page.page.get_by_label("Model of new conversations")).to_have_value("small")
-        page.begin("hello", "hello")
+        page.open("/new")
+        page.say("hello")
         expect(page.page.get_by_label("Model", exact=True)).to_have_value("small")
+        page.say("/model large")
+        expect(page.page.get_by_label("Model", exact=True)).to_have_value("")
+        expect(page.page.locator("header .facts")).not_to_contain_text("small")
+        page.open("/new")
+        expect(page.page.get_by_text("Answered by small.")).to_be_visible()
 
 
 def test_details_that_are_liked_beside_a_conversation_do_not_cover_it_on_a_phone(

@@ -23,6 +23,7 @@ def test_the_first_page_says_what_to_do_next(page: Tab) -> None:
     page.ask("hello there", "hello there")
     expect(page.questions).to_have_text(["hello there"])
     expect(page.rows()).to_have_count(1)
+    expect(page.page.get_by_title("What answers here")).to_have_text("echo")
     expect(page.rows().first).to_contain_text("hello there")
 
 

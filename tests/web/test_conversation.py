@@ -14,11 +14,11 @@ from tests.web.site import HOST, INSTALLATION, Listener, Site, open_site
 
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId, TurnId
 from keryx.core.ports.agent import AgentEvent, TextDelta, TurnContext, UsageEvent
-from keryx.core.sessions import Viewer
+from keryx.core.sessions import Binding, Viewer
 from keryx.core.usage import Usage
 from keryx.engine.policy import Policy
 from keryx.importers import PROGRAMS
-from keryx.store import epochs
+from keryx.store import epochs, sessions
 from keryx.store.db import Engine
 
 PUBLIC = msgspec.structs.replace(INSTALLATION, public_address=f"http://{HOST}")
@@ -390,3 +390,18 @@ async def test_nobody_else_reaches_these_verbs(world: World) -> None:
             ("DELETE", f"{base}/shares/x", None),
         ):
             await site.problem(404, method, path, **({"json": body} if body is not None else {}))
+
+
+async def test_the_page_is_told_who_answers_in_a_conversation_and_in_new_ones(begin: Begin) -> None:
+    policy = Policy(
+        access=OPEN, models=("small", "large"), agents=("echo", "llm", "coder"), model_agents={"llm": "large"}
+    )
+    world = await begin(policy=policy)
+    async with open_site(world.hub, world.clock) as site:
+        models = {"llm": ["large", "small"]}
+        assert (await site.get("/api/start"))["answering"] == {"agent": "echo", "models": models}
+        session = SessionId((await say(site, world, "one"))["session"])
+        binding = Binding(agent="coder", id="1", cwd="/", model="opus", models=("haiku", "opus"))
+        await world.database.write("bind", lambda tx: sessions.save_binding(tx, session, binding))
+        found = await site.get(f"/api/sessions/{session}")
+        assert found["answering"] == {"agent": "echo", "models": models | {"coder": ["opus", "haiku"]}}

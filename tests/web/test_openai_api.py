@@ -42,7 +42,7 @@ from keryx.testing import ScriptedAgent
 ONE_ENGINE = pytest.mark.engines(Engine.SQLITE)
 MODEL = "test"
 MODEL_POLICY = msgspec.structs.replace(
-    AT_ONCE, agents=("llm", "helper"), models=(MODEL, "large"), model_agents=frozenset({"llm"})
+    AT_ONCE, agents=("llm", "helper"), models=(MODEL, "large"), model_agents={"llm": ""}
 )
 PIXEL = base64.b64encode(
     base64.b64decode(

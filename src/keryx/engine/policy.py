@@ -1,7 +1,7 @@
 """Every choice that the engine makes by setting, in one frozen value."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from keryx.core.ports import adapter as adapter_port
 from keryx.core.ports.adapter import Adapter, PlatformReach, RelayTransport
 from keryx.core.ports.relay import RelayLimits
 from keryx.core.resets import ResetPolicies
-from keryx.core.sessions import PruneRule, SessionSettings, TakeoverRules
+from keryx.core.sessions import Binding, PruneRule, SessionSettings, TakeoverRules
 from keryx.core.source import Profiles, Source, SourceRule, SourceRules
 from keryx.core.texts import NO_CHANGES, Catalogue
 from keryx.core.turns import BusyMode, EditPolicy, TurnLimits
@@ -156,8 +156,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # The models and agents that a session can choose. The first of each is the default.
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
-    # The agents that use these models. Others have models of their own.
-    model_agents: frozenset[str] = frozenset()
+    # The agents that use these models, each with its default, empty for the first one. Others have models of their own.
+    model_agents: Mapping[str, str] = {}
     # Who may give a command, if not whom the table of commands names.
     commands: Mapping[str, CommandAudience] = {}
     # Which sources each agent answers.
@@ -210,6 +210,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             or (assigned.agent if assigned else "")
             or next(iter(self.agents), "")
         )
+
+    def map_models(self, bindings: Iterable[Binding]) -> dict[str, tuple[str, ...]]:
+        """Return the models of each agent, the default first. An agent with models of its own has told them with its binding;
+        until then it is left out."""
+        told = {b.agent: _put_first(b.model, b.models) for b in bindings if b.model or b.models}
+        return told | {agent: _put_first(name, self.models) for agent, name in self.model_agents.items()}
+
+
+def _put_first(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((name, *names))) if name else names
 
 
 def map_reach(adapters: Sequence[Adapter], names: Mapping[str, str] = {}) -> dict[str, PlatformReach]:

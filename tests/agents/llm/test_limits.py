@@ -73,7 +73,7 @@ class Providers:
             AT_ONCE,
             models=("a", "b"),
             agents=("llm",),
-            model_agents=frozenset({"llm"}),
+            model_agents={"llm": ""},
             limits=msgspec.structs.replace(AT_ONCE.limits, **limits),
         )
         world = World(self._database, self._clock, agent=agent, policy=policy)

@@ -121,6 +121,10 @@ TEXTS = {
     "Find anything": "Alles finden",
     "Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.": "Strg K findet Gespräche und Befehle. Das Suchfeld durchsucht jede Nachricht. ? zeigt alle Tasten.",
     "Only the offline agent answers now.": "Jetzt antwortet nur der Agent ohne Netz.",
+    "Let a model answer": "Ein Modell antworten lassen",
+    "The offline agent answers, because `agent` is `echo` in the settings. With `auto` the models do.": "Es antwortet der Agent ohne Netz, weil `agent` in den Einstellungen `echo` ist. Mit `auto` antworten die Modelle.",
+    "What answers here": "Was hier antwortet",
+    "{model}, not set up any more": "{model}, nicht mehr eingerichtet",
     # A conversation.
     "Copied": "Kopiert",
     "Copied.": "Kopiert.",

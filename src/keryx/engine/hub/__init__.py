@@ -43,7 +43,7 @@ from keryx.engine.hub.shares import HubShares
 from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.users import HubUsers
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, on_session, read_unit, write_unit
-from keryx.engine.hub.views import HubViewerState, HubViews
+from keryx.engine.hub.views import Answering, HubViewerState, HubViews, SessionSnapshot
 from keryx.engine.hub.watched_sessions import HubWatchedSessions
 from keryx.engine.loops import reports
 from keryx.engine.loops.feed import Feed
@@ -354,6 +354,13 @@ class Hub(HubPart):
     def find_reserved(self, tx: Transaction, viewer: Viewer, session: SessionId) -> ReservedSession | None:
         """Return a session that was given out and has no message yet."""
         return None if sessions.exists(tx, session) else sessions.find_reserved(tx, session, viewer)
+
+    def find_answering(self, source: Source, snapshot: SessionSnapshot | None = None) -> Answering:
+        """Return who answers in a session, or in a new one of a source."""
+        if snapshot is not None:
+            source = place.find_source(snapshot.session, None)
+        agent = self._policy.choose_agent(SessionSettings(), source, profile=source.profile)
+        return Answering(agent=agent, models=self._policy.map_models(snapshot.bindings if snapshot else ()))
 
     @read_unit("session.models")
     def list_models(

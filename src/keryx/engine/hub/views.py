@@ -17,7 +17,16 @@ from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.media import filter_media
 from keryx.core.messages import Message, Role, Text, ToolCall, TurnVersion
 from keryx.core.questions import AskedQuestion
-from keryx.core.sessions import Activity, Project, Session, SessionFilter, SessionListItem, Tag, Viewer
+from keryx.core.sessions import (
+    Activity,
+    Binding,
+    Project,
+    Session,
+    SessionFilter,
+    SessionListItem,
+    Tag,
+    Viewer,
+)
 from keryx.core.turns import Turn, TurnState
 from keryx.core.usage import AnswerUsage
 from keryx.engine.hub import lineage
@@ -119,6 +128,16 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     versions: list[TurnVersion]
     # Of the files of these messages, in bytes.
     sizes: dict[str, int]
+    # The sessions that agents have for it.
+    bindings: list[Binding]
+
+
+class Answering(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers in a session: `agent`, unless its settings name another one, and the models of each agent, the default
+    first. An agent whose models are not known is left out."""
+
+    agent: str
+    models: dict[str, tuple[str, ...]]
 
 
 _LAST_MESSAGES = MessageRange()
@@ -154,6 +173,7 @@ def load_snapshot(
         answers=part.answers,
         versions=part.versions,
         sizes=part.sizes,
+        bindings=list(sessions.list_bindings(tx, session).values()),
     )
 
 

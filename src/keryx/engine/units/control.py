@@ -77,12 +77,10 @@ def list_models(
     """Return the models that the agent of a session offers, the default first; none if they are not known yet."""
     profile = session.profile if session else source.profile
     agent = policy.choose_agent(settings, source, profile=profile)
-    if not agent or agent in policy.model_agents:
+    if not agent:
         return policy.models
-    binding = sessions.list_bindings(tx, session.id).get(agent) if session else None
-    if binding is None:
-        return ()
-    return tuple(dict.fromkeys((binding.model, *binding.models))) if binding.model else binding.models
+    bindings = sessions.list_bindings(tx, session.id) if session and agent not in policy.model_agents else {}
+    return policy.map_models(bindings.values()).get(agent, ())
 
 
 def check_model(model: str | None, known: tuple[str, ...]) -> None:

@@ -26,6 +26,7 @@ from keryx.engine.hub.trace import MessageTrace
 from keryx.engine.hub.views import (
     ActiveTurn,
     AnswerFacts,
+    Answering,
     Epoch,
     Lane,
     LineageEntry,
@@ -148,6 +149,12 @@ def answer(facts: AnswerFacts) -> schema.AnswerFactsSchema:
         tokens=used.tokens if used else Tokens(),
         cost=used.cost if used else None,
         estimated=used is not None and used.cost is not None and used.estimated,
+    )
+
+
+def answering(found: Answering) -> schema.AnsweringSchema:
+    return schema.AnsweringSchema(
+        agent=found.agent, models={agent: list(names) for agent, names in found.models.items()}
     )
 
 

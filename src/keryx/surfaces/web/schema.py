@@ -672,6 +672,14 @@ class Lanes(Schema, frozen=True, kw_only=True):
     lanes: list[LaneSchema]
 
 
+class AnsweringSchema(Schema, frozen=True, kw_only=True):
+    """Who answers in a conversation: `agent`, unless its settings name another one, and the models of each agent, the default
+    first. An agent without models, or whose models are not known yet, is left out."""
+
+    agent: str
+    models: dict[str, list[str]] = {}
+
+
 class Snapshot(Schema, frozen=True, kw_only=True):
     """A conversation as one read saw it. The stream from `cursor` misses nothing and repeats nothing."""
 
@@ -690,6 +698,7 @@ class Snapshot(Schema, frozen=True, kw_only=True):
     lanes: list[LaneSchema] = []
     answers: list[AnswerFactsSchema] = []
     versions: Versions = Versions()
+    answering: AnsweringSchema
 
 
 class Move(Schema, frozen=True, kw_only=True):
@@ -883,6 +892,8 @@ class Start(Schema, frozen=True, kw_only=True):
     preferences: Preferences
     composer: Composer
     connections: list[Connection]
+    # In new conversations.
+    answering: AnsweringSchema
     profiles: list[str] = []
     open: Snapshot | None = None
     # Where others reach this Keryx; empty if conversations cannot be shared.

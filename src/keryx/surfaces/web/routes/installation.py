@@ -20,6 +20,7 @@ from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
 from keryx.surfaces.web.routes import people, sign_ins
+from keryx.surfaces.web.routes.messages import build_source
 from keryx.surfaces.web.routes.sessions import present_composer, read_snapshot
 
 router = ApiRouter()
@@ -68,6 +69,7 @@ async def start(request: ApiRequest, query: request_schema.StartQuery) -> schema
         preferences=people.present_preferences(home.preferences),
         composer=await present_composer(request, home.composed),
         connections=await _list_connections(request),
+        answering=presenters.answering(request.hub.find_answering(build_source(request))),
         open=opened,
         public_address=installation.public_address,
         currency=installation.currency,

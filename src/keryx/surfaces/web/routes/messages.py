@@ -146,6 +146,16 @@ def present_messages(
     return [presenters.message(m, render=render, sizes=sizes) for m in reversed(messages)][::-1]
 
 
+def build_source(request: ApiRequest) -> Source:
+    """Return the source of a new conversation on the page."""
+    return Source(
+        platform=SURFACE,
+        chat=ids.new(request.services.clock.now()),
+        user=request.viewer.principal,
+        profile=request.viewer.profile,
+    )
+
+
 async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:
     """Build the inbound message of a request. Its source has a new chat id, so without a session it starts one. Its digest
     is of the path, the text and the files, so that a key is not used for two messages."""
@@ -153,14 +163,7 @@ async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) ->
     parts = await _build_parts(request, text, media)
     return InboundMessage(
         event=f"{viewer.principal}:{key}",
-        source=Source(
-            platform=SURFACE,
-            chat=ids.new(request.services.clock.now()),
-            user=viewer.principal,
-            message=key,
-            profile=viewer.profile,
-            language=request.language,
-        ),
+        source=msgspec.structs.replace(build_source(request), message=key, language=request.language),
         parts=parts,
         surface=SURFACE,
         principal=viewer.principal,

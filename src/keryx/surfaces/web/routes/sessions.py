@@ -129,6 +129,9 @@ async def read_snapshot(
             lanes=[presenters.lane(lane, title=snapshot.session.title) for lane in snapshot.lanes],
             answers=[presenters.answer(a) for a in snapshot.answers],
             versions=presenters.versions(snapshot.versions),
+            answering=presenters.answering(
+                request.hub.find_answering(messages.build_source(request), snapshot)
+            ),
         )
 
     return await request.render(present)

@@ -2,7 +2,7 @@
 // conversations from the home screen.
 
 import { h, icon, iconButton, patch, t } from "./dom.js";
-import { bytes, codeView, count, cut, elapsed, heldView, plural, said, SIZES } from "./format.js";
+import { answererOf, bytes, codeView, count, cut, elapsed, heldView, plural, said, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
 const PAUSE = 500;
@@ -41,7 +41,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
   let closed = false;
   let saved = "";
   let mode = "";
-  let model = app.info.models.find((m) => m.name === app.info.preferences.model)?.name ?? "";
+  let model = answererOf(app).models.includes(app.info.preferences.model) ? app.info.preferences.model : "";
   // A conversation that is begun here is not to be kept: what is typed is not saved either.
   let temporary = false;
   let timer = 0;
@@ -69,7 +69,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
   }
 
   function valuesOf({ name, usage = "" }) {
-    if (name === "model") return [...app.info.models.map((m) => m.name), "default"];
+    if (name === "model") return [...answererOf(app, open()).models, "default"];
     if (name === "agent") return [...(app.info.agents ?? []), "default"];
     if (name === "project") return [...app.state.projects.map((p) => p.name), "none"];
     if (name === "resume") return app.state.sessions.filter((s) => s.title && s.id !== id).slice(0, 50).map((s) => s.title);
@@ -133,7 +133,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
           iconButton("attach", t("Attach files"), () => picker.click()),
           h("input", { type: "file", multiple: true, hidden: true, "aria-label": t("Files to attach"), ref: (e) => (picker = e), onchange: (e) => (attach(e.target.files), (e.target.value = "")) }),
           dictationControls(),
-          models(session),
+          models(),
           id === "new" ? h("button", { type: "button", class: "choice", key: "temporary", "aria-pressed": String(temporary), title: t("Not searched, exported or kept"), onclick: keepNothing }, t("Temporary")) : null,
           ring(session),
           running ? h("select", { class: "choice", "aria-label": t("What a message does while an answer is written"), onchange: (e) => (mode = e.target.value) },
@@ -187,14 +187,16 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       h("button", { type: "button", class: "button", onclick: () => dictation.cancel() }, dictation.sound ? t("Discard") : t("Close")));
   }
 
-  function models(session) {
-    const all = app.info.models;
-    if (!all.length) return null;
-    const now = session ? session.settings?.model ?? "" : model;
-    const standard = standardModel(all);
-    return h("select", { class: "choice model", "aria-label": t("Model"), onchange: (e) => chooseModel(e.target.value, session) },
-      h("option", { value: "", selected: !now }, standard),
-      all.filter((m) => m.name !== standard).map((m) => h("option", { value: m.name, selected: m.name === now }, m.name)));
+  // What answers: a choice if there is one, else the name of the only model, or of an agent without models.
+  function models() {
+    const session = open()?.session;
+    const { agent, models: all, standard, model: chosen } = answererOf(app, open());
+    const now = session ? chosen : model || standard;
+    const gone = all.length && !all.includes(now);
+    if (all.length < 2 && !gone) return h("span", { class: "choice answerer cut", key: "model", title: t("What answers here") }, now || agent);
+    return h("select", { class: "choice model", key: "model", "aria-label": t("Model"), onchange: (e) => chooseModel(e.target.value, session) },
+      all.map((name) => h("option", { value: name === standard ? "" : name, selected: name === now }, name)),
+      gone && h("option", { value: now, selected: true }, t("{model}, not set up any more", { model: now })));
   }
 
   function chooseModel(name, session) {
@@ -431,9 +433,6 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
 
 const sentMedia = (media) => media.filter((m) => !m.kept).map((m) => m.media);
 
-// The model that answers where none was chosen.
-export const standardModel = (models) => models.find((m) => m.default)?.name ?? models[0].name;
-
 let homes = 0;
 
 // The home screen: begins a conversation, and on the first day says what to do next.
@@ -470,12 +469,12 @@ export function home(root, app) {
 
   function frame() {
     const fresh = !app.state.sessions.length && !app.state.filter.q;
-    const echo = app.info.agent === "echo";
+    const { agent, model } = answererOf(app);
     patch(root, [
       h("div", { class: "bar only-narrow", key: "bar" }, iconButton("back", t("Back to the list"), () => app.go("/")), h("span", {}, t("New conversation"))),
       h("div", { class: over ? "screen dropping" : "screen", key: "home", ondragover: drag(true), ondragleave: drag(false), ondrop: (e) => { if (e.dataTransfer.files.length && app.info.who.operator) { e.preventDefault(); over = false; bring(e.dataTransfer.files); } } }, h("div", { class: "welcome" },
         h("h1", {}, fresh ? t("Keryx is running") : t("What is on your mind?")),
-        h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: echo ? t("echo, the offline agent") : app.info.agent })),
+        h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: agent === "echo" ? t("echo, the offline agent") : model || agent })),
         h("div", { class: "cards" }, fresh && app.guided ? app.guide() : fresh ? first(app) : next(app),
           app.info.who.operator && card("file", t("Bring conversations along"), t("Drop an export of ChatGPT, Claude, Open WebUI, LibreChat or a coding agent here, or one of Keryx."),
             h("div", {}, h("label", { class: "button" }, bringing ? t("Importing…") : t("Choose a file"), h("input", { type: "file", class: "unseen", multiple: true, disabled: bringing, "aria-label": t("Files to import"), onchange: (e) => (bring(e.target.files), (e.target.value = "")) }))))))),
@@ -510,7 +509,7 @@ export function home(root, app) {
 const card = (shape, title, text, ...more) => h("section", { class: "card" }, icon(shape), h("h2", {}, title), h("p", {}, text), more);
 
 function first(app) {
-  const echo = app.info.agent === "echo";
+  const echo = answererOf(app).agent === "echo";
   const operator = app.info.who.operator;
   return [
     card("edit", t("Talk here"), echo ? [t("Write below. The offline agent echoes your words; "), h("code", {}, "slow 5 one two three"), t(" shows how an answer streams.")] : t("Write below. The answer streams in, and stays if the server is stopped in the middle.")),
@@ -521,10 +520,12 @@ function first(app) {
 
 function next(app) {
   const last = !app.state.filter.q && app.state.sessions.reduce((a, b) => (Date.parse(b.active_at) > Date.parse(a.active_at) ? b : a));
-  const echo = app.info.agent === "echo";
+  const echo = answererOf(app).agent === "echo";
   return [
     last && h("section", { class: "card" }, icon("redo"), h("h2", {}, t("Go on")), h("p", {}, t("Where you were last: "), h("a", { href: `#/s/${last.id}` }, last.title || t("the last conversation")), ".")),
     card("search", t("Find anything"), t("Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.")),
-    echo && app.info.who.operator ? card("settings", t("Connect a model"), t("Only the offline agent answers now."), h("p", {}, h("a", { class: "button", href: "#/models" }, t("Add a model")))) : null,
+    echo && app.info.who.operator && (app.info.models.length
+      ? card("settings", t("Let a model answer"), codeView(t("The offline agent answers, because `agent` is `echo` in the settings. With `auto` the models do.")))
+      : card("settings", t("Connect a model"), t("Only the offline agent answers now."), h("p", {}, h("a", { class: "button", href: "#/models" }, t("Add a model"))))),
   ];
 }

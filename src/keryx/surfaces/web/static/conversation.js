@@ -1,9 +1,9 @@
 // Conversation: one session as it happens. Shows the visible items of its transcript, and keeps the place of what is
 // being read.
 
-import { composer, hasVoices, standardModel } from "./composer.js";
+import { composer, hasVoices } from "./composer.js";
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
-import { cut, dayName, draftView, items, messageView, pendingView, placeView, plural, questionView, said, stepMessages } from "./format.js";
+import { answererOf, cut, dayName, draftView, items, messageView, pendingView, placeView, plural, questionView, said, stepMessages } from "./format.js";
 import { createId, isNew, OPENING, Problem } from "./link.js";
 import { askedElsewhere, lostLink, nameOf, stateView, unsentSession } from "./sidebar.js";
 
@@ -113,10 +113,10 @@ export function conversation(root, app, id, seq) {
       app.announce(t("Version {n} of {all}", { n: versionsOf(version).findIndex((v) => v.turn === version.turn) + 1, all: versionsOf(version).length }));
     },
     async more(at, message) {
-      const now = open().session.settings?.model || (app.info.models.length ? standardModel(app.info.models) : "");
-      const others = message.role === "assistant" && message.turn && !message.undone ? app.info.models.filter((m) => m.name !== now) : [];
+      const { models, model: now } = answererOf(app, open());
+      const others = message.role === "assistant" && message.turn && !message.undone ? models.filter((name) => name !== now) : [];
       (await app.part("./dialogs.js"))?.menu(at, [
-        ...others.slice(0, 8).map((m) => ["retry", t("Again with {model}", { model: m.name }), () => tools.again(message, m.name)]),
+        ...others.slice(0, 8).map((name) => ["retry", t("Again with {model}", { model: name }), () => tools.again(message, name)]),
         others.length ? null : undefined,
         ["fork", t("Fork from here"), () => tools.fork(message)],
         message.role === "assistant" && message.turn && !message.undone && said(message).trim() && ["edit", t("Edit the answer"), () => tools.edit(message)],
@@ -331,6 +331,7 @@ export function conversation(root, app, id, seq) {
 
   function header(now) {
     const session = now?.session;
+    const { model, standard } = answererOf(app, now);
     return h("header", { class: "bar", key: "bar" },
       h("span", { class: "only-narrow" }, iconButton("back", t("Back to the list"), () => app.go("/"))),
       h("div", { class: "grow" },
@@ -339,7 +340,7 @@ export function conversation(root, app, id, seq) {
           : h("button", { type: "button", class: "cut", dir: "auto", title: t("Rename"), "aria-label": t("{title}, rename", { title: nameOf(session) }), onclick: edit }, nameOf(session))),
         session && h("div", { class: "facts" },
           placeView(session),
-          session.settings?.model && h("span", { class: "cut" }, session.settings.model),
+          model !== standard && h("span", { class: "cut" }, model),
           stateView(app, session),
           app.info.preferences.conversations[id] === "none" && h("span", {}, t("muted")),
           session.ended_at && h("span", {}, t("ended") + (session.end_reason ? `: ${t(session.end_reason)}` : "")),

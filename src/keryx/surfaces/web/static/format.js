@@ -102,17 +102,28 @@ export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0,
 export const moment = (at) => (dayOf(at) === dayOf(Date.now()) ? time(at) : full(at));
 export const heldText = (turn) => t("Waits until {time} for the limit of {model}", { time: moment(turn.held_until), model: turn.held_by });
 
+// Who answers in a conversation, or in a new one: the agent, its models, of which it may have none, and the one in use.
+export function answererOf(app, open = null) {
+  const { agent: given, models: all = {} } = open?.answering ?? app.info.answering;
+  const settings = open?.session.settings ?? {};
+  const agent = settings.agent || given;
+  const models = all[agent] ?? [];
+  const { model: liked } = app.info.preferences;
+  const wanted = open ? settings.model : models.includes(liked) && liked;
+  return { agent, models, standard: models[0] ?? "", model: (models.length && wanted) || models[0] || "" };
+}
+
 // A message that waits for the limit of a model, with ways not to wait.
 export function heldView(open, app) {
   const held = (open?.queue ?? []).find((w) => w.turn.held_until)?.turn;
   if (!held) return null;
-  const now = open.session.settings?.model || (app.info.models.find((m) => m.default) ?? app.info.models[0])?.name;
-  const others = app.info.models.filter((m) => m.name !== now);
+  const { models, model: now } = answererOf(app, open);
+  const others = models.filter((name) => name !== now);
   const use = (model) => app.change(open.session.id, { settings: { ...open.session.settings, model } });
   return h("section", { class: "queue held", key: "held", role: "status", "aria-label": t("Waiting for a limit") },
     h("span", { class: "grow" }, heldText(held)),
     others.length ? h("select", { class: "choice", "aria-label": t("Use another model"), onchange: (e) => e.target.value && use(e.target.value) },
-      h("option", { value: "", selected: true }, t("Use another model")), others.map((m) => h("option", { value: m.name }, m.name))) : null,
+      h("option", { value: "", selected: true }, t("Use another model")), others.map((name) => h("option", { value: name }, name))) : null,
     h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(held.id)) }, t("Cancel")));
 }
 

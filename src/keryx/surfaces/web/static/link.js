@@ -619,6 +619,7 @@ const RULES = {
       lanes: snapshot.lanes ?? [],
       answers: byTurn(snapshot.answers ?? []),
       versions: snapshot.versions ?? {},
+      answering: snapshot.answering,
       pending: state.open?.id === snapshot.session.id ? unsettled(state.open.pending, snapshot.messages) : [],
       replies: state.open?.id === snapshot.session.id ? state.open.replies : [],
     },

@@ -234,8 +234,8 @@ const app = {
   },
 
   guide() {
-    const { models, connections, agent, preferences } = app.info;
-    const echo = agent === "echo";
+    const { models, connections, answering, preferences } = app.info;
+    const echo = answering.agent === "echo";
     let next = true;
     const step = (done, shape, title, text, label, path) => {
       const main = next && !done;

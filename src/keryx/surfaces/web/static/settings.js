@@ -1,9 +1,8 @@
 // Settings: how the page looks and sends, projects, signed-in browsers, keys of programs, and what is in force on the server.
 
-import { standardModel } from "./composer.js";
 import { tone } from "./dialogs.js";
 import { h, t } from "./dom.js";
-import { full, plural, surfaceName } from "./format.js";
+import { answererOf, full, plural, surfaceName } from "./format.js";
 import { Form } from "./forms.js";
 import { table } from "./screen.js";
 import { browserName, setup, setupScreen } from "./setup.js";
@@ -33,14 +32,14 @@ function choice(app, name, title, text, options) {
 const SIZES = [["small", t("Small")], ["normal", t("Normal")], ["large", t("Large")], ["larger", t("Larger")]];
 
 function page(app) {
-  const { models } = app.info;
+  const { models, standard } = answererOf(app);
   return h("section", { class: "block", key: "page" }, h("h2", {}, t("This page")),
     choice(app, "theme", t("Theme"), t("Light, dark, or as the system says."), [["system", t("System")], ["light", t("Light")], ["dark", t("Dark")]]),
     h("div", { class: "settings", key: "size" }, h("div", {}, h("div", { id: "size-name" }, t("Text size")), h("p", {}, t("Kept in this browser alone, because screens differ."))),
       h("select", { class: "field", "aria-labelledby": "size-name", onchange: (e) => app.size(e.target.value) },
         SIZES.map(([value, label]) => h("option", { value, selected: document.documentElement.dataset.size === value }, label)))),
     choice(app, "send_with", t("Send with"), t("The other one makes a new line."), [["enter", "Enter"], ["ctrl_enter", `${t("Ctrl")} Enter`]]),
-    models.length > 1 && choice(app, "model", t("Model of new conversations"), t("Those that you begin on this page. Each can be given another one later."), [["", t("{model}, as set", { model: standardModel(models) })], ...models.map((m) => [m.name, m.name])]));
+    models.length > 1 && choice(app, "model", t("Model of new conversations"), t("Those that you begin on this page. Each can be given another one later."), [["", t("{model}, as set", { model: standard })], ...models.map((name) => [name, name])]));
 }
 
 const ALERTS = [
