@@ -168,6 +168,41 @@ def test_a_search_marks_words_over_the_whole_conversation(page: Tab) -> None:
     assert page.page.evaluate("CSS.highlights.size") == 0
 
 
+def test_a_search_counts_what_it_marks_and_goes_from_one_to_the_next(page: Tab) -> None:
+    said = "The otter. **Otters** and `otter_den`, not blotters."
+    page.begin(said, "The otter. Otters and otter_den, not blotters.")
+    page.ask("!tool look otter", "look was given otter")
+    page.page.keyboard.press("Control+f")
+    field = page.page.get_by_role("searchbox", name="Search in this conversation")
+    found = page.page.get_by_role("search").get_by_role("status")
+    field.fill("otter")
+    marks = "(name) => [...CSS.highlights.get(name)].map((range) => range.toString())"
+
+    def lit(name: str) -> list[str]:
+        return page.page.evaluate(marks, name)
+
+    expect(found).to_have_text("10 of 10")
+    # Two of them are in a tool that is folded.
+    assert len(lit("found")) == 7
+    assert lit("found-here") == ["otter"]
+    place = "[...CSS.highlights.get('found-here')][0].startContainer.parentElement.closest('{0}') !== null"
+    for n, where in (
+        (9, ".tool pre"),
+        (8, ".tool .inside"),
+        (7, ".message.user"),
+        (6, "code"),
+        (5, "strong"),
+    ):
+        field.press("Shift+Enter")
+        expect(found).to_have_text(f"{n} of 10")
+        page.page.wait_for_function(place.format(where))
+    assert len(lit("found")) == 9
+    assert lit("found-here") == ["Otters"]
+    for n in (6, 7, 8, 9, 10, 1, 2):
+        field.press("Enter")
+        expect(found).to_have_text(f"{n} of 10")
+
+
 def test_the_outline_and_a_date_lead_to_a_message(page: Tab) -> None:
     page.open()
     page.rows().filter(has_text="Long one").click()

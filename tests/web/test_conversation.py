@@ -223,6 +223,7 @@ async def test_a_search_finds_words_of_the_whole_conversation_in_order(site: Sit
     await say(site, world, "oslo elsewhere")
     found = await site.get(f"/api/sessions/{session}/search", params={"q": "oslo"})
     assert [p["seq"] for p in found["passages"]] == [1, 2, 5, 6]
+    assert [p["count"] for p in found["passages"]] == [1, 1, 2, 2]
     assert found["words"] == ["oslo"]
     assert "<mark>OSLO</mark>" in found["passages"][2]["html"]
     assert (await site.get(f"/api/sessions/{session}/search", params={"q": "osl*"}))["passages"]

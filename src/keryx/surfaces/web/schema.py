@@ -195,12 +195,14 @@ class MessageWindow(Schema, frozen=True, kw_only=True):
 
 
 class Passage(Schema, frozen=True, kw_only=True):
-    """A message that has what was searched for. `html` is the passage with `<mark>` around it."""
+    """A message that has what was searched for. `html` is the passage with `<mark>` around it. `count` is how often its text
+    has one of the words, at least 1: what was searched for may be in what a tool did."""
 
     seq: int
     role: Role
     at: datetime
     html: str
+    count: int
 
 
 class Passages(Schema, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import anyio.to_thread
@@ -12,6 +12,8 @@ from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR
 from keryx.core.media import filter_media
 from keryx.core.messages import Message, Role
+from keryx.core.search import Query, parse
+from keryx.core.search.snippets import highlight
 from keryx.core.text import to_short_line, to_single_line
 from keryx.core.texts import Phrase, Texts
 from keryx.markdown import html
@@ -22,7 +24,7 @@ from keryx.surfaces.web.request import ApiRequest
 router = ApiRouter()
 
 _MAX_PASSAGES = 500
-_MAX_WORDS = 50
+_MAX_WORDS = 300
 _OUTLINE_SIZE = 500
 _MAX_LINE_CHARS = 160
 _MAX_FILES = 20
@@ -40,7 +42,11 @@ async def find(request: ApiRequest, query: request_schema.FindQuery) -> schema.P
         request.viewer, query.q, limit=_MAX_PASSAGES + 1, session=request.session_id
     )
     found = sorted(((hit.message, hit.snippet) for hit in hits if hit.message), key=lambda pair: pair[0].seq)
-    words = {snippet.text[start:stop].lower(): None for _, snippet in found for start, stop in snippet.spans}
+    shown = found[-_MAX_PASSAGES:]
+    parsed = parse(query.q)
+    marked = await anyio.to_thread.run_sync(lambda: [_list_words(message, parsed) for message, _ in shown])
+    in_snippets = [[s.text[start:stop].lower() for start, stop in s.spans] for _, s in shown]
+    words = dict.fromkeys(islice(dict.fromkeys(chain(*marked, *in_snippets)), _MAX_WORDS))
     return schema.Passages(
         passages=[
             schema.Passage(
@@ -48,12 +54,20 @@ async def find(request: ApiRequest, query: request_schema.FindQuery) -> schema.P
                 role=message.role,
                 at=message.at,
                 html=html.mark_spans(snippet.text, snippet.spans),
+                count=max(1, sum(word in words for word in in_text)),
             )
-            for message, snippet in found[-_MAX_PASSAGES:]
+            for (message, snippet), in_text in zip(shown, marked, strict=True)
         ],
-        words=list(words)[:_MAX_WORDS],
+        words=list(words),
         more=len(hits) > _MAX_PASSAGES,
     )
+
+
+def _list_words(message: Message, query: Query) -> list[str]:
+    """Return the words of a message's text that fit, as often as they are there, in lower case."""
+    text = message.text
+    spans = highlight(text, query, width=len(text)).spans
+    return [text[start:stop].lower() for start, stop in spans]
 
 
 @router.get(

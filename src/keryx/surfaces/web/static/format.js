@@ -328,7 +328,7 @@ function tool(call, m, result, tools) {
       h("span", { class: `state ${state}` }, t(state))),
     h("div", { class: "inside" },
       call.input && [h("h4", {}, t("Input")), inputView(call.input), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))],
-      part && [h("h4", {}, t("Output")), textView(part.output || t("(nothing)")), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, t("Show all of it"))]));
+      part && h("div", { "data-seq": result.message.seq }, h("h4", {}, t("Output")), textView(part.output || t("(nothing)")), part.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(result.message) }, t("Show all of it")))));
 }
 
 function parseJson(text) {
