@@ -561,3 +561,31 @@ async def test_a_fork_of_pi_knows_the_last_message_that_both_have(database: Data
     [parent, fork] = await database.read("test", list_sessions)
     shared = (await read_messages(database, parent.id))[(fork.parent_seq or 0) - 1]
     assert (fork.parent, shared.text, fork.tokens.input) == (parent.id, "Tool said tool-ran.", 0)
+
+
+@pytest.mark.parametrize("name", ["goose", "opencode"])
+async def test_the_usage_of_a_compaction_counts_once(database: Database, tmp_path: Path, name: str) -> None:
+    source = SAMPLES[name].write(tmp_path / "source")
+    await take(database, name, source)
+    [session, *_] = await database.read("test", list_sessions)
+    file = source / ("sessions.db" if name == "goose" else "opencode.db")
+    with sqlite3.connect(file) as connection:
+        if name == "goose":
+            columns = "id, session_id, created_timestamp, model, input_tokens, output_tokens, cache_read_tokens, is_compaction"
+            connection.execute(f"create table usage_ledger ({columns})")
+            for n in (0, 1):
+                row = (n + 1, "20261116_1", samples.START + 20, "fake", 70, 7, 20, n)
+                connection.execute("insert into usage_ledger values (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            connection.execute("update sessions set updated_at = '2026-11-16 08:02:00'")
+        else:
+            tokens = {"input": 50, "output": 7, "reasoning": 0, "cache": {"read": 20, "write": 0}}
+            about = {"role": "assistant", "summary": True, "modelID": "fake", "tokens": tokens, "time": {"created": 9e12, "completed": 9e12}}  # fmt: skip
+            connection.execute("insert into message values ('msg_99', 'ses_1', 9e12, ?)", [json.dumps(about)])
+            part = {"type": "text", "text": "They greeted."}
+            connection.execute("insert into part values ('prt_99', 'msg_99', 'ses_1', ?)", [json.dumps(part)])
+    connection.close()
+    report = await take(database, name, source)
+    assert report.usage == 1
+    [after, *_] = await database.read("test", list_sessions)
+    assert (after.tokens.input - session.tokens.input, after.tokens.output - session.tokens.output) == (50, 7)
+    assert count(await take(database, name, source)) == {"unchanged": SAMPLES[name].counts["created"]}

@@ -1,12 +1,20 @@
 """Real programs talk to a fake model, and what they wrote is imported. Each test runs where its program is installed."""
 
+import json
 import os
+import sqlite3
+import subprocess
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.free_ports import find_free_port
 from tests.importers.fake_model import ANSWER, TOOL_ANSWER, serve_model
 from tests.importers.real_programs import REAL_PROGRAMS, Place, find_program
+from tests.importers.test_growth import model_texts
 from tests.importers.test_programs import ON_SQLITE, count, list_sessions, read_messages, read_tables, take
 from tests.web import open_webui
 from tests.web.open_webui import Chat
@@ -15,6 +23,7 @@ from keryx.core.messages import Role
 from keryx.importers.conversation import ImportLog
 from keryx.store.admin.verify import verify
 from keryx.store.db import Database
+from keryx.store.db.sqlite import SqliteDatabase
 
 TOOL_TALK = [
     (Role.USER, "hello there"),
@@ -161,3 +170,149 @@ async def test_what_a_real_program_wrote_is_imported_whole_and_once(
     before = await read_tables(database)
     assert set(count(await take(database, name, source))) <= {"unchanged"}
     assert await read_tables(database) == before
+
+
+def go_on_with_claude(place: Place) -> Iterator[str]:
+    env = place.set_up_claude()
+    for text in ("one more thing", "/compact", "and now?"):
+        yield place.run("claude", "-c", "-p", text, **env)
+    # What was compacted is not in the file of the fork.
+    yield place.run("claude", "-c", "--fork-session", "-p", "another way", **env)
+
+
+def go_on_with_codex(place: Place) -> Iterator[str]:
+    env = place.set_up_codex()
+    start = ("codex", "exec", "--skip-git-repo-check")
+    yield place.run(*start, "resume", "--last", "one more thing", **env)
+    compact = ("-c", "model_auto_compact_token_limit=100")
+    yield place.run(*start, *compact, "resume", "--last", "and now?", **env)
+    [file] = (place.home / ".codex/sessions").rglob("rollout-*.jsonl")
+    yield place.run(*start, "fork", file.stem[-36:], "another way", **env)
+
+
+def go_on_with_opencode(place: Place) -> Iterator[str]:
+    yield place.run("opencode", "run", "-c", "one more thing")
+    with closing(sqlite3.connect(place.home / ".local/share/opencode/opencode.db")) as connection:
+        [(session,)] = connection.execute("select id from session").fetchall()
+    yield place.run("opencode", "run", "--session", session, "--fork", "another way")
+    yield compact_opencode(place, session)
+    yield place.run("opencode", "run", "--session", session, "and now?")
+
+
+def compact_opencode(place: Place, session: str) -> str:
+    """Only its screen and its server can compact a session."""
+    port = find_free_port()
+    program = subprocess.Popen(
+        [find_program("opencode"), "serve", "--port", str(port)],
+        cwd=place.work,
+        env={"HOME": str(place.home), "PATH": os.environ["PATH"], "CI": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/session", timeout=10).close()
+                break
+            except OSError:
+                assert time.monotonic() < until and program.poll() is None
+                time.sleep(0.2)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/session/{session}/summarize",
+            data=json.dumps({"providerID": "rig", "modelID": "fake"}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.read().decode()
+    finally:
+        program.terminate()
+        program.wait(20)
+
+
+def go_on_with_goose(place: Place) -> Iterator[str]:
+    env = place.set_up_goose()
+    for text in ("one more thing", "/compact", "and now?"):
+        yield place.run("goose", "run", "-n", "demo", "-r", "-t", text, **env)
+
+
+def go_on_with_pi(place: Place) -> Iterator[str]:
+    start = ("pi", "--provider", "rig", "--model", "fake")
+    yield place.run(*start, "-c", "-p", "one more thing")
+    [file] = (place.home / ".pi/agent/sessions").rglob("*.jsonl")
+    yield place.run(*start, "--fork", str(file), "-p", "another way")
+
+
+def go_on_with_qwen(place: Place) -> Iterator[str]:
+    yield place.run("qwen", "-c", "-p", "one more thing", **place.set_up_qwen())
+
+
+def go_on_with_gemini(place: Place) -> Iterator[str]:
+    env = place.set_up_gemini()
+    for text in ("one more thing", "and now?"):
+        yield place.run("gemini", "-p", text, "--resume", "latest", "--skip-trust", **env)
+
+
+def go_on_with_hermes(place: Place) -> Iterator[str]:
+    env = {"HERMES_HOME": str(place.home / ".hermes")}
+    yield place.run("hermes", "chat", "-c", "-q", "one more thing", "-Q", **env)
+
+
+def go_on_with_openclaw(place: Place) -> Iterator[str]:
+    yield place.run("openclaw", "agent", "--local", "--session-id", "t1", "--message", "and now?", "--json")
+
+
+# How each goes on, and the forks and compactions in it.
+FURTHER: dict[str, tuple[Callable[[Place], Iterator[str]], int, int]] = {
+    # The fork has the compaction, too.
+    "claude-code": (go_on_with_claude, 1, 2),
+    "codex": (go_on_with_codex, 1, 2),
+    "opencode": (go_on_with_opencode, 1, 1),
+    "goose": (go_on_with_goose, 0, 1),
+    "pi": (go_on_with_pi, 1, 0),
+    "qwen": (go_on_with_qwen, 0, 0),
+    "gemini": (go_on_with_gemini, 0, 0),
+    "hermes": (go_on_with_hermes, 0, 0),
+    "openclaw": (go_on_with_openclaw, 0, 0),
+}
+
+
+async def describe(database: Database) -> list[object]:
+    """What is stored of each session, without ids."""
+    found = await database.read("test", list_sessions)
+    places = {session.id: n for n, session in enumerate(found)}
+    described: list[object] = []
+    for n, session in enumerate(found):
+        said = [(m.role, m.text, m.undone, m.epoch) for m in await read_messages(database, session.id)]
+        parent = session.parent and (places[session.parent], session.parent_seq)
+        described.append((parent, session.tokens, said, await model_texts(database, n)))
+    return described
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+@ON_SQLITE
+@pytest.mark.parametrize("name", list(FURTHER))
+async def test_what_a_real_program_adds_comes_alone_with_forks_and_compactions(
+    database: Database, place: Place, tmp_path: Path, name: str
+) -> None:
+    """Imported step by step, it is what a single import at the end brings."""
+    source = PROGRAMS[name](place)
+    await take(database, name, source)
+    go_on, forks, compactions = FURTHER[name]
+    added = [0, 0]
+    for _ in go_on(place):
+        log = ImportLog()
+        report = await take(database, name, source, log=log)
+        assert log.damages == []
+        assert report.created + report.extended == 1
+        assert report.messages or report.compactions
+        added = [added[0] + report.forks, added[1] + report.compactions]
+        assert set(count(await take(database, name, source))) <= {"unchanged"}
+    assert added == [forks, compactions]
+    found = await database.read("test", list_sessions)
+    assert [s.parent_seq is not None for s in found if s.parent] == [True] * forks
+    async with SqliteDatabase(tmp_path / "whole.db") as whole:
+        await take(whole, name, source)
+        assert await describe(database) == await describe(whole)
+    assert await verify(database) == []

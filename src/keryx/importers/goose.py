@@ -10,6 +10,7 @@ from keryx.core.messages import Part, Reasoning, Role, ToolCall, ToolResult
 from keryx.core.sessions import JOB_SURFACE, TitleBy
 from keryx.importers import conversation
 from keryx.importers.conversation import (
+    ForeignCall,
     ForeignCompaction,
     ForeignEntry,
     ForeignMessage,
@@ -52,10 +53,6 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
             needed = {"sessions": ("id", "working_dir"), "messages": ("id", "session_id", "content_json")}
             if database is None or not database.check("goose", needed):
                 continue
-            # Those of answers are with the answers.
-            ledger = database.rows("usage_ledger", where={"is_compaction": 1}, columns=("session_id",))
-            if compactions := sum(1 for _ in ledger):
-                log.lose("usage of compactions", f"{file}, table usage_ledger", compactions)
             for row in database.rows("sessions", order=("created_at", "id")):
                 if row.get("session_type") == "hidden":
                     log.lose("hidden sessions", f"{file}, session {as_text(row['id'])}")
@@ -164,6 +161,21 @@ class _SessionReader:
         if self._context:
             what = "text for the model after the last question"
             self._log.lose(what, f"{self._file}, session {as_text(self._row['id'])}", len(self._context))
+        yield from self._read_ledger(times)
+
+    def _read_ledger(self, times: TimeLine) -> Iterator[ForeignEntry]:
+        """Yield the calls for summaries. Those of answers are with the answers, and the cost is a total of the session."""
+        chosen = {"session_id": self._row["id"], "is_compaction": 1}
+        for row in self._database.rows("usage_ledger", where=chosen, order=("id",)):
+            usage = conversation.split_tokens(
+                prompt=row.get("input_tokens"),
+                completion=row.get("output_tokens"),
+                cached=row.get("cache_read_tokens"),
+                written=row.get("cache_write_tokens"),
+                model=row.get("model") or self._model,
+            )
+            at = times.read(row.get("created_timestamp"))
+            yield ForeignCall(id=f"usage {as_text(row['id'])}", at=at, usage=usage)
 
     def _identify(self, row: Json) -> str:
         """Return an id of a message that stays when goose writes its rows anew, as it does at each compaction. The ids of answers

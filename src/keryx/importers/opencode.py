@@ -13,6 +13,7 @@ from keryx.core.errors import Invalid
 from keryx.core.messages import Mark, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from keryx.importers import conversation
 from keryx.importers.conversation import (
+    ForeignCall,
     ForeignCompaction,
     ForeignEntry,
     ForeignFile,
@@ -278,7 +279,10 @@ def _parse_message(
         texts = [as_text(part.get("text")) for part in parts if part.get("type") == "text"]
         if len(texts) < len(parts):
             log.lose("steps of the program", place, len(parts) - len(texts))
-        yield ForeignCompaction(id=as_text(message["id"]), summary="\n\n".join(filter(None, texts)), at=at)
+        id_ = as_text(message["id"])
+        yield ForeignCompaction(id=id_, summary="\n\n".join(filter(None, texts)), at=at)
+        for usage in _parse_usage(message):
+            yield ForeignCall(id=f"{id_}, usage", at=at, usage=usage)
     elif message.get("role") == "assistant":
         yield from _parse_answer(message, parts, at, undone=undone, log=log, place=place)
     elif "role" in message:
