@@ -172,6 +172,8 @@ class FakeSlack(WebsocketFake[dict[str, Any]]):
         # What people wrote, by channel: the history as `conversations.*` tells it.
         self.history: list[dict[str, Any]] = []
         self.hello_connections: int | None = None
+        # How many minutes the clock of Slack is ahead in what it posts.
+        self.minutes_ahead = 0
         self._counts = itertools.count(1)
         self._start = 1_700_000_000
         self._socket_ticket = ""
@@ -423,7 +425,8 @@ class FakeSlack(WebsocketFake[dict[str, Any]]):
                 torn = self.roll(self.faults.torn)
                 if torn:
                     continue
-                response = await handle(build_post(envelope, retry=attempts[id_] - 1))
+                at = int(time.time()) + 60 * self.minutes_ahead
+                response = await handle(build_post(envelope, retry=attempts[id_] - 1, at=at))
                 if response.status == 200:
                     with self.lock:
                         self.waiting = [e for e in self.waiting if e["envelope_id"] != id_]
