@@ -59,6 +59,14 @@ class WrittenSetup:
     allow: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RemovedAccount:
+    """What is left of an account: the file of the settings, and the variables that connect it still."""
+
+    settings: Path
+    variables: tuple[str, ...]
+
+
 def list_platforms() -> list[str]:
     """Return the platforms that have a setup, without importing one."""
     return sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
@@ -208,6 +216,55 @@ def write(home: Path, label: str, outcome: SetupOutcome, allow: Sequence[str] = 
         tables[access] = {ALLOW: [*known, *added]}
     secrets = {file: outcome.secrets[name] for name, file in files.items()}
     return WrittenSetup(settings_file.write(home, tables, secrets), paths, people)
+
+
+def remove(home: Path, label: str, environ: Mapping[str, str]) -> RemovedAccount:
+    """Remove the settings of an account, the files of its secrets, and with the last account of a platform who may talk there.
+    Raise `NotFound` if keryx.toml has no such account, and `Invalid`, without a change, if it cannot be changed. Blocks."""
+    platform, _, name = label.partition(".")
+    _find_entry(platform)
+    accounts = list_accounts(home, platform)
+    others = [other for other in accounts if other != label]
+    variables = _list_variables(label, others, environ)
+    if label not in accounts:
+        if variables:
+            raise NotFound(Phrase("connect.by_variables", name=label, names=", ".join(variables)))
+        raise NotFound(Phrase("connect.no_account", name=repr(label[:80])))
+    table = settings_file.read_table(home, label)
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    secrets = {path.name for path in _list_secret_files(home, plain)}
+
+    def update(text: str) -> str:
+        if others and not name:
+            # The table of a platform stands above those of its other accounts, and its rule holds for them too.
+            return settings_file.update_text(text, label, dict.fromkeys(plain))
+        for gone in (label, f"access.{label}") if others else (platform, f"access.{platform}"):
+            if settings_file.read_table_of(text, gone):
+                text = settings_file.remove_table(text, gone)
+        return text
+
+    path = settings_file.change(home, update)
+    left = settings_file.read_text(home)
+    settings_file.remove_secrets(home, [file for file in secrets if f"secrets/{file}" not in left])
+    return RemovedAccount(path, variables)
+
+
+def _list_secret_files(home: Path, values: Mapping[str, object]) -> list[Path]:
+    paths = [
+        Path(value.removeprefix("file:"))
+        for value in values.values()
+        if isinstance(value, str) and value.startswith("file:")
+    ]
+    return [path for path in paths if path == settings_file.find_secret(home, path.name)]
+
+
+def _list_variables(label: str, others: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables of an account that are set, without those of other accounts."""
+    prefix = settings_file.format_variable(label, "")
+    foreign = tuple(
+        settings_file.format_variable(other, "") for other in others if other.startswith(f"{label}.")
+    )
+    return tuple(sorted(v for v in environ if v.startswith(prefix) and not v.startswith(foreign)))
 
 
 def _find_entry(platform: str) -> EntryPoint:

@@ -5,6 +5,7 @@ With `--join docs/images/screens` the pictures of each screen also become one, a
 """
 
 import argparse
+import base64
 import io
 import tempfile
 from collections.abc import Callable, Generator
@@ -43,6 +44,9 @@ id = "small-4b"
 [[tools]]
 name = "notes"
 command = ["python", "-m", "notes"]
+[webhook.shop]
+url = "http://127.0.0.1:9/answers"
+secret = "env:SHOP_SECRET"
 """
 _RICH = """The three schedules differ in how long a worker waits after the $n$-th failure:
 
@@ -70,6 +74,7 @@ flowchart LR
 One worker, one hour, with a server that refuses each second request.
 
 </details>"""
+_SECRET = f"whsec_{base64.b64encode(bytes(24)).decode()}"
 _EDIT = (
     '{"path": "src/runner.py", "old_string": "await tool.run()", '
     '"new_string": "async with renewing(lease):\\n    await tool.run()"}'
@@ -89,7 +94,7 @@ def furnished(home: Path) -> Generator[tuple[House, dict[str, str]]]:
         ("every 6h", "Look for workers that restarted"),
     ):
         house.run("jobs", "add", schedule, prompt)
-    with house.serving(KERYX_WEB_TOKEN=TOKEN, KERYX_WEB_PUBLIC_ADDRESS=house.address):
+    with house.serving(KERYX_WEB_TOKEN=TOKEN, KERYX_WEB_PUBLIC_ADDRESS=house.address, SHOP_SECRET=_SECRET):
         yield house, paths
 
 

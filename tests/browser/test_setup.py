@@ -137,6 +137,11 @@ def test_a_platform_is_connected_with_its_steps(browser: Browser, shared: House)
             expect(page.page.get_by_role("region", name="WeChat")).to_be_visible()
         expect(page.page.get_by_role("button", name="Restart now")).to_be_visible()
         assert faults(page) == []
+        page.press("Remove…: WeChat")
+        expect(page.page.get_by_role("dialog")).to_contain_text("Its chats and conversations stay")
+        page.page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+        expect(page.page.get_by_role("button", name="Connect: WeChat")).to_be_visible()
+        assert "wechat" not in (shared.cli.home / "keryx.toml").read_text()
 
 
 def test_a_server_of_tools_is_checked_before_it_is_saved(browser: Browser, shared: House) -> None:

@@ -57,6 +57,50 @@ _SAME = frozenset(
 )
 
 
+ACCOUNTS = """\
+# mine
+[telegram]
+token = "file:{secrets}/telegram-token"
+
+[telegram.work]
+token = "file:{secrets}/telegram-work-token"  # at work
+per_second = 1
+
+[access.telegram]
+allow = ["7"]
+
+[access.telegram.work]
+allow = ["8"]
+
+[slack]
+token = "env:X"
+"""
+
+
+async def test_an_account_is_removed_with_its_secrets_and_the_others_stay(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERYX_TELEGRAM_TOKEN", "x")
+    path, secrets = tmp_path / "keryx.toml", tmp_path / "secrets"
+    secrets.mkdir()
+    for name in ("telegram-token", "telegram-work-token", "other"):
+        (secrets / name).write_text("s")
+    path.write_text(ACCOUNTS.format(secrets=secrets))
+    accounts = "/api/platforms/accounts"
+    assert "no account 'telegram.no'" in await site.problem(404, "DELETE", f"{accounts}/telegram.no")
+    await site.problem(404, "DELETE", f"{accounts}/access.telegram")
+    removed = await site.delete(f"{accounts}/telegram")
+    assert removed["variables"] == ["KERYX_TELEGRAM_TOKEN"]
+    found = tomllib.loads(path.read_text())
+    assert list(found["telegram"]) == ["work"]
+    assert found["access"]["telegram"] == {"allow": ["7"], "work": {"allow": ["8"]}}
+    assert sorted(file.name for file in secrets.iterdir()) == ["other", "telegram-work-token"]
+    await site.delete(f"{accounts}/telegram.work")
+    assert path.read_text() == '# mine\n[slack]\ntoken = "env:X"\n'
+    assert [file.name for file in secrets.iterdir()] == ["other"]
+    assert "KERYX_TELEGRAM_TOKEN" in await site.problem(404, "DELETE", f"{accounts}/telegram")
+
+
 async def test_each_setup_is_told_in_german(site: Site) -> None:
     def read(setup: dict[str, Any]) -> dict[str, str]:
         fields = {f"{f['name']}.{k}": f[k] for f in setup["fields"] for k in ("label", "help") if f.get(k)}

@@ -30,6 +30,17 @@ def test_a_node_tells_how_its_platforms_stand(keryx: Cli) -> None:
     assert [(c["platform"], c["link"]) for c in found["connections"]] == [("local", "connected")]
 
 
+def test_an_account_is_removed(keryx: Cli) -> None:
+    settings = keryx.home / "keryx.toml"
+    keryx.home.mkdir()
+    settings.write_text('agent = "echo"\n\n[telegram.work]\ntoken = "env:WORK"\n')
+    assert "add --yes" in keryx("gateway", "remove", "telegram.work").err
+    out = keryx.ok("gateway", "remove", "telegram.work", "--yes").out
+    assert "disconnected when Keryx is restarted" in " ".join(out.split())
+    assert settings.read_text() == 'agent = "echo"\n'
+    assert "no account 'telegram.work'" in keryx("gateway", "remove", "telegram.work", "--yes").err
+
+
 def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
     keryx.session()
     now = datetime.now(UTC)

@@ -63,6 +63,14 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{name} is no name for an account: use lower case letters, digits, _ and -",
         "{name} ist kein Name für ein Konto: nimm Kleinbuchstaben, Ziffern, _ und -",
     ),
+    "connect.no_account": (
+        "keryx.toml has no account {name}: `keryx gateway status` shows what is connected",
+        "keryx.toml hat kein Konto {name}: `keryx gateway status` zeigt, was verbunden ist",
+    ),
+    "connect.by_variables": (
+        "{name} is connected by variables alone, not by keryx.toml: remove {names}",
+        "{name} ist nur durch Variablen verbunden, nicht durch keryx.toml: entferne {names}",
+    ),
     "connect.unknown_platform": (
         "there is no setup of {name}: there are {choices}",
         "es gibt keine Einrichtung von {name}: es gibt {choices}",

@@ -857,6 +857,14 @@ class PlatformSetups(Schema, frozen=True, kw_only=True):
     setups: list[PlatformSetupSchema]
 
 
+class RemovedAccountSchema(Schema, frozen=True, kw_only=True):
+    """An account that is connected no more after a restart, unless `variables` of the server connect it still."""
+
+    account: str
+    settings: str
+    variables: list[str] = []
+
+
 class SetupResult(Schema, frozen=True, kw_only=True):
     """What a setup has found and written: `table` in the file `settings`, and the people who may talk. It takes effect when Keryx is
     started again. `shown` is what the setup had to say meanwhile, `details` what the platform told."""

@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 
 from keryx import config, setup_registry
 from keryx.cli import output
-from keryx.cli.options import FLAG, Json, load_settings, open_hub
+from keryx.cli.options import FLAG, Json, Yes, confirm, load_settings, open_hub
 from keryx.core.access import EVERYBODY
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
 from keryx.core.ports.adapter import LinkState, PlatformStatus
@@ -85,6 +85,48 @@ async def status(*, json: Json = False) -> None:
         why = f" ({output.sanitize(gate.reason, one_line=True)})" if gate.reason else ""
         target, until = output.sanitize(gate.key.rstrip(":"), one_line=True), gate.until.astimezone()
         output.write(f"Nothing is sent to {target} until {until:%H:%M:%S}{why}.")
+
+
+@app.command
+async def remove(
+    account: Annotated[str, Parameter(help="The account as keryx.toml has it: telegram, or telegram.work.")],
+    /,
+    *,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Remove a connected account: its settings and the files of its secrets.
+
+    Its chats and their conversations stay. What is sent there, by jobs too,
+    waits until the account is connected again.
+
+    For example:
+
+        keryx gateway remove telegram
+        keryx gateway remove telegram.work --yes
+    """
+    with suppress(Invalid):
+        load_settings()
+    home = config.find_home(os.environ)
+    confirm(
+        f"Remove {account}? Its chats and conversations stay; what is sent there, by jobs too, waits until it is "
+        "connected again.",
+        yes,
+    )
+    removed = await asyncio.to_thread(setup_registry.remove, home, account, os.environ)
+    if json:
+        output.write_json(
+            {"account": account, "settings": str(removed.settings), "variables": removed.variables}
+        )
+        return
+    output.write(
+        output.wrap(f"Removed {account} from {removed.settings}. It is disconnected when Keryx is restarted.")
+    )
+    if removed.variables:
+        output.write(output.wrap(f"These variables connect it still: {', '.join(removed.variables)}."))
+    output.write(
+        output.wrap("The platform knows the bot still: revoke its token there if nothing else uses it.")
+    )
 
 
 def _describe_rejections(status: PlatformStatus) -> str:

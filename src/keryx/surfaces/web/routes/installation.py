@@ -140,6 +140,22 @@ async def set_up(request: ApiRequest, body: request_schema.SetupForm) -> schema.
     return present_outcome(label, outcome, written, request.texts, shown)
 
 
+@router.delete(
+    "/api/platforms/accounts/{account}",
+    summary="Remove an account of a platform, such as telegram or telegram.work, and the files of its secrets.",
+    role=RequiredRole.OPERATOR,
+)
+async def remove_account(request: ApiRequest) -> schema.RemovedAccountSchema:
+    home, label = find_home(request), request.path_param("account")
+    async with request.services.setup_lock:
+        removed = await anyio.to_thread.run_sync(setup_registry.remove, home, label, dict(os.environ))
+    if request.services.setup is not None:
+        request.services.setup.note_change()
+    return schema.RemovedAccountSchema(
+        account=label, settings=str(removed.settings), variables=list(removed.variables)
+    )
+
+
 def present_outcome(
     label: str, outcome: SetupOutcome, written: WrittenSetup, texts: Texts, shown: Sequence[str] = ()
 ) -> schema.SetupResult:

@@ -39,7 +39,8 @@ function note(d, connected) {
 }
 
 function row(d, connections, app, reload) {
-  const connected = d.platform === "local" || connections.some((c) => c.platform === d.platform && (!d.account || c.account === d.account) && ["connected", "throttled"].includes(c.link));
+  // Only the operator is told how the accounts stand.
+  const connected = d.platform === "local" || !app.info.who.operator || connections.some((c) => c.platform === d.platform && (!d.account || c.account === d.account) && ["connected", "throttled"].includes(c.link));
   const decide = (work) => app.act(async () => { await work(d.id); await reload(); });
   const acts = STUCK.has(d.state) ? [[t("Send again"), app.api.redeliver], [t("Discard"), app.api.discard]]
     : d.state !== "ready" ? []

@@ -1,7 +1,7 @@
 // Chat platforms: which accounts are connected, the same steps as `keryx gateway setup`, and who waits to be let in.
 
 import { h, t } from "./dom.js";
-import { box, entry, Form } from "./forms.js";
+import { box, button, entry, Form } from "./forms.js";
 import { codeView } from "./format.js";
 import { connectionState, pairingView, rejections } from "./pairing.js";
 import { connect, setup, setupScreen } from "./setup.js";
@@ -32,6 +32,20 @@ export function show(root, app) {
         app.draw();
         requestAnimationFrame(() => document.querySelector(".form-box")?.scrollIntoView({ block: "nearest" }));
       };
+      const remove = async (name, platform) => {
+        const jobs = (await app.act(() => app.api.jobs()))?.jobs.filter((job) => job.to.some((to) => to.split(/[:.]/)[0] === platform.platform)) ?? [];
+        const sure = await app.ask({
+          title: t("Remove {name}?", { name: accountName(name, platform) }),
+          text: [t("After a restart nothing is read or sent there. Its chats and conversations stay, and you can go on with them here. Answers to them wait until it is connected again."), jobs.length > 0 && t("So does what these jobs send there:")].filter(Boolean).join(" "),
+          items: jobs.map((job) => job.name), yes: t("Remove"), danger: true,
+        });
+        if (!sure) return;
+        await app.act(async () => {
+          const { variables = [] } = await setup.removeAccount(name);
+          app.toast(variables.length ? t("Removed. These variables of the server connect it still: {names}", { names: variables.join(", ") }) : t("Removed. The platform knows the bot still: revoke its token there if nothing else uses it."));
+          await reload();
+        });
+      };
       const sorted = [...data.setups].sort((a, b) => b.accounts.length - a.accounts.length || a.title.localeCompare(b.title));
       return [
         open && dialogView(open, data, reload, close),
@@ -39,8 +53,9 @@ export function show(root, app) {
         h("section", { class: "block", key: "platforms" }, h("h2", {}, t("Platforms")),
           h("ul", { class: "entries", "aria-label": t("Platforms") }, sorted.map((p) => entry(p.platform,
             p.title,
-            p.error ? p.error : [p.accounts.length ? p.accounts.map((name) => account(name, p, data.connections)) : p.summary !== `Connect ${p.title}.` && p.summary],
-            p.error ? null : h("button", { type: "button", class: "button", "aria-label": `${p.accounts.length ? t("Connect another account") : t("Connect")}: ${p.title}`, onclick: () => begin(p) }, p.accounts.length ? t("Connect another account") : t("Connect")))))),
+            p.error || (!p.accounts.length && p.summary !== `Connect ${p.title}.` && p.summary),
+            p.error ? null : h("button", { type: "button", class: "button", "aria-label": `${p.accounts.length ? t("Connect another account") : t("Connect")}: ${p.title}`, onclick: () => begin(p) }, p.accounts.length ? t("Connect another account") : t("Connect")),
+            !p.error && p.accounts.map((name) => account(name, p, data.connections, () => remove(name, p))))))),
         pairing.granted(data.granted, reload),
       ];
     },
@@ -48,11 +63,15 @@ export function show(root, app) {
   return { ...shown, leave: () => (close(), shown.leave()) };
 }
 
+const shortName = (name, platform) => (name === platform.platform ? t("main account") : name.split(".")[1]);
+const accountName = (name, platform) => (platform.accounts.length > 1 ? `${platform.title}, ${shortName(name, platform)}` : platform.title);
+
 // An account that is configured, with how it stands if that can be told apart.
-function account(name, platform, connections) {
+function account(name, platform, connections, remove) {
   const found = connections.filter((c) => c.platform === platform.platform);
   const one = platform.accounts.length === 1 && found.length === 1 ? found[0] : null;
-  return h("div", { key: name }, name === platform.platform ? t("main account") : name.split(".")[1], " · ", one ? [connectionState(one), one.detail && ` ${one.detail}`, one.rejected > 0 && ` ${rejections(one)}`] : found.length ? t("connected accounts: {names}", { names: found.map((c) => c.account).join(", ") }) : t("after a restart"));
+  return h("div", { class: "identity", key: name }, h("span", { class: "grow" }, shortName(name, platform), " · ", one ? [connectionState(one), one.detail && ` ${one.detail}`, one.rejected > 0 && ` ${rejections(one)}`] : found.length ? t("connected accounts: {names}", { names: found.map((c) => c.account).join(", ") }) : t("after a restart")),
+    button(t("Remove…"), accountName(name, platform), remove, "small danger"));
 }
 
 // Whether a field matters beside the answers to the others.

@@ -33,6 +33,7 @@ export const setup = {
   setPassword: (body) => call("PUT", "/api/setup/password", { body }),
   restart: () => call("POST", "/api/setup/restart"),
   platforms: async () => ({ setups: (await call("GET", "/api/platforms/setups")).setups.map(complete) }),
+  removeAccount: (account) => call("DELETE", `/api/platforms/accounts/${encodeURIComponent(account)}`),
   answerDialog: (dialog, answer) => call("POST", `/api/platforms/dialogs/${encodeURIComponent(dialog)}`, { body: { answer } }),
   people: () => call("GET", "/api/people"),
   merge: (one, other) => call("POST", "/api/people/merge", { body: { one, other } }),
@@ -103,7 +104,7 @@ export function setupScreen(root, app, { name, title, lead, load, body, live = [
     return data.restart && h("div", { class: "told", role: "status", key: "restart" }, icon("info"), h("span", { class: "grow" }, t("What was saved is in force after a restart, which takes a few seconds.")), h("button", { type: "button", class: "button main", onclick: () => restart(reload) }, t("Restart now")));
   };
   const shown = screen(root, app, { title, lead, load, live, tables: false, above: () => places(app, name), body: (data, reload) => [banner(data, reload), body(data, reload)] });
-  root.querySelector(".tabs [aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
+  root.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   return shown;
 }
 
