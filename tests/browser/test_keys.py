@@ -120,7 +120,9 @@ def test_the_palette_finds_conversations_and_commands(page: Tab) -> None:
 def test_search_is_reached_left_and_walked_by_key(page: Tab) -> None:
     page.begin("rivers of Norway", "rivers of Norway")
     page.composer.press("Escape")
-    page.page.keyboard.press("/")
+    shown = page.page.get_by_role("search").locator("kbd")
+    expect(shown).to_be_visible()
+    page.page.keyboard.press(shown.inner_text())
     expect(page.page.get_by_role("searchbox")).to_be_focused()
     page.page.keyboard.type("norw")
     hits = page.page.locator("a.hit")

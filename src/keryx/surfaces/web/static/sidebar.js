@@ -214,7 +214,7 @@ export function sidebar(root, app) {
         h("button", { type: "button", class: "unseen", onclick: () => app.palette() }, t("Open the command palette")),
         query
           ? iconButton("close", t("Clear the search (Esc)"), clear)
-          : h("kbd", { class: "only-wide", "aria-hidden": "true" }, `${t("Ctrl")} K`)),
+          : h("kbd", { class: "only-wide", "aria-hidden": "true" }, "/")),
       h("div", { class: "filters", role: "group", "aria-label": t("Filters"), hidden: !state.sessions.length && !chosen.length && !state.projects.length && !query },
         h("button", { type: "button", class: "chip", key: "add", "aria-haspopup": "dialog", onclick: async () => (await load())?.chooseFilters(app, filters) }, icon("lanes"), t("Filter")),
         chosen.length && !filters.has("is", "deleted") && items.length ? iconButton("more", t("All of these"), allOfThese, { key: "all", class: "mark small-mark", "aria-haspopup": "menu" }) : null,
