@@ -118,7 +118,7 @@ def test_the_palette_finds_conversations_and_commands(page: Tab) -> None:
 
 
 def test_search_is_reached_left_and_walked_by_key(page: Tab) -> None:
-    page.begin("rivers of Norway", "rivers of Norway")
+    page.begin("rivers of **Norway**", "rivers of Norway")
     page.composer.press("Escape")
     shown = page.page.get_by_role("search").locator("kbd")
     expect(shown).to_be_visible()
@@ -127,8 +127,15 @@ def test_search_is_reached_left_and_walked_by_key(page: Tab) -> None:
     page.page.keyboard.type("norw")
     hits = page.page.locator("a.hit")
     expect(hits.first.locator("mark").first).to_have_text("Norway")
+    # One conversation stands there once: its title with the first message, then the others.
+    expect(page.page.locator(".hits")).to_have_count(1)
+    expect(hits).to_have_count(2)
+    expect(hits.first).to_contain_text("2 messages")
+    expect(hits.nth(1).locator(".snippet")).to_have_text("rivers of Norway")
     page.page.keyboard.press("ArrowDown")
     expect(hits.first).to_be_focused()
+    page.page.keyboard.press("ArrowDown")
+    expect(hits.nth(1)).to_be_focused()
     page.page.keyboard.press("Escape")
     page.page.keyboard.press("Escape")
     expect(hits).to_have_count(0)

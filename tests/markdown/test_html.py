@@ -242,3 +242,18 @@ def test_a_text_that_cannot_be_rendered_is_shown_as_it_is() -> None:
         sys.setrecursionlimit(limit)
     assert shown == [html.render_plain(text)]
     assert html.render_blocks(text)[0].startswith("<blockquote>")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("…its **lease** runs `out`", "…its <mark>lease</mark> runs out"),
+        ("# The lease ## and - [x] done - so", "The <mark>lease</mark> and done - so"),
+        ("| a | b | |---|--:| | 1 | lease |", "a b 1 <mark>lease</mark> "),
+        ("[the lease](https://a.example/b) *is* 2 * 3 <b>", "the <mark>lease</mark> is 2 * 3 &lt;b&gt;"),
+        ("a|lease|b --- __init__.py", "a <mark>lease</mark> b __init__.py"),
+    ],
+)
+def test_a_line_is_marked_without_markup(text: str, shown: str) -> None:
+    start = text.index("lease")
+    assert html.mark_words(text, [(start, start + 5)]) == shown

@@ -245,6 +245,37 @@ def mark_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join((*out, escape_text(text[end:])))
 
 
+# The signs of Markdown around words, as they are left when lines became one. What stands for several cells is one blank.
+_MARKUP = re.compile(
+    r"[ ]*\|[ |:-]*"
+    r"|`+|\*\*+|~~|\$\$|!?\[(?=[^\]]{1,80}\]\()|(?<=[^\s\]])\]\([^)\s]*\)?"
+    r"|(?:(?<=[ …])|^)(?:#{1,6}|-{3,}|[-*+] \[[ xX]\]) (?=\S)|^>"
+    r"|(?<![\w*])\*(?=[^\s*])|(?<=[^\s*])\*(?![\w*])"
+)
+
+
+def mark_words(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return a line of a message as HTML with `<mark>` around the spans, without the signs of Markdown. What is marked is kept
+    as it is."""
+    plain, places, end = list[str](), [0] * (len(text) + 1), 0
+    length = 0
+    for found in _MARKUP.finditer(text):
+        start, stop = found.span()
+        if any(begin < stop and start < close for begin, close in spans):
+            continue
+        blank = " " if "|" in found[0] and start else ""
+        places[end:stop] = [
+            *range(length, length + start - end),
+            *[length + start - end] * (stop - start),
+        ]
+        plain += (text[end:start], blank)
+        length += start - end + len(blank)
+        end = stop
+    places[end:] = range(length, length + len(text) - end + 1)
+    plain.append(text[end:])
+    return mark_spans("".join(plain), [(places[start], places[stop]) for start, stop in spans])
+
+
 def highlight_code(code: str, language: str) -> str:
     """Return code as HTML, with a `span` for each token if the language is known and the code not too long."""
     return "".join(

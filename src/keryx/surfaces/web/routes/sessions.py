@@ -9,6 +9,8 @@ from msgspec import UNSET
 from keryx.core import ids
 from keryx.core.errors import Invalid
 from keryx.core.ids import PrincipalId, ProjectId, SessionId, TurnId
+from keryx.core.messages import Message, Role
+from keryx.core.search.snippets import Snippet
 from keryx.core.sessions import (
     Activity,
     EndReason,
@@ -74,7 +76,7 @@ async def search(request: ApiRequest, query: request_schema.SearchQuery) -> sche
         hits=[
             schema.Hit(
                 session=presenters.session(SessionListItem(session=hit.session, activity=Activity.IDLE)),
-                html=html.mark_spans(hit.snippet.text, hit.snippet.spans),
+                html=_mark_snippet(hit.message, hit.snippet),
                 text=hit.snippet.text,
                 seq=hit.message.seq if hit.message else None,
                 role=hit.message.role if hit.message else None,
@@ -87,6 +89,12 @@ async def search(request: ApiRequest, query: request_schema.SearchQuery) -> sche
         ],
         more=len(hits) > query.limit,
     )
+
+
+def _mark_snippet(message: Message | None, snippet: Snippet) -> str:
+    """Return a snippet as HTML. The words of people and agents are shown without markup, what tools said as it is."""
+    said = message is not None and message.role in (Role.USER, Role.ASSISTANT)
+    return (html.mark_words if said else html.mark_spans)(snippet.text, snippet.spans)
 
 
 @router.get(

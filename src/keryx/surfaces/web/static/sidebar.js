@@ -2,7 +2,7 @@
 // them; several of them selected; and the way to the other screens.
 
 import { h, icon, iconButton, List, patch, say, t } from "./dom.js";
-import { ago, badge, cut, dayOf, groupOf, heldText, moment, placeView, plural, shortDay, sign, surfaceName } from "./format.js";
+import { ago, cut, dayOf, groupOf, heldText, moment, placeView, plural, shortDay, sign, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 // Heights of a row and of the name of a group, in pixels and in letters. A section is opened by a finger, too.
@@ -38,6 +38,9 @@ const KNOWN_SURFACES = new Set([CHATS, "web", "cli", "acp", "api", "job"]);
 const AGE = /^(\d+)(h|d|w)$/;
 const AGE_UNITS = { h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const SECTIONS = "keryx:sections";
+// How much is found at a time, and how much of one conversation is shown at first.
+const HITS = 30;
+const HITS_SHOWN = 3;
 // How much of a project is shown at first, and when more is asked for.
 const SECTION_FIRST = 5;
 const SECTION_PAGE = 30;
@@ -176,6 +179,8 @@ export function sidebar(root, app) {
   let applied = 0;
   let moves = null;
   let unfolded = false;
+  // The conversations of which all that was found is shown.
+  const unfoldedHits = new Set();
   let heights = [];
   let folded = new Set(JSON.parse(localStorage.getItem(SECTIONS) ?? "[]"));
   // Questions, waiting messages, selection and the row that is renamed, as the rows show them.
@@ -541,10 +546,11 @@ export function sidebar(root, app) {
 
   async function ask() {
     const mine = ++searches;
-    const answer = await app.act(() => app.api.search([writeFilters(chosen), query].filter(Boolean).join(" ")));
+    const answer = await app.act(() => app.api.search([writeFilters(chosen), query].filter(Boolean).join(" "), HITS));
     if (mine !== searches || !query) return;
     failed = answer === undefined;
     found = answer ?? null;
+    unfoldedHits.clear();
     frame();
     if (found) app.announce(plural(found.length, t("{n} result|{n} results")));
   }
@@ -552,10 +558,24 @@ export function sidebar(root, app) {
   function hits() {
     if (!found) return h("p", { class: "hint" }, failed ? t("This cannot be shown now") : t("Searching…"));
     if (!found.length) return h("div", { class: "hint" }, h("p", {}, t("Nothing is found for “{query}”.", { query })), h("p", {}, t("Try {one}, {other}, or the beginning of a word with {star}.", { one: "from:ann", other: "before:2026-01-01", star: "*" })));
-    return found.map((hit, i) =>
-      h("a", { class: "hit", key: `${hit.session.id}.${hit.seq ?? "t"}.${i}`, href: `#/s/${hit.session.id}${hit.seq ? `/${hit.seq}` : ""}` },
-        h("span", { class: "name" }, h("span", { class: "badge" }, badge(hit.session.platform || hit.session.surface)), h("span", { class: "cut grow", dir: "auto" }, nameOf(hit.session)), h("span", { class: "muted small" }, ago(hit.at ?? hit.session.active_at))),
-        h("span", { class: "snippet", dir: "auto", html: hit.html.replaceAll("`", "") }), sign(hit)));
+    const groups = new Map();
+    for (const hit of found) groups.set(hit.session.id, [...(groups.get(hit.session.id) ?? []), hit]);
+    return [...Array.from(groups.values(), hitGroup), found.length >= HITS && h("p", { class: "hint", key: "more" }, t("These are the first {n}. Another word finds fewer.", { n: HITS }))];
+  }
+
+  // What was found in one conversation: its title and the first of it lead there, the rest stands below.
+  function hitGroup(all) {
+    const { session } = all[0];
+    const title = all.find((hit) => !hit.seq);
+    const [first = title, ...others] = all.filter((hit) => hit.seq);
+    const shown = unfoldedHits.has(session.id) ? others : others.slice(0, HITS_SHOWN - 1);
+    const link = (hit, ...inner) => h("a", { class: "hit", key: `${session.id}.${hit.seq ?? "t"}`, href: `#/s/${session.id}${hit.seq ? `/${hit.seq}` : ""}` }, inner, hit.seq && h("span", { class: "snippet", dir: "auto", html: hit.html }), sign(hit));
+    return h("section", { class: "hits", key: session.id },
+      link(first,
+        h("span", { class: "name" }, title ? h("span", { class: "grow", dir: "auto", html: title.html }) : h("span", { class: "grow", dir: "auto" }, nameOf(session)), h("span", { class: "when" }, ago(session.active_at))),
+        h("span", { class: "from" }, placeView(session), others.length > 0 && h("span", { class: "amount" }, plural(others.length + 1, t("{n} message|{n} messages"))))),
+      shown.map((hit) => link(hit)),
+      others.length > shown.length && h("button", { type: "button", class: "quiet", key: "all", onclick: () => { unfoldedHits.add(session.id); frame(); } }, plural(others.length - shown.length, t("{n} more|{n} more"))));
   }
 
   function searchKeys(event) {
@@ -588,8 +608,8 @@ export function sidebar(root, app) {
     event.preventDefault();
     event.stopPropagation();
     const down = event.key === "ArrowDown" || event.key === "j";
-    const next = down ? here.nextElementSibling : here.previousElementSibling;
-    (next ?? (down ? here : typed)).focus();
+    const all = Array.from(root.querySelectorAll(".hit"));
+    (all[all.indexOf(here) + (down ? 1 : -1)] ?? (down ? here : typed)).focus();
   }
 
   function listKeys(event) {
