@@ -272,3 +272,14 @@ def test_thoughts_of_chatgpt_are_reasoning(tmp_path: Path) -> None:
     _, [entries], _ = read("chatgpt", file)
     found = [p for e in entries if isinstance(e, ForeignMessage) for p in e.parts if isinstance(p, Reasoning)]
     assert [part.text for part in found] == ["I think."]
+
+
+def test_a_window_of_openclaw_outside_of_chats_has_its_time(tmp_path: Path) -> None:
+    source = samples.write_openclaw(tmp_path / "source")
+    with sqlite3.connect(next(source.rglob("*.sqlite"))) as connection:
+        connection.execute("alter table session_windows add column created_at")
+        connection.execute("update session_windows set created_at = started_at, started_at = null")
+    connection.close()
+    sessions, _, _ = read("openclaw", source)
+    starts = {session.id: session.created_at.timestamp() for session in sessions}
+    assert (starts["w1"], starts["w2"]) == (samples.START, samples.START + 90)

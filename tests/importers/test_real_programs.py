@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,8 @@ async def test_what_a_real_program_wrote_is_imported_whole_and_once(
     results = [m for m in said if "tool-ran" in str(m.parts) and m.role is Role.TOOL]
     assert len(results) == report.tool_calls == (0 if name in WITHOUT_TOOLS else 1)
     assert found[0].tokens.output > 0
+    assert datetime.now(UTC) - found[0].created_at < timedelta(hours=1)
+    assert all(found[0].created_at - timedelta(seconds=5) <= m.at <= datetime.now(UTC) for m in said)
     assert await verify(database) == []
     before = await read_tables(database)
     assert set(count(await take(database, name, source))) <= {"unchanged"}

@@ -94,7 +94,9 @@ class _AgentReader:
             key = as_text(row.get("session_key"))
             self._nodes[key] = row
             self._current[key] = as_text(row.get("current_session_id"))
-        for window in self._database.rows("session_windows", order=("started_at", "session_id")):
+        for window in self._database.rows(
+            "session_windows", order=("created_at", "started_at", "session_id")
+        ):
             yield self._build_session(window)
 
     def _build_session(self, window: Json) -> ForeignSession:
@@ -108,7 +110,9 @@ class _AgentReader:
         size = self._database.count("transcript_events", where={"session_id": id_}, largest="seq")
         origin = self._find_origin(window)
         label = as_text(node.get("label"))
-        created = conversation.parse_time(window.get("started_at")) or TimeLine().read(None)
+        # Outside of chats, only the second one is there.
+        times = map(conversation.parse_time, (window.get("started_at"), window.get("created_at")))
+        created = next(filter(None, times), None) or TimeLine().read(None)
         current = self._current.get(as_text(window.get("session_key"))) == id_
         return ForeignSession(
             id=id_,
