@@ -102,6 +102,10 @@ def test_edges_align(browser: Browser, gallery: tuple[House, dict[str, str]], wi
         expect(page.page.locator(".welcome .card").first).to_be_visible()
         assert frame(page.page.locator(".welcome .card")) == frame(page.page.locator(".composer .box"))
         assert frame(page.page.locator(".welcome h1"))[0] == frame(page.page.locator(".composer .box"))[0]
+        below = page.page.locator(".composer .box").bounding_box()
+        last = page.page.locator(".welcome .card").last.bounding_box()
+        assert below and last and (width < 1280 or last["y"] + last["height"] < below["y"])
+        expect(page.page.get_by_text("Ctrl K finds")).to_have_count(0 if phone else 1)
         for name in SCREENS:
             page.page.goto("about:blank")
             page.open(f"/{name}")

@@ -18,6 +18,11 @@ def test_the_first_page_says_what_to_do_next(page: Tab) -> None:
     expect(page.page.get_by_role("heading", name="Keryx is running")).to_be_visible()
     for title in ("Talk now", "Connect a better model", "Connect a chat"):
         expect(page.page.get_by_role("heading", name=title)).to_be_visible()
+    # The field for it stands below.
+    expect(page.page.get_by_role("link", name="Begin a conversation")).to_have_count(0)
+    below = page.page.locator(".composer .box").bounding_box()
+    last = page.page.locator(".welcome .card").last.bounding_box()
+    assert below and last and last["y"] + last["height"] < below["y"]
     expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
     assert len(page.first_load) < 12, "\n".join(page.first_load)
     page.ask("hello there", "hello there")

@@ -1,7 +1,7 @@
 // Composer: where a person writes. Keeps what is typed on the server, takes files, completes commands, and begins new
 // conversations from the home screen.
 
-import { h, icon, iconButton, patch, t } from "./dom.js";
+import { h, icon, iconButton, isTouched, patch, t } from "./dom.js";
 import { answererOf, bytes, codeView, count, cut, elapsed, heldView, plural, said, SIZES } from "./format.js";
 import { createId, here, isNew, Problem } from "./link.js";
 
@@ -475,9 +475,9 @@ export function home(root, app) {
       h("div", { class: over ? "screen dropping" : "screen", key: "home", ondragover: drag(true), ondragleave: drag(false), ondrop: (e) => { if (e.dataTransfer.files.length && app.info.who.operator) { e.preventDefault(); over = false; bring(e.dataTransfer.files); } } }, h("div", { class: "welcome" },
         h("h1", {}, fresh ? t("Keryx is running") : t("What is on your mind?")),
         h("p", { class: "lead" }, fresh ? t("One conversation, reachable from chat platforms, your editor, the terminal and this page. Nothing is lost when something breaks.") : t("Answered by {agent}. Every conversation, from every place, is in the list.", { agent: agent === "echo" ? t("echo, the offline agent") : model || agent })),
-        h("div", { class: "cards" }, fresh && app.guided ? app.guide() : fresh ? first(app) : next(app),
+        h("div", { class: "cards" }, fresh && app.guided ? app.guide(true) : fresh ? first(app) : next(app),
           app.info.who.operator && card("file", t("Bring conversations along"), t("Drop an export of ChatGPT, Claude, Open WebUI, LibreChat or a coding agent here, or one of Keryx."),
-            h("div", {}, h("label", { class: "button" }, bringing ? t("Importing…") : t("Choose a file"), h("input", { type: "file", class: "unseen", multiple: true, disabled: bringing, "aria-label": t("Files to import"), onchange: (e) => (bring(e.target.files), (e.target.value = "")) }))))))),
+            h("p", { class: "deed" }, h("label", { class: "button" }, bringing ? t("Importing…") : t("Choose a file"), h("input", { type: "file", class: "unseen", multiple: true, disabled: bringing, "aria-label": t("Files to import"), onchange: (e) => (bring(e.target.files), (e.target.value = "")) }))))))),
       h("div", { key: `write-${mine}`, own: true, id: "home-composer" }),
     ]);
   }
@@ -513,8 +513,8 @@ function first(app) {
   const operator = app.info.who.operator;
   return [
     card("edit", t("Talk here"), echo ? [t("Write below. The offline agent echoes your words; "), h("code", {}, "slow 5 one two three"), t(" shows how an answer streams.")] : t("Write below. The answer streams in, and stays if the server is stopped in the middle.")),
-    operator && card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any provider that speaks the protocol of OpenAI, or a program on your machine. You can try it before it is saved."), h("p", {}, h("a", { class: "button", href: "#/models" }, echo ? t("Add a model") : t("Models")))),
-    operator && card("pairing", t("Connect a chat"), t("Telegram, Signal, Matrix, Discord and others: talk from there, and go on here."), h("p", {}, h("a", { class: "button", href: "#/platforms" }, t("Choose a platform")))),
+    operator && card("settings", echo ? t("Connect a model") : t("Change the model"), t("Any provider that speaks the protocol of OpenAI, or a program on your machine. You can try it before it is saved."), h("p", { class: "deed" }, h("a", { class: "button", href: "#/models" }, echo ? t("Add a model") : t("Models")))),
+    operator && card("pairing", t("Connect a chat"), t("Telegram, Signal, Matrix, Discord and others: talk from there, and go on here."), h("p", { class: "deed" }, h("a", { class: "button", href: "#/platforms" }, t("Choose a platform")))),
   ];
 }
 
@@ -523,9 +523,9 @@ function next(app) {
   const echo = answererOf(app).agent === "echo";
   return [
     last && h("section", { class: "card" }, icon("redo"), h("h2", {}, t("Go on")), h("p", {}, t("Where you were last: "), h("a", { href: `#/s/${last.id}` }, last.title || t("the last conversation")), ".")),
-    card("search", t("Find anything"), t("Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.")),
+    !isTouched() && card("search", t("Find anything"), t("Ctrl K finds conversations and commands. The search field looks through every message. Press ? for all keys.")),
     echo && app.info.who.operator && (app.info.models.length
       ? card("settings", t("Let a model answer"), codeView(t("The offline agent answers, because `agent` is `echo` in the settings. With `auto` the models do.")))
-      : card("settings", t("Connect a model"), t("Only the offline agent answers now."), h("p", {}, h("a", { class: "button", href: "#/models" }, t("Add a model"))))),
+      : card("settings", t("Connect a model"), t("Only the offline agent answers now."), h("p", { class: "deed" }, h("a", { class: "button", href: "#/models" }, t("Add a model"))))),
   ];
 }

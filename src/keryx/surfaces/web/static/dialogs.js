@@ -1,6 +1,6 @@
 // Dialogs: questions to the person, menus, the keyboard map and the story of a message.
 
-import { h, icon, patch, t } from "./dom.js";
+import { h, icon, isTouched, patch, t } from "./dom.js";
 import { exact } from "./format.js";
 import { here } from "./link.js";
 
@@ -128,7 +128,7 @@ export function tone(name) {
 // A menu below a button, or at a point of the window; where fingers touch, a sheet at the foot of the window, with `title`.
 // Entries are [icon, label, what to do, look]; entries instead of what to do open in its place, and null is a line between groups.
 export function menu(anchor, entries, { point = null, title = "" } = {}) {
-  const sheet = matchMedia("(pointer: coarse), (max-width: 720px)").matches;
+  const sheet = isTouched();
   const box = h("div", { class: "pop", role: "menu", "aria-label": title || anchor.getAttribute("aria-label"), onkeydown: keys });
   const root = document.createElement("div");
   root.className = sheet ? "menu-sheet" : "menu-place";

@@ -20,6 +20,9 @@ export function t(text, fields = {}) {
 // A text of the server that has a key in the catalogue, in the language of the page.
 export const say = (phrase, text) => (phrase && phrase.key in TEXTS ? t(phrase.key, phrase.fields) : t(text));
 
+// Whether fingers use this page, or the window is a phone's.
+export const isTouched = () => Boolean(globalThis.matchMedia?.("(pointer: coarse), (max-width: 720px)").matches);
+
 const present = (children) => children.flat(3).filter((c) => c !== null && c !== undefined && c !== false);
 
 // Describes one element. A child may be a function, called only when it is looked at. `key` names an element among its

@@ -233,7 +233,8 @@ const app = {
     return app.info.who.operator && !app.info.preferences.guided;
   },
 
-  guide() {
+  // `here`: the field for a message stands below.
+  guide(here = false) {
     const { models, connections, answering, preferences } = app.info;
     const echo = answering.agent === "echo";
     let next = true;
@@ -242,9 +243,9 @@ const app = {
       next &&= done;
       return card(done, main, shape, title, text, label, path);
     };
-    const card = (done, main, shape, title, text, label, path) => h("section", { class: done ? "card done" : "card" }, icon(done ? "check" : shape), h("h2", {}, title, done && h("span", { class: "unseen" }, ` ${t("(done)")}`)), h("p", {}, text), h("p", {}, h("a", { class: main ? "button main" : "button", href: `#/${path}` }, label)));
+    const card = (done, main, shape, title, text, label, path) => h("section", { class: done ? "card done" : "card" }, icon(done ? "check" : shape), h("h2", {}, title, done && h("span", { class: "unseen" }, ` ${t("(done)")}`)), h("p", {}, text), label && h("p", { class: "deed" }, h("a", { class: main ? "button main" : "button", href: `#/${path}` }, label)));
     return [
-      step(app.state.sessions.length > 0, "edit", t("Talk now"), echo ? t("The offline agent repeats your words, which shows how answers stream and stay.") : t("Write a first message. The answer streams in, and stays if the server is stopped in the middle."), t("Begin a conversation"), "new"),
+      step(app.state.sessions.length > 0, "edit", t("Talk now"), echo ? t("The offline agent repeats your words, which shows how answers stream and stay.") : t("Write a first message. The answer streams in, and stays if the server is stopped in the middle."), !here && t("Begin a conversation"), "new"),
       step(models.some((m) => m.host !== "local:"), "settings", t("Connect a better model"), t("Any provider that speaks the protocol of OpenAI, or a program on your machine. You can try it before it is saved."), t("Connect a model"), "models"),
       step(connections.some((c) => c.platform !== "local"), "pairing", t("Connect a chat"), t("Telegram, Signal, Matrix, Discord and others: talk from there, and go on here."), t("Choose a platform"), "platforms"),
       preferences.guided

@@ -1,12 +1,12 @@
 // Sidebar: every conversation of every surface, live, by project and by day; what filters match, and search over all of
 // them; several of them selected; and the way to the other screens.
 
-import { h, icon, iconButton, List, patch, say, t } from "./dom.js";
+import { h, icon, iconButton, isTouched, List, patch, say, t } from "./dom.js";
 import { ago, cut, dayOf, groupOf, heldText, moment, placeView, plural, shortDay, sign, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 // Heights of a row and of the name of a group, in pixels and in letters. A section is opened by a finger, too.
-const TOUCH = globalThis.matchMedia?.("(pointer: coarse), (max-width: 720px)").matches;
+const TOUCH = isTouched();
 const ROW = [16, 2.5];
 const GROUP = [TOUCH ? 24 : 12, 1.25];
 const PLACES = [
