@@ -185,7 +185,7 @@ def _composer(page: Tab, paths: dict[str, str]) -> None:
 
 def _busy(page: Tab, paths: dict[str, str]) -> None:
     page.open("/new")
-    page.say("!ask May the change be rolled out to both workers?")
+    page.say("!ask systemctl restart billing-worker@b")
     expect(page.page.get_by_role("region", name="A question of the agent")).to_be_visible()
 
 

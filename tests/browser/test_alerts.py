@@ -66,10 +66,10 @@ def test_a_waiting_question_is_seen_from_everywhere(page: Tab) -> None:
     page.say("!ask open the window")
     asked = page.page.get_by_role("region", name="A question of the agent")
     expect(asked).to_be_visible()
-    expect(page.page.locator("header.bar .state.asking")).to_have_text("asking")
+    expect(page.page.locator("header.bar .state.asking")).to_have_text("asks you")
     page.open("/settings")
     expect(page.page.locator(".group").first).to_have_text("Needs you")
-    expect(page.rows().first).to_contain_text("asking")
+    expect(page.rows().first).to_contain_text("asks you")
     expect(page.page).to_have_title(re.compile(r"^1 question · .*Settings · Keryx$"))
     assert "circle" in icon(page)
     questions(page).click()
@@ -77,6 +77,22 @@ def test_a_waiting_question_is_seen_from_everywhere(page: Tab) -> None:
     expect(page.draft).to_have_count(0)
     expect(page.page.get_by_text("Needs you")).to_have_count(0)
     expect(page.page).to_have_title(re.compile(r"^!ask open the window"))
+
+
+def test_a_question_in_view_stands_there_once_and_says_so(page: Tab) -> None:
+    page.page.add_init_script("document.hasFocus = () => false")
+    page.open("/new")
+    page.say("!ask open the window")
+    asked = page.page.get_by_role("region", name="A question of the agent")
+    expect(asked).to_contain_text("open the window")
+    # The tab that tells holds a lock for a while.
+    held = "async () => (await navigator.locks.query()).held.some((lock) => lock.name.startsWith('alert'))"
+    page.page.wait_for_function(held)
+    expect(page.page.locator(".toast")).to_have_count(0)
+    expect(page.draft.locator(".state")).to_have_text("asks you")
+    expect(page.draft.locator(".caret")).to_have_count(0)
+    asked.get_by_role("button", name="Deny").click()
+    expect(page.draft).to_have_count(0)
 
 
 def test_a_phone_shows_in_any_conversation_that_another_one_asks(browser: Browser, shared: House) -> None:

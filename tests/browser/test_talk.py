@@ -244,7 +244,7 @@ def test_a_question_is_answered_in_the_conversation_and_on_the_board(page: Tab) 
     page.say("!ask close it again")
     expect(asked).to_be_visible()
     page.open("/board")
-    expect(page.page.locator(".turn-card .state")).to_have_text("asking")
+    expect(page.page.locator(".turn-card .state")).to_have_text("asks you")
     asked.get_by_role("button", name="Deny").click()
     expect(page.page.get_by_role("heading", name="Nothing runs now")).to_be_visible()
 

@@ -46,7 +46,7 @@ TEXTS = {
     "Edited": "Geändert",
     "Withdrawn before it was answered": "Zurückgezogen, bevor sie beantwortet wurde",
     "Deleted afterwards": "Nachträglich gelöscht",
-    "asking": "fragt",
+    "asks you": "fragt dich",
     "stopping": "wird angehalten",
     "writing": "schreibt",
     "at work": "arbeitet",

@@ -27,11 +27,13 @@ function tell(app, kind, { id, session, text }) {
   const open = () => app.go(`/s/${session}`);
   const present = document.hasFocus() && !document.hidden;
   // A conversation that has just begun here may not have its own address yet.
-  if (present && app.route.name === "s" && app.unsent.sessionOf(app.route.id) === session) return;
+  const inView = !document.hidden && app.route.name === "s" && app.unsent.sessionOf(app.route.id) === session;
+  if (present && inView) return;
   if (app.info?.preferences.sound) play(TONES[kind]);
   const found = app.state.sessions.find((s) => s.id === session);
   const name = found ? nameOf(found) : "Keryx";
-  if (present || !show(app, kind, { id, session, name, text, open })) app.toast(`${name}: ${text}`, { bad: kind === "failed", action: t("Open"), onclick: open });
+  // What is in view needs no second notice on the same page.
+  if ((present || !show(app, kind, { id, session, name, text, open })) && !inView) app.toast(`${name}: ${text}`, { bad: kind === "failed", action: t("Open"), onclick: open });
 }
 
 // Says it outside of the page. False if the browser does not. Where the worker tells of the same, it knows so by the id.

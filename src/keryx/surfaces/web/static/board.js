@@ -19,13 +19,13 @@ export function show(root, app) {
 }
 
 function card({ turn, session, asked, step, question }, app) {
-  const state = question ? "asking" : turn.cancelling ? "stopping" : turn.state === "queued" ? "waiting" : turn.state;
+  const state = question ? "asks you" : turn.cancelling ? "stopping" : turn.state === "queued" ? "waiting" : turn.state;
   const since = Date.parse(turn.started_at ?? turn.created_at);
   return h("section", { class: "turn-card", key: turn.id, "aria-label": nameOf(session) },
     h("div", {},
       h("a", { class: "name", href: `#/s/${session.id}` }, nameOf(session)),
       h("div", { class: "facts" },
-        h("span", { class: `state ${state}` }, t(state)),
+        h("span", { class: `state ${question ? "asking" : state}` }, t(state)),
         placeView(session),
         h("span", {}, elapsed(Date.now() - since)),
         turn.held_until && h("span", {}, heldText(turn)),

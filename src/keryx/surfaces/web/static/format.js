@@ -438,13 +438,15 @@ export function draftView(item, tools) {
   const tail = (part) => part.tail && /\s*$/.exec(part.text.slice(0, part.text.length - part.tail.length).slice(-8))[0] + part.tail;
   const parts = item.draft?.parts ?? [];
   const words = parts.some((p) => p.text);
+  const state = item.running?.cancelling ? "stopping" : item.asking ? "asks you" : words ? "writing" : "at work";
+  const end = item.asking ? "" : " caret";
   return h("article", { class: "message assistant", "aria-label": t("The answer that is being written"), "aria-busy": "true" },
-    item.head && h("div", { class: "head" }, h("span", { class: "who" }, t("Agent")), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: "state running" }, item.running?.cancelling ? t("stopping") : words ? t("writing") : t("at work"))),
+    item.head && h("div", { class: "head" }, h("span", { class: "who" }, t("Agent")), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: state === "asks you" ? "state asking" : "state running" }, t(state))),
     h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media, tools) : part.thought
       ? thought(`draft.${i}`, part.text, tools, true)
       : h("div", { class: "prose live" },
-          part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 ? "caret" : null })),
-          !part.blocks.length && h("div", { class: i === parts.length - 1 ? "plain caret" : "plain", dir: "auto" }, part.tail || part.text)))));
+          part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 && end ? "caret" : null })),
+          !part.blocks.length && h("div", { class: i === parts.length - 1 ? `plain${end}` : "plain", dir: "auto" }, part.tail || part.text)))));
 }
 
 export function pendingView(pending, tools) {
@@ -466,7 +468,9 @@ export function questionView(question, app) {
   };
   return h("section", { class: "question", "aria-label": t("A question of the agent") },
     h("h3", { dir: "auto" }, say(question.phrase, question.title)),
-    question.detail && h("pre", { tabindex: "0", dir: "auto" }, question.detail),
+    question.detail && question.detail !== question.title && (options.some((o) => o.consent === "allow_once")
+      ? h("div", { class: "asked" }, inputView(question.detail))
+      : h("p", { class: "plain", dir: "auto" }, question.detail)),
     question.note && h("p", { class: "note", dir: "auto" }, t(question.note)),
     options.length
       ? h("div", { class: "answers" }, options.map((o) => h("button", { type: "button", class: o.consent === "allow_once" ? "button main" : "button", key: o.id, onclick: () => answer(o.id) }, say(o.phrase, o.label))))
@@ -547,7 +551,7 @@ export function items(open, shown) {
     }
   }
   foldSteps(out);
-  if (open.draft?.parts.length || open.running) out.push({ key: "draft", kind: "draft", draft: open.draft, running: open.running, head: before?.turn !== open.running?.id || before?.role === "user" });
+  if (open.draft?.parts.length || open.running) out.push({ key: "draft", kind: "draft", draft: open.draft, running: open.running, asking: open.questions.length > 0, head: before?.turn !== open.running?.id || before?.role === "user" });
   for (const question of open.questions) out.push({ key: `q${question.id}`, kind: "question", question });
   if (idle && !open.later && open.session.activity === "failed") out.push({ key: "failure", kind: "failure" });
   for (const reply of open.replies) out.push({ key: `r${reply.client}`, kind: "reply", reply });

@@ -53,7 +53,7 @@ const asking = (app, id) => Object.values(app.state.questions).some((q) => q.ses
 // What a conversation does now, in a word: what wants the person goes first.
 export function stateView(app, session) {
   if (app.unsent.of(session.id).some((e) => e.error)) return h("span", { class: "state unsent" }, t("not sent yet"));
-  if (asking(app, session.id)) return h("span", { class: "state asking" }, t("asking"));
+  if (asking(app, session.id)) return h("span", { class: "state asking" }, t("asks you"));
   const held = Object.values(app.state.turns).find((turn) => turn.session === session.id && turn.held_until);
   if (held) return h("span", { class: "state waiting", title: heldText(held) }, t("waits until {time}", { time: moment(held.held_until) }));
   return session.activity && session.activity !== "idle" && h("span", { class: `state ${session.activity}` }, t(session.activity));
