@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.builders import OPERATORS
 
 from keryx import importers
-from keryx.engine.conversation_import import import_conversations
+from keryx.engine import conversation_import
 from keryx.importers.conversation import ImportLog
 from keryx.store.db.sqlite import SqliteDatabase
 from keryx.testing.fault_injection import CrashingDatabase, DatabaseFault, FaultTiming
@@ -19,14 +19,16 @@ def _kill(label: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(store: str, name: str, source: str, nth: int, when: str) -> None:
+async def main(store: str, name: str, source: str, nth: int, when: str, batch: int) -> None:
+    conversation_import.BATCH_SIZE = batch
     fault = DatabaseFault("import", FaultTiming(when), nth=nth, strike=_kill)
     program = importers.find_program(name)
     log = ImportLog()
     async with CrashingDatabase(SqliteDatabase(Path(store)), fault) as database:
-        await import_conversations(database, OPERATORS, program.key, program.read(Path(source), log), log)
+        found = program.read(Path(source), log)
+        await conversation_import.import_conversations(database, OPERATORS, program.key, found, log)
 
 
 if __name__ == "__main__":
-    _, store, name, source, nth, when = sys.argv
-    asyncio.run(main(store, name, source, int(nth), when))
+    _, store, name, source, nth, when, batch = sys.argv
+    asyncio.run(main(store, name, source, int(nth), when, int(batch)))
