@@ -116,6 +116,8 @@ async def test_conversations_go_to_the_person_of_the_key_and_only_new_records_ar
     assert await laptop.poll() == 2
     [session] = await list_pushed(laptop)
     assert session.owner == laptop.owner.principal != OPERATOR
+    # A folder of the laptop is none here, where only the operator chooses one.
+    assert session.cwd == ""
     append(file, *claude_talk(10, "w1", QUESTION, REPLY))
     laptop.desk.touch(file)
     assert await laptop.poll() == 2

@@ -13,8 +13,9 @@ from tests.engine.world import World
 from tests.web.site import HOST, ORIGIN, PASSWORD, Site, open_site
 
 from keryx.core.codec import encode_base64url
-from keryx.core.ids import DEFAULT_PROFILE, PrincipalId
-from keryx.core.sessions import Viewer
+from keryx.core.errors import Forbidden
+from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, SessionId
+from keryx.core.sessions import SessionSettings, Viewer
 from keryx.store.db import Engine
 from keryx.surfaces.web import webauthn
 from keryx.surfaces.web.operations import RequiredRole
@@ -127,6 +128,36 @@ async def test_nothing_of_another_is_reachable(world: World) -> None:
 
 
 @pytest.mark.engines(Engine.SQLITE)
+@pytest.mark.engines(*Engine)
+async def test_only_the_operator_chooses_the_folder_in_which_an_agent_works(world: World) -> None:
+    async with open_site(world.hub, world.clock, password=HASH) as site:
+        ann = await add_user(site, "ann")
+        await sign_in(site, "ann", ANNS_PASSWORD)
+        told = "only the operator chooses the folder of a conversation"
+        body = {"text": "READ /etc/shadow", "cwd": "/etc"}
+        assert await site.problem(403, "POST", "/api/sessions", json=body) == told
+        assert (await site.get("/api/start"))["sessions"]["sessions"] == []
+        session = (await site.post("/api/sessions", {"text": "hello"}))["session"]
+        path = f"/api/sessions/{session}"
+        assert await site.problem(403, "PATCH", path, json={"cwd": "/root"}) == told
+        await sign_in(site)
+        assert (await site.patch(path, {"cwd": "/srv/ann"}))["cwd"] == "/srv/ann"
+        await sign_in(site, "ann", ANNS_PASSWORD)
+        # What the operator has chosen stays, also in a copy.
+        assert (await site.patch(path, {"title": "Mine", "cwd": "/srv/ann"}))["cwd"] == "/srv/ann"
+        turn = (await site.get(path))["messages"][0]["seq"]
+        fork = await site.post(f"{path}/fork", {"through": turn})
+        assert fork["session"]["cwd"] == "/srv/ann"
+        again = {"text": "hello", "through": turn}
+        assert (await site.post(f"{path}/fork", again))["session"]["cwd"] == "/srv/ann"
+        assert (await site.patch(path, {"cwd": ""})).get("cwd", "") == ""
+    viewer = Viewer(DEFAULT_PROFILE, PrincipalId(ann["principal"]))
+    with pytest.raises(Forbidden):
+        await world.hub.reserve_session(viewer, SessionId("reserved"), cwd="/etc", settings=SessionSettings())
+    with pytest.raises(Forbidden):
+        await world.hub.fork(viewer, SessionId(session), surface="web", cwd="/etc")
+
+
 async def test_a_password_is_changed_with_the_current_one(world: World) -> None:
     async with open_site(world.hub, world.clock, password=HASH) as site:
         await add_user(site)

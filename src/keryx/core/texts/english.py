@@ -133,6 +133,7 @@ TEXTS = {
     "session.deleted": "Deleted {session}. It is erased in {days:1 day|# days}.",
     "session.unknown": "there is no conversation {name}: /sessions lists them",
     "session.unknown_page": "there is no conversation {name}",
+    "session.folder_operator_only": "only the operator chooses the folder of a conversation",
     "session.gone": "this conversation is not there any more",
     "session.no_message": "there is no such message",
     "session.ambiguous": "{name} matches several conversations: give a longer id, or the title",

@@ -133,6 +133,7 @@ TEXTS = {
     "session.deleted": "{session} ist gelöscht. Endgültig in {days:1 Tag|# Tagen}.",
     "session.unknown": "es gibt kein Gespräch {name}: /sessions listet alle auf",
     "session.unknown_page": "es gibt kein Gespräch {name}",
+    "session.folder_operator_only": "den Ordner eines Gesprächs wählt nur der Betreiber",
     "session.gone": "dieses Gespräch gibt es nicht mehr",
     "session.no_message": "diese Nachricht gibt es nicht",
     "session.ambiguous": "{name} passt auf mehrere Gespräche: gib eine längere ID oder den Titel an",

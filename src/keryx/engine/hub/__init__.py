@@ -256,6 +256,8 @@ class Hub(HubPart):
             raise Forbidden(
                 f"messages of this account of {inbound.source.platform} come through the relay only"
             )
+        if isinstance(inbound, InboundMessage) and inbound.principal and inbound.cwd:
+            control.check_folder(Viewer(inbound.source.profile, inbound.principal), inbound.cwd)
         if len(inbound.event) > MAX_ID_LENGTH:
             raise Invalid(f"the id of an event has more than {MAX_ID_LENGTH} characters")
         placed = limit_lengths(inbound.source)
@@ -344,6 +346,7 @@ class Hub(HubPart):
     ) -> None:
         """Give out the id of a session that begins with its first message. Until then it can be opened by
         `find_reserved`, in any process, for 7 days."""
+        control.check_folder(viewer, cwd)
         if not sessions.exists(tx, session):
             reserved = ReservedSession(
                 profile=viewer.profile, owner=viewer.principal, cwd=cwd, settings=settings
@@ -450,6 +453,8 @@ class Hub(HubPart):
     ) -> Session:
         """Make an independent copy up to a message, by default up to the last complete turn, in the same folder or another."""
         parent = sessions.get(tx, session, viewer=viewer)
+        if cwd is not None and cwd != parent.cwd:
+            control.check_folder(viewer, cwd)
         return revisions.fork(tx, parent, surface=surface, through=through, title=title, cwd=cwd)
 
     async def branch(

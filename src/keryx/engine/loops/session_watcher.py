@@ -96,6 +96,9 @@ class StoreTarget:
         self, program: str, sessions: Iterator[ForeignSession], stamps: Mapping[str, str], log: ImportLog
     ) -> ConversationReport:
         mark = WatchMark(machine=self._machine, pushed=self._pushed, stamps=stamps)
+        if self._pushed and self._viewer.owner is not None:
+            # Only the operator chooses the folder in which an agent works.
+            sessions = (msgspec.structs.replace(session, cwd="") for session in sessions)
         return await conversation_import.import_conversations(
             self._database, self._viewer, program, sessions, log, watched=mark
         )

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 from msgspec import UNSET
 
-from keryx.core.errors import Conflict, Invalid, NotFound
-from keryx.core.ids import SessionId, TurnId, is_temporary, new_temporary
+from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
+from keryx.core.ids import OPERATOR, SessionId, TurnId, is_temporary, new_temporary
 from keryx.core.lanes import Lane
 from keryx.core.messages import Mark, Message, Parts, Role, is_active
 from keryx.core.questions import QuestionState
@@ -34,11 +34,18 @@ _RESET_NOTICES = {
 }
 
 
+def check_folder(viewer: Viewer, cwd: str) -> None:
+    """Raise `Forbidden` unless the viewer may choose this working directory. Agents read and write there with the rights of
+    Keryx, so only the operator chooses one."""
+    if cwd and viewer.principal != OPERATOR:
+        raise Forbidden(Phrase("session.folder_operator_only"))
+
+
 def change(
     tx: Transaction, session: Session, viewer: Viewer, change: SessionChange, *, policy: Policy
 ) -> None:
     """Set new values of a session. Raise `NotFound` for a project that the viewer does not have or a model that the
-    agent does not offer, `Conflict` for a title that is taken."""
+    agent does not offer, `Conflict` for a title that is taken, `Forbidden` for a folder that the viewer may not choose."""
     if change.title is not UNSET:
         sessions.rename(tx, session, change.title, by=TitleBy.PERSON)
     if change.project is not UNSET:
@@ -53,7 +60,8 @@ def change(
         # Another model or agent need not wait for the limit of the one before; the same one is asked again.
         if change.settings.model is not UNSET or change.settings.agent is not UNSET:
             turns.release(tx, session.id)
-    if change.cwd is not UNSET:
+    if change.cwd is not UNSET and change.cwd != session.cwd:
+        check_folder(viewer, change.cwd)
         sessions.set_cwd(tx, session, change.cwd)
     if change.pinned is not UNSET:
         sessions.set_pinned(tx, session, change.pinned)
