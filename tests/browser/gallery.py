@@ -307,6 +307,13 @@ def _platform_form(page: Tab, paths: dict[str, str]) -> None:
     expect(page.page.get_by_role("form", name="Connect Telegram")).to_be_visible()
 
 
+def _job_form(page: Tab, paths: dict[str, str]) -> None:
+    page.open("/jobs")
+    page.press("Add a job")
+    page.page.get_by_label("When", exact=True).fill("0 9 * * mon-fri")
+    expect(page.page.get_by_role("list", name="Next runs")).to_be_visible()
+
+
 def _user_form(page: Tab, paths: dict[str, str]) -> None:
     page.open("/users")
     page.press("Add a user")
@@ -356,6 +363,7 @@ VIEWS: dict[str, View] = {
     "tool-form": _tool_form,
     "agent-form": _agent_form,
     "platform-form": _platform_form,
+    "job-form": _job_form,
     "user-form": _user_form,
     "files": _files,
     "question": _busy,

@@ -75,7 +75,7 @@ def test_a_stranger_is_let_in_and_sent_away_again(
         expect(waiting).to_contain_text(["ann"])
         found = CODE.search(heard(platform, 1)[0])
         assert found
-        expect(page.page.get_by_role("textbox", name="Platform")).to_have_value("fake")
+        expect(page.page.get_by_role("combobox", name="Platform")).to_have_value("fake")
         page.page.get_by_label("Code").fill(found[1])
         page.press("Let in")
         expect(page.page.get_by_text("ann may talk now.")).to_be_visible()

@@ -231,6 +231,30 @@ def test_the_tabs_of_the_settings_stay_in_place_and_show_the_current_one(
         expect(places_of_it).to_have_text("Settings")
 
 
+def test_a_form_that_is_opened_is_in_sight_on_a_phone_and_the_only_one(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, _ = gallery
+    with tab(browser, house, size=(360, 740), touch=True) as page:
+        sign_in(page)
+        for path, button in (
+            ("/models", "Add a model"),
+            ("/tools", "Add a server"),
+            ("/tools", "Add an agent"),
+            ("/jobs", "Add a job"),
+            ("/profiles", "Add a profile"),
+        ):
+            page.page.goto("about:blank")
+            page.open(path)
+            page.page.get_by_role("button", name=button).tap()
+            form = page.page.get_by_role("form", name=button)
+            expect(form.locator(".field").first).to_be_focused()
+            expect(form.get_by_role("heading")).to_be_in_viewport()
+            expect(page.page.locator("#main").get_by_role("button", name="Add a", exact=False)).to_have_count(
+                0
+            )
+
+
 def test_a_menu_is_short_and_on_a_phone_a_sheet_within_the_screen(
     browser: Browser, gallery: tuple[House, dict[str, str]]
 ) -> None:

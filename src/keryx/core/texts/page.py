@@ -799,7 +799,6 @@ TEXTS = {
     "Sign-in": "Anmeldung",
     "Split off": "Abtrennen",
     "Starting…": "Wird gestartet …",
-    "Such as telegram": "Etwa telegram",
     "Such as {example}.": "Etwa {example}.",
     "Sum up the news of the day in five lines": "Fasse die Nachrichten des Tages in fünf Zeilen zusammen",
     "Take back": "Zurücknehmen",

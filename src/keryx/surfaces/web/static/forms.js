@@ -16,6 +16,7 @@ export class Form {
     this.problem = "";
     this.note = "";
     this.busy = "";
+    this.opened = true;
   }
 
   set(name, value) {
@@ -109,9 +110,19 @@ export class Form {
   }
 }
 
-// A form in a box of its own.
+// A form that was opened is in sight and takes the focus, wherever the button stood.
+function reveal(element) {
+  requestAnimationFrame(() => {
+    const port = element.closest(".screen")?.getBoundingClientRect();
+    const place = element.getBoundingClientRect();
+    if (port && (place.bottom > port.bottom || place.top < port.top)) element.scrollIntoView({ block: place.height > port.height ? "start" : "nearest" });
+    element.querySelector(".field")?.focus({ preventScroll: true });
+  });
+}
+
+// A form in a box of its own. One with `opened` set to false was there without being asked for.
 export function box(form, title, submit, ...content) {
-  return h("form", { class: "form-box", key: form.id, "aria-label": title, novalidate: true, onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", {}, title), content);
+  return h("form", { class: "form-box", key: form.id, ref: form.opened ? reveal : null, "aria-label": title, novalidate: true, onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", {}, title), content);
 }
 
 // An entry of a list: what it is, what is to be said of it, and what can be done with it.

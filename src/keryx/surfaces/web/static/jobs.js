@@ -16,13 +16,12 @@ const PAUSE = 300;
 
 export function show(root, app) {
   const empty = () => new Form(app, { schedule: "", prompt: "", place: NOWHERE, to: "", zone: ZONE });
-  let form = empty();
+  let form = null;
   let preview = { for: "", found: null, wrong: "", timer: 0 };
-  const begin = (job) => {
-    form = job ? editForm(app, job) : empty();
+  const begin = (next) => {
+    form = next;
     preview = { for: "", found: null, wrong: "", timer: 0 };
     app.draw();
-    if (job) requestAnimationFrame(() => document.getElementById(form.name("prompt"))?.focus());
   };
   return screen(root, app, {
     title: t("Jobs"),
@@ -31,9 +30,11 @@ export function show(root, app) {
     load: () => app.api.jobs(),
     body: ({ jobs }, reload) => [
       jobs.length
-        ? table([t("Job"), t("Schedule"), t("Next"), t("Last run"), ""], jobs.map((job) => row(job, app, reload, begin)), t("Jobs"))
+        ? table([t("Job"), t("Schedule"), t("Next"), t("Last run"), ""], jobs.map((job) => row(job, app, reload, (job) => begin(editForm(app, job)))), t("Jobs"))
         : nothing(t("Nothing is scheduled"), t("Say below what the agent is to do, and when.")),
-      jobForm(form, preview, reload, () => begin(null)),
+      form || !jobs.length
+        ? jobForm((form ??= Object.assign(empty(), { opened: false })), preview, reload, () => begin(null), jobs.length > 0)
+        : h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => begin(empty()) }, t("Add a job"))),
     ],
   });
 }
@@ -67,7 +68,7 @@ function explain(form, preview) {
   }, PAUSE);
 }
 
-function jobForm(form, preview, reload, done) {
+function jobForm(form, preview, reload, done, others) {
   const { app, values } = form;
   const { job: old } = values;
   explain(form, preview);
@@ -81,10 +82,9 @@ function jobForm(form, preview, reload, done) {
     const wanted = { schedule: values.schedule.trim(), prompt: values.prompt.trim(), to, zone: values.zone.trim() };
     const job = await form.run(old ? t("Save") : t("Add"), () => (old ? app.api.changeJob(old.id, wanted) : app.api.addJob(wanted)));
     if (!job) return;
-    if (old) done();
-    else Object.assign(form.values, { schedule: "", prompt: "" });
     app.toast(t("{name} runs {schedule}.", { name: job.name, schedule: job.schedule }));
     await reload();
+    done();
   };
   return box(form, old ? t("Change {name}", { name: cut(old.name, 60) }) : t("Add a job"), send,
     form.field("prompt", t("What the agent is to do"), { rows: 2, spellcheck: "true", placeholder: t("Sum up the news of the day in five lines") }),
@@ -95,7 +95,7 @@ function jobForm(form, preview, reload, done) {
       form.field("place", t("Where the answer goes"), { options: [[NOWHERE, t("Only into its conversation")], ...platforms.map((p) => [p, t("The home chat on {platform}", { platform: p })]), [ELSEWHERE, t("Another place")]] }),
       form.field("zone", t("Time zone"))),
     values.place === ELSEWHERE && form.field("to", t("Send to"), { help: t("A platform, or platform:chat, several with commas.") }),
-    form.ends(old && [t("Cancel"), done], [old ? t("Save") : t("Add"), send, true]));
+    form.ends(others && [t("Cancel"), done], [old ? t("Save") : t("Add"), send, true]));
 }
 
 const moment = (at) => h("time", { datetime: at }, full(at));

@@ -14,7 +14,7 @@ export function show(root, app) {
     lead: t("A stranger who writes to your bot gets a code. Enter the code here to let them in."),
     live: ["access"],
     load: async () => ({ ...(await app.api.pairing()), ...(await app.api.connections()) }),
-    body: (data, reload) => [pairing.approve(data.waiting, reload), pairing.waiting(data.waiting, reload, true), pairing.granted(data.granted, reload), connections(data.connections.filter((c) => c.platform !== "local"))],
+    body: (data, reload) => [pairing.approve(data, reload), pairing.waiting(data, reload, true), pairing.granted(data.granted, reload), connections(data.connections.filter((c) => c.platform !== "local"))],
   });
 }
 
@@ -22,19 +22,21 @@ export function show(root, app) {
 export function pairingView(app) {
   const form = new Form(app, { platform: "", code: "" });
 
-  function approve(list, reload) {
-    const platforms = [...new Set(list.map((p) => p.platform))];
-    const platform = form.values.platform || (platforms.length === 1 ? platforms[0] : "");
+  // A code is told by a platform that is connected.
+  function approve({ waiting: asked, connections: links }, reload) {
+    const platforms = [...new Set([...asked, ...links].map((p) => p.platform))].filter((name) => name !== "local");
+    if (!platforms.length) return null;
+    const platform = platforms.includes(form.values.platform) ? form.values.platform : platforms[0];
     const send = async () => {
-      const grant = await form.run(t("Let in"), () => app.api.approve(platform.trim().toLowerCase(), form.values.code.trim()));
+      const grant = await form.run(t("Let in"), () => app.api.approve(platform, form.values.code.trim()));
       if (!grant) return reload();
       form.values = { platform: "", code: "" };
       app.toast(t("{name} may talk now.", { name: grant.name || grant.person }));
       await reload();
     };
-    form.values.platform ||= platform;
+    form.values.platform = platform;
     return h("form", { class: "line-form", key: "approve", "aria-label": t("Let somebody in"), onsubmit: (event) => { event.preventDefault(); send(); } },
-      form.field("platform", t("Platform"), { placeholder: t("Such as telegram"), autocapitalize: "none", required: true }),
+      form.field("platform", t("Platform"), { options: platforms.map((name) => [name, surfaceName(name)]) }),
       form.field("code", t("Code"), { autocapitalize: "characters", required: true }),
       h("button", { class: "button main", disabled: Boolean(form.busy) }, t("Let in")),
       form.problem && h("p", { class: "wrong", role: "alert" }, form.problem));
@@ -43,9 +45,10 @@ export function pairingView(app) {
   const gone = (reload, work, id) => app.act(async () => { await work(id); await reload(); });
   const person = (p) => h("td", {}, h("span", { class: "badge" }, badge(p.platform)), " ", cut(p.name || p.person, 60), p.name && h("div", { class: "muted small" }, cut(p.person, 60)));
 
-  function waiting(list, reload, whole = false) {
+  function waiting(data, reload, whole = false) {
+    const list = data.waiting;
     if (!list.length && !whole) return null;
-    return h("section", { class: "block", key: "waiting" }, h("h2", {}, t("People who wait")), !whole && approve(list, reload), list.length
+    return h("section", { class: "block", key: "waiting" }, h("h2", {}, t("People who wait")), !whole && approve(data, reload), list.length
       ? table([t("Person"), t("Asked"), ""], list.map((p) => h("tr", { key: p.id }, person(p), h("td", {}, h("time", { datetime: p.created_at, title: exact(p.created_at) }, ago(p.created_at))), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button", onclick: () => gone(reload, app.api.refuse, p.id) }, t("Refuse")))))), t("People who wait"))
       : empty(t("Nobody waits"), t("Somebody who writes to your bot for the first time appears here, with the code they were given on their side.")));
   }

@@ -30,7 +30,6 @@ export function show(root, app) {
         const values = Object.fromEntries(platform.fields.map((f) => [f.name, f.flag ? false : f.default || (f.choices[0] ?? "")]));
         open = { platform, form: new Form(app, { ...values, account: "", people: "" }), lines: [], question: null, result: null, stop: null };
         app.draw();
-        requestAnimationFrame(() => document.querySelector(".form-box")?.scrollIntoView({ block: "nearest" }));
       };
       const remove = async (name, platform) => {
         const jobs = (await app.act(() => app.api.jobs()))?.jobs.filter((job) => job.to.some((to) => to.split(/[:.]/)[0] === platform.platform)) ?? [];
@@ -49,7 +48,7 @@ export function show(root, app) {
       const sorted = [...data.setups].sort((a, b) => b.accounts.length - a.accounts.length || a.title.localeCompare(b.title));
       return [
         open && dialogView(open, data, reload, close),
-        pairing.waiting(data.waiting, reload),
+        pairing.waiting(data, reload),
         h("section", { class: "block", key: "platforms" }, h("h2", {}, t("Platforms")),
           h("ul", { class: "entries", "aria-label": t("Platforms") }, sorted.map((p) => entry(p.platform,
             p.title,

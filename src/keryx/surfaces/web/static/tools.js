@@ -63,8 +63,8 @@ export function show(root, app) {
             ? h("ul", { class: "entries", "aria-label": t("Servers of tools") }, data.tools.map((server) => entry(server.name, server.name,
               [[server.command || server.url, server.profiles.length ? t("only in {profiles}", { profiles: server.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`tools ${server.name}`])],
               [button(t("Check"), server.name, () => check(`tools ${server.name}`, () => setup.checkTools(server.name, sent(serverForm(app, server).values)))), button(t("Edit"), server.name, () => edit(server)), button(t("Remove"), server.name, () => remove(server), "danger")])))
-            : !form && empty(t("No server of tools"), t("Keryx has tools of its own for searching conversations and for jobs. A server adds others: files, a calendar, a browser."), { label: t("Add a server"), onclick: () => edit(null) }),
-          form ? editor(form, data, reload, close) : data.tools.length > 0 && h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => edit(null) }, t("Add a server")))),
+            : !form && empty(t("No server of tools"), t("Keryx has tools of its own for searching conversations and for jobs. A server adds others: files, a calendar, a browser."), !agentForm && { label: t("Add a server"), onclick: () => edit(null) }),
+          form ? editor(form, data, reload, close) : data.tools.length > 0 && !agentForm && h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => edit(null) }, t("Add a server")))),
         h("section", { class: "block", key: "agents" }, h("h2", {}, t("Agents")),
           h("p", { class: "help", key: "help" }, t("Agents of your own in Python, and where each agent answers, are written to keryx.toml, under [agents].")),
           h("ul", { class: "entries", "aria-label": t("Agents") }, data.agents.map((agent) => entry(agent.name,
@@ -76,7 +76,7 @@ export function show(root, app) {
               agent.editable && button(t("Edit"), agent.name, () => editAgent(agent)),
               agent.editable && button(t("Remove"), agent.name, () => removeAgent(agent), "danger"),
             ]))),
-          agentForm ? agentEditor(agentForm, reload, close) : h("p", { key: "add" }, h("button", { type: "button", class: "button", onclick: () => editAgent(null) }, t("Add an agent")))),
+          agentForm ? agentEditor(agentForm, reload, close) : !form && h("p", { key: "add" }, h("button", { type: "button", class: "button", onclick: () => editAgent(null) }, t("Add an agent")))),
       ];
     },
   });
