@@ -6,7 +6,10 @@ import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from typing import Any, cast
 
 import anyio
 import h11
@@ -25,6 +28,7 @@ from keryx.surfaces.web.http_server import (
     HttpServer,
     RequestParser,
     build_limits,
+    find_oldest,
     raise_descriptor_limit,
 )
 from keryx.surfaces.web.settings import WebSettings
@@ -151,6 +155,24 @@ async def test_the_connection_that_gives_way_is_the_one_that_has_waited_longest(
         await first[0].readuntil(b"\r\n\r\n100")
         for client in (first, third):
             client[1].close()
+
+
+@dataclass
+class WaitingConnection:
+    since: float
+    incomplete: bool
+
+
+@pytest.mark.parametrize(("accepted", "closed"), [(1, 3), (9, 0)], ids=["one", "many"])
+def test_one_that_was_accepted_just_now_keeps_no_other_in_its_place(accepted: int, closed: int) -> None:
+    """Else every new client would wait for a moment behind the one before."""
+    answered = [WaitingConnection(n, incomplete=False) for n in range(8)]
+    young = [WaitingConnection(20, incomplete=True) for _ in range(accepted)]
+    find = partial(find_oldest, before=10, incomplete=8, answered=3)
+    assert find(cast(Any, [*answered, *young])) == answered[:closed]
+    # Those without a request are closed first, as soon as they have waited for a moment.
+    old = WaitingConnection(9, incomplete=True)
+    assert find(cast(Any, [*answered, *young, old])) == [old]
 
 
 async def test_connections_that_are_being_answered_are_not_closed_for_others() -> None:

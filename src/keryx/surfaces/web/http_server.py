@@ -6,7 +6,7 @@ import logging
 import resource
 import socket
 from collections import Counter, deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -45,8 +45,10 @@ _PAUSE_SECONDS = 0.5
 _SWEEP_SECONDS = 1.0
 # A connection is not closed for another one before this, because its request may be on its way.
 _MIN_WAIT_SECONDS = 0.2
-# When there are too many, this share of them is closed at once, because each search looks at all of them.
+# When there are too many, this share of them is closed at once, because each search looks at all of them; of those that have
+# their answer fewer, because their clients may be about to ask again.
 _CLOSED_SHARE = 8
+_ANSWERED_SHARE = 64
 _STOP_SECONDS = 2
 # The connections that wait in the kernel to be accepted.
 _BACKLOG = 1_024
@@ -311,6 +313,18 @@ class HttpConnection(H11Protocol):
         return False
 
 
+def find_oldest(
+    waiting: Sequence[HttpConnection], before: float, *, incomplete: int, answered: int
+) -> list[HttpConnection]:
+    """Return those of the connections to close whose wait began before a time: so many without a whole request, or if there are
+    none, so many that have their answer."""
+    first = [c for c in waiting if c.incomplete]
+    # Of a few that were accepted just now the requests may be on their way; of many that is not likely.
+    if len(first) <= incomplete and not any(c.since <= before for c in first):
+        first, incomplete = waiting, answered
+    return [c for c in heapq.nsmallest(incomplete, first, key=lambda c: c.since) if c.since <= before]
+
+
 class RequestQueue:
     """Begins requests, a few in each pass of the event loop, so that a burst of them leaves time for everything else. The
     connection whose last request is the longest time ago comes first."""
@@ -417,7 +431,8 @@ class HttpServer(uvicorn.Server):
         while len(self._open) >= self._limits.total:
             log.warning("there are %d connections, as many as there may be", len(self._open))
             seen = self._released.count
-            self._close_oldest(most=self._limits.total // _CLOSED_SHARE + 1)
+            total = self._limits.total
+            self._close_oldest(incomplete=total // _CLOSED_SHARE + 1, answered=total // _ANSWERED_SHARE + 1)
             with anyio.move_on_after(_MIN_WAIT_SECONDS):
                 await self._released.wait(seen)
 
@@ -441,17 +456,11 @@ class HttpServer(uvicorn.Server):
             self._open[connection] = None
             self._by_group[group] += 1
 
-    def _close_oldest(self, group: str | None = None, *, most: int = 1) -> bool:
-        """Close connections that have waited for their clients for the longest time: several without a whole request, or
-        one that has its answer. Return whether there was one."""
+    def _close_oldest(self, group: str | None = None, *, incomplete: int = 1, answered: int = 1) -> bool:
+        """Close connections that have waited for their clients for the longest time. Return whether there was one."""
         waiting = [c for c in self._open if group in (None, c.group) and c.waiting]
-        incomplete = [c for c in waiting if c.incomplete]
         before = asyncio.get_running_loop().time() - _MIN_WAIT_SECONDS
-        oldest = [
-            c
-            for c in heapq.nsmallest(most if incomplete else 1, incomplete or waiting, key=lambda c: c.since)
-            if c.since <= before
-        ]
+        oldest = find_oldest(waiting, before, incomplete=incomplete, answered=answered)
         for connection in oldest:
             connection.transport.abort()
         return bool(oldest)
