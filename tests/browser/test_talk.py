@@ -38,6 +38,10 @@ def test_an_answer_streams_and_stays(page: Tab) -> None:
     expect(page.draft).to_contain_text("one")
     expect(page.stop).to_be_visible()
     expect(page.rows().first).to_contain_text("running")
+    # It has no title yet.
+    for named in (page.rows().first, page.page.locator("header h1")):
+        expect(named).to_contain_text("slow 3 one two three four five six")
+    expect(page.page).to_have_title("slow 3 one two three four five six · Keryx")
     expect(page.answers.last).to_have_text("one two three four five six")
     expect(page.answers.last.locator("strong")).to_have_text("three")
     expect(page.stop).to_have_count(0)
@@ -145,7 +149,7 @@ def test_a_title_is_removed_by_an_empty_field_and_the_folder_changed(page: Tab) 
     field = page.page.get_by_role("textbox", name="Title")
     field.fill("")
     field.press("Enter")
-    expect(page.page.get_by_role("heading", name="Untitled")).to_be_visible()
+    expect(page.page.get_by_role("heading", name="hello")).to_be_visible()
     for folder in ("/srv/lakes", ""):
         page.choose("Change the folder")
         dialog = page.page.get_by_role("dialog")

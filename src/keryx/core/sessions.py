@@ -202,6 +202,8 @@ class SessionListItem(msgspec.Struct, frozen=True, kw_only=True):
     activity: Activity
     # Those of other people too.
     tags: tuple[TagId, ...] = ()
+    # What a session without a title is called: the beginning of its first question.
+    opening: str = ""
 
 
 class Viewer(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from keryx.core.media import filter_media
 from keryx.core.messages import Message, Role, Text, ToolCall, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import (
+    UNTITLED,
     Activity,
     Binding,
     Project,
@@ -26,6 +27,7 @@ from keryx.core.sessions import (
     SessionListItem,
     Tag,
     Viewer,
+    derive_title,
 )
 from keryx.core.turns import Turn, TurnState
 from keryx.core.usage import AnswerUsage
@@ -61,6 +63,8 @@ _MAX_UNREAD = 100
 # How much of a project the list shows at first, and of how many that is looked up.
 _SECTION = 5
 _MAX_SECTIONS = 50
+# Among so many a session has its first question.
+_FIRST_MESSAGES = 5
 
 
 class MessageRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +108,8 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     activity: Activity
     tags: tuple[TagId, ...]
+    # The beginning of the first question, for a session without a title.
+    opening: str
     messages: list[Message]
     # Whether there are more messages before and after these.
     earlier: bool
@@ -149,13 +155,14 @@ def load_snapshot(
     """Load a session with a range of its messages."""
     row = sessions.get(tx, session, viewer=viewer)
     part = _slice_messages(tx, row, window)
-    listed = sessions.get_listed(tx, row)
+    listed = _get_listed(tx, row)
     running = turns_store.find_running(tx, session)
     queue = turns_store.list_queued(tx, session)
     return SessionSnapshot(
         session=row,
         activity=listed.activity,
         tags=listed.tags,
+        opening=listed.opening,
         messages=part.messages,
         earlier=part.earlier,
         later=part.later,
@@ -247,7 +254,7 @@ def load_details(tx: Transaction, batch: Sequence[Change]) -> ChangeDetails:
         names = {c.subject for c in batch if c.kind is kind}
         return read(tx, names) if names else []
 
-    listed = sessions.get_many_with_activity(tx, session_ids) if session_ids else []
+    listed = _list_named(tx, session_ids) if session_ids else []
     items = {item.session.id: item for item in listed}
     turns = {t.id: t for t in turns_store.get_many(tx, turn_ids)} if turn_ids else {}
     answers = [
@@ -355,7 +362,7 @@ class HubViews(HubPart):
     def get_listed(self, tx: Transaction, viewer: Viewer, session: SessionId) -> tuple[SessionListItem, int]:
         """Return one session as a list shows it, and the last message that the viewer has read."""
         row = sessions.get(tx, session, viewer=viewer, deleted=True)
-        listed = sessions.get_listed(tx, row)
+        listed = _get_listed(tx, row)
         return listed, viewer_state.get_read_marks(tx, viewer, [row])[session]
 
     @read_unit("view.listed_many")
@@ -363,7 +370,7 @@ class HubViews(HubPart):
         self, tx: Transaction, viewer: Viewer, chosen: Sequence[SessionId]
     ) -> list[tuple[SessionListItem, int]]:
         """Return those of some sessions that the viewer may see, deleted ones too, each with the viewer's read mark."""
-        found = sessions.get_many_with_activity(tx, chosen)
+        found = _list_named(tx, chosen)
         own = [item for item in found if viewer.sees(item.session.profile, item.session.owner)]
         read = viewer_state.get_read_marks(tx, viewer, [item.session for item in own])
         return [(item, read[item.session.id]) for item in own]
@@ -407,7 +414,7 @@ class HubViews(HubPart):
         """Return every running or queued turn, running ones first."""
         active = turns_store.list_active(tx, profile=viewer.profile, owner=viewer.owner)
         by_turn = {question.turn: question for question in questions.list_open_for_viewer(tx, viewer)}
-        items = sessions.get_many_with_activity(tx, {turn.session for turn in active})
+        items = _list_named(tx, {turn.session for turn in active})
         listed = {item.session.id: item for item in items}
         board = [_load_active_turn(tx, turn, listed[turn.session], by_turn.get(turn.id)) for turn in active]
         return sorted(board, key=lambda entry: entry.turn.state is not TurnState.RUNNING)
@@ -448,8 +455,27 @@ class HubViews(HubPart):
         return batch, load_details(tx, batch), _load_drafts(tx, drafts)
 
 
+def _name(tx: Transaction, listed: SessionListItem) -> SessionListItem:
+    """Return an entry of a list with the beginning of its first question, if it has no title."""
+    if listed.session.title:
+        return listed
+    first = messages.list_after(tx, listed.session.id, after=0, limit=_FIRST_MESSAGES)
+    said = next((m.text for m in first if m.role is Role.USER and not m.observed), "")
+    words = derive_title(said)
+    return listed if words == UNTITLED else msgspec.structs.replace(listed, opening=words)
+
+
+def _get_listed(tx: Transaction, session: Session) -> SessionListItem:
+    return _name(tx, sessions.get_listed(tx, session))
+
+
+def _list_named(tx: Transaction, chosen: Iterable[SessionId]) -> list[SessionListItem]:
+    return [_name(tx, listed) for listed in sessions.get_many_with_activity(tx, chosen)]
+
+
 def _load_page(tx: Transaction, viewer: Viewer, listing: SessionFilter) -> SessionListPage:
-    listed, after = sessions.list_page(tx, viewer, listing)
+    found, after = sessions.list_page(tx, viewer, listing)
+    listed = [_name(tx, item) for item in found]
     read_marks = viewer_state.get_read_marks(tx, viewer, [item.session for item in listed])
     return SessionListPage(listed=listed, read=read_marks, next=after)
 

@@ -26,7 +26,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SessionSchema(Schema, frozen=True, kw_only=True):
     """A conversation, in lists and alone. `platform` and `place` say where it began; `read` is the last message that
     the viewer has seen, known in lists and snapshots only: there is something unread if `last_seq` is above it. `tags`
-    are ids, those of other people too. `erase_at`: when a deleted one is erased. `cost` is in millionths."""
+    are ids, those of other people too. `erase_at`: when a deleted one is erased. `cost` is in millionths. Without `title_by`,
+    `title` is the beginning of the first question."""
 
     id: str
     surface: str

@@ -117,7 +117,12 @@ async def read_snapshot(
         running = snapshot.running
         return schema.Snapshot(
             session=presenters.session(
-                SessionListItem(session=snapshot.session, activity=snapshot.activity, tags=snapshot.tags),
+                SessionListItem(
+                    session=snapshot.session,
+                    activity=snapshot.activity,
+                    tags=snapshot.tags,
+                    opening=snapshot.opening,
+                ),
                 read=snapshot.read,
             ),
             draft=presenters.draft(running, snapshot.draft) if running else None,
