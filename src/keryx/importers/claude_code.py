@@ -39,7 +39,6 @@ from keryx.importers.source_files import (
 
 NAME = "claude-code"
 _MAX_FIRST_RECORDS = 100_000
-_MAX_COMPACTED_FILES = 10_000
 _MACHINE_TEXT = (
     "<local-command-caveat>",
     "<command-name>",
@@ -139,7 +138,7 @@ def read(path: Path, log: ImportLog) -> Iterator[ForeignSession]:
 
 
 def read_family(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
-    """Yield the session of one file, with those beside it that it was forked from or that were forked from it."""
+    """Yield the session of one file, with those beside it that it was forked from, and those that repeat its first record."""
     try:
         beside = sorted(
             path for path in file.parent.glob("*.jsonl") if path.is_file() and not path.is_symlink()
@@ -148,6 +147,10 @@ def read_family(file: Path, log: ImportLog) -> Iterator[ForeignSession]:
     except OSError as exc:
         log.damage(str(file), f"it cannot be read: {exc}")
         return
+    first = firsts.get(file, _FirstRecord())
+    if not first.compaction:
+        # A fork that begins with a compaction is read together with this file when the fork changes.
+        firsts = {path: other for path, other in firsts.items() if other == first and first.uuid}
     family = next((files for files in _find_families(firsts) if file in files), [file])
     yield from _read_family(family, log)
 
@@ -230,7 +233,7 @@ def _find_compactions(file: Path) -> frozenset[str]:
     return _recall_compactions(str(file), info.st_ino, info.st_size)
 
 
-@lru_cache(maxsize=_MAX_COMPACTED_FILES)
+@lru_cache(maxsize=_MAX_FIRST_RECORDS)
 def _recall_compactions(name: str, _inode: int, _size: int) -> frozenset[str]:
     found: set[str] = set()
     try:
