@@ -90,6 +90,8 @@ def test_the_lineage_leads_over_a_reset_and_back(screens: Tab) -> None:
 
 def test_a_lane_is_suspended_and_reset(screens: Tab) -> None:
     screens.open("/lanes")
+    anns = screens.page.locator("tbody tr", has_text="Ann")
+    expect(anns).to_contain_text(["direct chat, 7", "direct chat, 9"])
     lane = screens.page.locator("tbody tr", has_text="Restarts of the billing worker")
     lane.get_by_role("button", name="History").click()
     expect(screens.page.get_by_role("dialog")).to_contain_text("first message")

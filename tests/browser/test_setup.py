@@ -28,7 +28,11 @@ TOOL_SERVER = Path(__file__).parents[1] / "agents" / "tool_server.py"
 
 
 def fill_store(tx: Transaction) -> None:
-    for platform, person, name in (("telegram", "7", "Ann"), ("signal", "8", "Ann B.")):
+    for platform, person, name in (
+        ("telegram", "7", "Ann"),
+        ("signal", "8", "Ann B."),
+        ("discord", "41", "Ann"),
+    ):
         people.resolve(
             at_time(tx, START_TIME), profile=DEFAULT_PROFILE, platform=platform, person=person, name=name
         )
@@ -219,17 +223,20 @@ def test_people_permissions_and_profiles_are_managed(browser: Browser, shared: H
         expect(page.page.get_by_role("heading", name="Nothing was allowed for good")).to_be_visible()
         page.open("/people")
         entries = page.page.get_by_role("list", name="People").locator("li.entry")
-        expect(entries).to_have_count(2)
+        expect(entries).to_have_count(3)
+        # Of two with one name the platform and its id tell which is meant.
+        expect(page.page.get_by_role("button", name="Erase…: Ann (Discord 41)")).to_be_visible()
+        expect(entries.filter(has_text="Discord · Ann · 41")).to_have_count(1)
         page.press("Merge…: Ann B.")
         dialog = page.page.get_by_role("dialog")
-        dialog.get_by_label("Person").select_option("Ann (Telegram)")
+        dialog.get_by_label("Person").select_option("Ann (Telegram 7)")
         dialog.get_by_role("button", name="Merge").click()
-        expect(entries).to_have_count(1)
-        page.press("Split off: signal 8")
         expect(entries).to_have_count(2)
+        page.press("Split off: signal 8")
+        expect(entries).to_have_count(3)
         page.press("Erase…: Ann B.")
         page.page.get_by_role("dialog").get_by_role("button", name="Erase for good").click()
-        expect(entries).to_have_count(1)
+        expect(entries).to_have_count(2)
         page.open("/profiles")
         page.press("Add a profile")
         page.page.get_by_label("Name", exact=True).fill("Main")

@@ -881,6 +881,7 @@ TEXTS = {
     "So does what these jobs send there:": "Ebenso, was diese Aufträge dorthin senden:",
     "Removed. These variables of the server connect it still: {names}": "Entfernt. Diese Variablen des Servers verbinden es noch: {names}",
     "Removed. The platform knows the bot still: revoke its token there if nothing else uses it.": "Entfernt. Die Plattform kennt den Bot noch: widerrufe dort sein Token, wenn ihn sonst nichts benutzt.",
+    "account {name}": "Konto {name}",
     "main account": "Hauptkonto",
     "no key": "ohne Schlüssel",
     "not signed in": "nicht angemeldet",

@@ -668,6 +668,9 @@ class LaneSchema(Schema, frozen=True, kw_only=True):
     place: str = ""
     person: str = ""
     topic: str = ""
+    # What the platform calls the chat, and the account that hears it.
+    chat: str = ""
+    account: str = ""
     expires_at: datetime | None = None
 
 

@@ -131,6 +131,11 @@ export function heldView(open, app) {
 export const SENDING = { unknown: t("in doubt"), held: t("held until they write"), dead: t("given up"), failed: t("refused"), ready: t("waiting"), sending: t("on its way"), sent: t("arrived"), discarded: t("discarded") };
 // The words of a message, without tools and reasoning.
 export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => say(p.phrase, p.text)).join("\n\n");
+// Those of a list whose names others have too.
+export function twins(list, name) {
+  const seen = Map.groupBy(list, (one) => name(one).toLowerCase());
+  return new Set(list.filter((one) => seen.get(name(one).toLowerCase()).length > 1));
+}
 export const laneName = (lane) => lane.place || lane.person || lane.key;
 export const surfaceName = (surface) => NAMES[surface] || surface;
 
