@@ -201,6 +201,12 @@ def test_the_palette_begins_with_what_can_be_done(
         palette = page.page.get_by_role("dialog")
         expect(palette.locator("h3")).to_have_text(["Do", "Conversations", "Go to"])
         expect(palette.get_by_role("option").first).to_have_text("Ask the last question again")
+        # The conversations are in sight without scrolling.
+        expect(palette.locator("h3", has_text="Conversations")).to_be_in_viewport(ratio=1)
+        expect(palette.get_by_role("option").nth(5)).to_be_in_viewport(ratio=1)
+        page.page.keyboard.type("undo")
+        expect(palette.get_by_role("option").first).to_have_text("Undo the last turn")
+        page.page.keyboard.press("Control+a")
         page.page.keyboard.type("learning")
         expect(palette.get_by_role("option").first).to_have_text("TgLearning Norwegian")
         page.page.keyboard.press("Escape")
@@ -253,6 +259,22 @@ def test_a_form_that_is_opened_is_in_sight_on_a_phone_and_the_only_one(
             expect(page.page.locator("#main").get_by_role("button", name="Add a", exact=False)).to_have_count(
                 0
             )
+
+
+def test_dialogs_are_sheets_on_a_phone_and_titles_have_two_lines(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, paths = gallery
+    with tab(browser, house, size=(360, 740), touch=True) as page:
+        sign_in(page)
+        page.page.get_by_role("button", name="Filter", exact=True).tap()
+        box = page.page.get_by_role("dialog").bounding_box()
+        assert box and (box["x"], box["width"], box["y"] + box["height"]) == (0, 360, 740) and box["y"] >= 24
+        page.press("Done")
+        page.open(paths["story"])
+        title = page.page.locator("header.bar h1 button")
+        expect(title).to_have_text("Restarts of the billing worker")
+        assert title.evaluate("e => e.scrollHeight <= e.clientHeight && e.scrollWidth <= e.clientWidth")
 
 
 def test_a_menu_is_short_and_on_a_phone_a_sheet_within_the_screen(

@@ -6,6 +6,8 @@ import { badge } from "./format.js";
 import { nameOf, SETTINGS } from "./sidebar.js";
 
 const PLACES = ["board", "deliveries", "lanes", "jobs", "pairing", "usage", "settings"];
+const USUAL = new Set(["retry", "stop", "pin", "archive", "plus"]);
+
 // What can be done here, then elsewhere, then where one can go.
 function commands(app, query) {
   const { open } = app;
@@ -53,7 +55,8 @@ export async function palette(app, typed = "") {
     const { done, places } = commands(app, query);
     const command = (group) => ([shape, label, run]) => ({ key: label, group, mark: icon(shape), label, run });
     const all = [
-      ...done.map(command(t("Do"))),
+      // Before anything is typed, what is wanted most: the rest is found by its name.
+      ...(query ? done : done.filter(([shape]) => USUAL.has(shape))).map(command(t("Do"))),
       ...sessions.map((s) => ({ key: s.id, group: t("Conversations"), mark: h("span", { class: "badge" }, badge(s.platform || s.surface)), label: nameOf(s), run: () => app.go(`/s/${s.id}`) })),
       ...places.map(command(t("Go to"))),
     ].filter(({ group, label }) => group === t("Conversations") || fits(label));
