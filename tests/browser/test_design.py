@@ -277,6 +277,18 @@ def test_dialogs_are_sheets_on_a_phone_and_titles_have_two_lines(
         assert title.evaluate("e => e.scrollHeight <= e.clientHeight && e.scrollWidth <= e.clientWidth")
 
 
+def test_what_was_granted_is_not_broken_within_words_on_a_phone(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, _ = gallery
+    with tab(browser, house, size=(360, 740), touch=True) as page:
+        sign_in(page)
+        page.open("/permissions")
+        rules = page.page.get_by_role("list", name="Permissions").locator("code")
+        expect(rules).to_have_count(2)
+        assert rules.evaluate_all("all => all.every((e) => e.clientHeight < 28)")
+
+
 def test_a_menu_is_short_and_on_a_phone_a_sheet_within_the_screen(
     browser: Browser, gallery: tuple[House, dict[str, str]]
 ) -> None:

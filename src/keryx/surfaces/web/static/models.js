@@ -2,7 +2,7 @@
 
 import { h, t } from "./dom.js";
 import { box, button, entry, Form } from "./forms.js";
-import { decimal } from "./format.js";
+import { codeView, decimal } from "./format.js";
 import { empty } from "./screen.js";
 import { setup, setupScreen } from "./setup.js";
 
@@ -55,7 +55,7 @@ export function show(root, app) {
       const answering = data.agents.find((a) => a.default);
       const prefer = (model) => app.act(async () => { await setup.chooseModel(model.name); await reload(); });
       return [
-        data.models.length > 0 && answering && !["llm", "local"].includes(answering.kind) && h("p", { class: "help", key: "agent" }, t("Now {agent} answers, because the settings name it. Models answer where agent is auto or llm, or a conversation chooses so.", { agent: answering.name })),
+        data.models.length > 0 && answering && !["llm", "local"].includes(answering.kind) && h("p", { class: "help", key: "agent" }, codeView(t("Now {agent} answers, because the settings name it. Models answer where a conversation has chosen one, and everywhere with `agent` set to `auto` in the settings file.", { agent: answering.name }))),
         data.models.length
           ? h("ul", { class: "entries", key: "models", "aria-label": t("Models") }, data.models.map((model) => entry(model.name,
             [model.name, model.default && h("span", { class: "chip" }, t("Default"))],

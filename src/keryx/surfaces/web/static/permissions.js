@@ -1,9 +1,9 @@
 // Permissions: what was allowed or denied for good in conversations, and how to take it back.
 
 import { h, t } from "./dom.js";
-import { button } from "./forms.js";
+import { button, entry } from "./forms.js";
 import { cut, full } from "./format.js";
-import { empty, table } from "./screen.js";
+import { empty } from "./screen.js";
 import { setup, setupScreen } from "./setup.js";
 
 export function show(root, app) {
@@ -16,11 +16,10 @@ export function show(root, app) {
     body({ consents }, reload) {
       const forget = (consent) => app.act(async () => { await setup.forget(consent.session, consent.rule); await reload(); });
       if (!consents.length) return empty(t("Nothing was allowed for good"), t("When an agent asks for a permission and you answer “always”, it is listed here."));
-      return table([t("What"), t("Conversation"), t("Since"), ""], consents.map((c) => h("tr", { key: `${c.session} ${c.rule}` },
-        h("td", {}, h("span", { class: `state ${c.allowed ? "done" : "failed"}` }, c.allowed ? t("allowed") : t("denied")), " ", h("code", {}, cut(c.rule, 120))),
-        h("td", {}, h("a", { href: `#/s/${c.session}` }, cut(c.title || t("Untitled"), 60))),
-        h("td", {}, full(c.at)),
-        h("td", {}, h("div", { class: "acts" }, button(t("Take back"), c.rule, () => forget(c), "danger"))))), t("Permissions"));
+      return h("ul", { class: "entries rules", key: "permissions", "aria-label": t("Permissions") }, consents.map((c) => entry(`${c.session} ${c.rule}`,
+        [h("span", { class: `state ${c.allowed ? "done" : "failed"}` }, c.allowed ? t("allowed") : t("denied")), h("code", {}, cut(c.rule, 120))],
+        [h("a", { href: `#/s/${c.session}` }, cut(c.title || t("Untitled"), 60)), " · ", t("since {date}", { date: full(c.at) })],
+        button(t("Take back"), c.rule, () => forget(c), "danger"))));
     },
   });
 }

@@ -2,7 +2,7 @@
 
 import { h, t } from "./dom.js";
 import { box, button, entry, Form } from "./forms.js";
-import { cut, plural } from "./format.js";
+import { codeView, cut, plural } from "./format.js";
 import { setup, setupScreen } from "./setup.js";
 
 const IDS = [["", t("As the platform needs it")], ["yes", t("Hide them")], ["no", t("Show them")]];
@@ -63,6 +63,6 @@ function editor(form, data, reload, close) {
     form.field("agent", t("Who answers"), { options: [["", t("As the settings say")], ...data.agents.map((a) => [a.name, a.name])] }),
     form.field("instructions", t("Instructions"), { rows: 5, optional: true, help: t("Given to the agent at the beginning of each conversation, such as how to write and what to leave out."), spellcheck: "true" }),
     form.field("ids", t("Ids and telephone numbers in prompts"), { options: IDS }),
-    h("p", { class: "help", key: "rules" }, t("Which chats belong to it is written to keryx.toml, under [[profiles.name.rules]].")),
+    h("p", { class: "help", key: "rules" }, codeView(t("Which chats belong to it is set in the settings file: `keryx.toml`, under `[[profiles.name.rules]]`."))),
     form.ends([t("Cancel"), close], [t("Save"), save, true]));
 }

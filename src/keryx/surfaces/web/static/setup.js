@@ -99,7 +99,7 @@ export function setupScreen(root, app, { name, title, lead, load, body, live = [
     }
   };
   const banner = (data, reload) => {
-    if (data.problem) return h("div", { class: "trouble", role: "alert", key: "broken" }, icon("warn"), h("span", { class: "grow" }, t("keryx.toml cannot be used as it is, so Keryx would not start again: "), data.problem));
+    if (data.problem) return h("div", { class: "trouble", role: "alert", key: "broken" }, icon("warn"), h("span", { class: "grow" }, t("There is a mistake in the settings file, and Keryx would not start with it: "), data.problem));
     if (app.restarting) return h("div", { class: "told", role: "status", key: "restart" }, icon("retry"), h("span", { class: "grow" }, t("Keryx restarts. This page goes on by itself.")));
     return data.restart && h("div", { class: "told", role: "status", key: "restart" }, icon("info"), h("span", { class: "grow" }, t("What was saved is in force after a restart, which takes a few seconds.")), h("button", { type: "button", class: "button main", onclick: () => restart(reload) }, t("Restart now")));
   };

@@ -3,6 +3,7 @@
 
 import { h, t } from "./dom.js";
 import { box, button, entry, Form } from "./forms.js";
+import { codeView } from "./format.js";
 import { empty } from "./screen.js";
 import { setup, setupScreen } from "./setup.js";
 
@@ -66,7 +67,7 @@ export function show(root, app) {
             : !form && empty(t("No server of tools"), t("Keryx has tools of its own for searching conversations and for jobs. A server adds others: files, a calendar, a browser."), !agentForm && { label: t("Add a server"), onclick: () => edit(null) }),
           form ? editor(form, data, reload, close) : data.tools.length > 0 && !agentForm && h("p", { key: "add" }, h("button", { type: "button", class: "button main", onclick: () => edit(null) }, t("Add a server")))),
         h("section", { class: "block", key: "agents" }, h("h2", {}, t("Agents")),
-          h("p", { class: "help", key: "help" }, t("Agents of your own in Python, and where each agent answers, are written to keryx.toml, under [agents].")),
+          h("p", { class: "help", key: "help" }, codeView(t("Agents of your own in Python, and where each agent answers, are set in the settings file: `keryx.toml`, under `[agents]`."))),
           h("ul", { class: "entries", "aria-label": t("Agents") }, data.agents.map((agent) => entry(agent.name,
             [agent.name, agent.default && h("span", { class: "chip" }, t("Default"))],
             [[agent.command || (agent.kind !== agent.name && agent.kind), agent.profiles.length ? t("in {profiles}", { profiles: agent.profiles.join(", ") }) : ""].filter(Boolean).join(" · "), result(checked[`agent ${agent.name}`])],
@@ -98,7 +99,7 @@ function serverForm(app, server) {
     : { name: "", kind: "command", command: "", url: "", env: [], headers: [], cwd: "", policy: "", profiles: [], revision: "" });
 }
 
-const SECRET = t("A value is kept in a file that only Keryx can read. Write env:NAME for a variable of the server, text:VALUE for what is no secret.");
+const SECRET = () => codeView(t("Each value is kept in a file that only Keryx can read. To use a variable of the server instead, write `env:` and its name; write `text:` before what is no secret."));
 const pairs = (list) => Object.fromEntries(list.filter(([name]) => name.trim()).map(([name, value]) => [name.trim(), value.trim()]));
 
 function sent(values) {
@@ -133,8 +134,8 @@ function editor(form, data, reload, close) {
     !values.old && form.field("name", t("Name"), { help: t("Short, in lower case, such as files. The names of its tools begin with it.") }),
     form.choose("kind", t("What it is"), [["command", t("A program on this machine")], ["url", t("An address")]]),
     program
-      ? [form.field("command", t("Command"), { help: t("With its arguments, such as npx -y @modelcontextprotocol/server-filesystem /home/me/notes") }), form.pairs("env", t("Variables"), { help: SECRET, left: t("Name"), right: t("Value") }), form.field("cwd", t("Folder"), { optional: true, help: t("Where the program runs.") })]
-      : [form.field("url", t("Address"), { type: "url", placeholder: "https://…/mcp" }), form.pairs("headers", t("Headers"), { help: SECRET, left: t("Name"), right: t("Value") })],
+      ? [form.field("command", t("Command"), { help: t("With its arguments, such as npx -y @modelcontextprotocol/server-filesystem /home/me/notes") }), form.pairs("env", t("Variables"), { help: SECRET(), left: t("Name"), right: t("Value") }), form.field("cwd", t("Folder"), { optional: true, help: t("Where the program runs.") })]
+      : [form.field("url", t("Address"), { type: "url", placeholder: "https://…/mcp" }), form.pairs("headers", t("Headers"), { help: SECRET(), left: t("Name"), right: t("Value") })],
     form.field("policy", t("When the model wants to use a tool"), { options: POLICIES }),
     data.profiles.length > 1 && h("fieldset", { class: "control", key: "profiles" }, h("legend", {}, t("Profiles")), h("p", { class: "help" }, t("Without a choice it is there in all of them.")),
       data.profiles.map((p) => h("div", { class: "tick", key: p.name }, h("input", { type: "checkbox", id: form.name(`in-${p.name}`), checked: values.profiles.includes(p.name), onchange: (e) => form.set("profiles", e.target.checked ? [...values.profiles, p.name] : values.profiles.filter((n) => n !== p.name)) }), h("label", { for: form.name(`in-${p.name}`) }, p.name)))),
@@ -186,7 +187,7 @@ function agentEditor(form, reload, close) {
       h("select", { class: "field", id: form.name("program"), "aria-describedby": form.name("program-help"), onchange: (e) => choose(e.target.value) }, [...PROGRAMS, [OTHER, t("Another one")]].map(([id, label]) => h("option", { key: id, value: id, selected: id === values.program }, label)))),
     !values.old && form.field("name", t("Name"), { help: t("What you call it in Keryx, in lower case."), autocapitalize: "none" }),
     form.field("command", t("Command"), { help: t("With its arguments.") }),
-    form.pairs("env", t("Variables"), { help: SECRET, left: t("Name"), right: t("Value") }),
+    form.pairs("env", t("Variables"), { help: SECRET(), left: t("Name"), right: t("Value") }),
     form.field("cwd", t("Folder"), { optional: true, help: t("Where it works in all conversations. Without it each conversation has its own.") }),
     h("details", { class: "more", key: "more" }, h("summary", {}, t("Login, model and mode")),
       form.field("login", t("Way to log in"), { optional: true, help: t("Which one Keryx chooses, as a check lists them. Most need none.") }),
