@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from keryx import settings_file
+from keryx.core.access import EVERYBODY
 from keryx.core.errors import Invalid, KeryxError, NotFound, Unavailable
 from keryx.core.ports.setup import (
     ENTRY_POINT_GROUP,
@@ -171,9 +172,20 @@ async def check(
 
 
 def add_allowed(setup: PlatformSetup, answers: Mapping[str, str], allow: Sequence[str]) -> dict[str, str]:
-    """Return the answers with the people who may talk, if the setup asks for them itself."""
+    """Return the answers with the people who may talk, if the setup asks for them itself. Raise `Invalid` for one who cannot
+    exist on the platform."""
+    check_people(setup, allow)
     asked = any(field.name == ALLOW for field in setup.fields)
     return {**answers, ALLOW: ",".join(allow)} if asked and allow else dict(answers)
+
+
+def check_people(setup: PlatformSetup, people: Sequence[str]) -> None:
+    """Raise `Invalid` for the first id that no person of the platform can have: Keryx would not start with it."""
+    form = setup.person
+    if form and (wrong := next((p for p in people if p != EVERYBODY and not form.matches(p)), None)):
+        raise Invalid(
+            Phrase("connect.no_person", name=repr(wrong[:80]), platform=setup.title, words=form.words)
+        )
 
 
 def complete_answers(setup: PlatformSetup, answers: Mapping[str, str]) -> dict[str, str]:

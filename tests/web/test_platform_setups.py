@@ -50,6 +50,15 @@ async def test_each_platform_tells_what_it_needs(site: Site, tmp_path: Path) -> 
     assert found["matrix"]["fields"][1]["unless"] == ["token"]
 
 
+async def test_a_person_who_cannot_exist_is_refused_before_the_platform_is_asked(
+    site: Site, tmp_path: Path
+) -> None:
+    body = {"answers": {"homeserver": "http://127.0.0.1:9", "token": "x"}, "allow": ["ann"]}
+    told = await site.problem(400, "POST", f"{SETUPS}/matrix", json=body)
+    assert "'ann' is no person on Matrix" in told and "@ann:example.org" in told
+    assert not (tmp_path / "keryx.toml").exists()
+
+
 # What is the same in German: words of the platforms, and names.
 _SAME = frozenset(
     {"Token", "Homeserver", "Signing secret", "Encrypt Key", "Verification Token", "App ID", "App Secret"}

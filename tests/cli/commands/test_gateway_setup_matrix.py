@@ -138,3 +138,29 @@ def test_a_token_of_another_account_is_refused(keryx: Cli, matrix: FakeMatrix, t
     given = ("--homeserver", matrix.url, "--token-file", str(tmp_path / "token"), "--user", "@eve:fake.test")
     done = keryx("gateway", "setup", "matrix", *given)
     assert done.code == 1 and matrix.user in done.err
+
+
+def test_a_person_who_cannot_exist_is_refused_before_anything_is_asked_or_written(
+    keryx: Cli, matrix: FakeMatrix, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(matrix.token)
+    given = ("--homeserver", matrix.url, "--token-file", str(tmp_path / "token"))
+    done = keryx("gateway", "setup", "matrix", *given, "--allow", "ann")
+    assert done.code == 2, done
+    assert "'ann' is no person on Matrix: the id of one is a whole name, such as @ann:example.org" in done.err
+    assert not (keryx.home / "keryx.toml").exists()
+    keryx.ok("gateway", "setup", "matrix", *given, "--allow", "@ann:fake.test, *")
+    assert settings(keryx)["access"]["matrix"] == {"allow": ["@ann:fake.test", "*"]}
+
+
+def test_a_person_who_cannot_exist_is_asked_for_again(keryx: Cli, matrix: FakeMatrix, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(matrix.token)
+    given = ("--homeserver", matrix.url, "--token-file", str(tmp_path / "token"))
+    with keryx.terminal("gateway", "setup", "matrix", *given) as terminal:
+        terminal.see("Who may talk")
+        terminal.type("ann\n")
+        terminal.see("'ann' is no person on Matrix")
+        terminal.type("@ann:fake.test\n")
+        terminal.see("Next:")
+        assert terminal.exit() == 0
+    assert settings(keryx)["access"]["matrix"] == {"allow": ["@ann:fake.test"]}

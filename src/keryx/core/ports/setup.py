@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from keryx.core.errors import Invalid
+from keryx.core.ports.adapter import IdFormat
 
 
 class SetupField(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +102,8 @@ class PlatformSetup(msgspec.Struct, frozen=True, kw_only=True):
     # How the platform writes the id of a person, such as `@you:example.org`. With it the setup asks who may talk; without
     # it people let themselves in by pairing.
     allow_example: str = ""
+    # The format of the id of a person. The people who may talk must have such an id; `None` accepts any.
+    person: IdFormat | None = None
     # Ask the platform whether the answers are right. Raise `Invalid`, `Forbidden` or `Unavailable` with a sentence that
     # says what to do.
     check: Callable[[Mapping[str, str], SetupDialog], Awaitable[SetupOutcome]]

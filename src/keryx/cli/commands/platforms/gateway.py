@@ -248,13 +248,13 @@ async def _run(setup: PlatformSetup, given: Mapping[str, Any]) -> None:
     label = setup_registry.build_label(setup.platform, given["name"])
     home = config.find_home(os.environ)
     terminal = SetupTerminal(json=given["json"])
+    people = _split_names(" ".join(given[ALLOW] or ()))
+    setup_registry.check_people(setup, people)
     answers = _collect_answers(setup, label, given, terminal)
     configured = setup_registry.read_configured(home, label, os.environ)
     outcome = await setup_registry.check(setup, answers, TerminalSession(label, configured, terminal))
-    people: list[str] = given[ALLOW] or []
     if given[ALLOW] is None and not outcome.allow and setup.allow_example and terminal.interactive:
-        question = f"Who may talk to it? (such as {setup.allow_example}; empty for nobody yet): "
-        people = terminal.ask(question).replace(",", " ").split()
+        people = terminal.ask_people(setup)
     written = setup_registry.write(home, label, outcome, people)
     if given["json"]:
         output.write_json(
@@ -382,6 +382,18 @@ class SetupTerminal:
             else:
                 self.show(mistake)
 
+    def ask_people(self, setup: PlatformSetup) -> list[str]:
+        """Ask who may talk until each of them can exist on the platform."""
+        while True:
+            answer = self.ask(f"Who may talk to it? (such as {setup.allow_example}; empty for nobody yet): ")
+            people = _split_names(answer)
+            try:
+                setup_registry.check_people(setup, people)
+            except Invalid as exc:
+                self.show(_build_sentence(exc))
+            else:
+                return people
+
 
 class TerminalSession(SetupSession):
     """A setup in the terminal, whose check may ask the person something."""
@@ -402,9 +414,17 @@ def _find_mistake(field: SetupField, answer: str) -> str:
         try:
             field.accept(answer)
         except Invalid as exc:
-            sentence = str(exc)
-            return f"{sentence[:1].upper()}{sentence[1:]}."
+            return _build_sentence(exc)
     return ""
+
+
+def _split_names(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _build_sentence(error: Invalid) -> str:
+    sentence = str(error)
+    return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
 def _lower_first(text: str) -> str:

@@ -106,5 +106,6 @@ SETUP = PlatformSetup(
             ask=False,
         ),
     ),
+    person=IDS.person,
     check=check,
 )

@@ -11,7 +11,7 @@ from keryx.secrets import Secret
 from keryx.surfaces.gateway.adapter_settings import AdapterSetup
 from keryx.surfaces.gateway.email import EmailSettings, read_servers
 from keryx.surfaces.gateway.email.authentication import find_server
-from keryx.surfaces.gateway.email.event_parser import PLATFORM
+from keryx.surfaces.gateway.email.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.email.imap_client import ImapConnection, ImapRefused
 from keryx.surfaces.gateway.email.mail_headers import MAX_HEADER_BYTES, clean_address, parse_header
 from keryx.surfaces.gateway.email.message_sender import MailServers
@@ -169,5 +169,6 @@ SETUP = PlatformSetup(
         ),
         SetupField(name="ca", label=Phrase("connect.email_ca"), optional=True, ask=False),
     ),
+    person=IDS.person,
     check=check,
 )

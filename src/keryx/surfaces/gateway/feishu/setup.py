@@ -207,5 +207,6 @@ SETUP = PlatformSetup(
             ask=False,
         ),
     ),
+    person=IDS.person,
     check=check,
 )

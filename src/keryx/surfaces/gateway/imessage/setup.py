@@ -19,7 +19,7 @@ from keryx.surfaces.gateway.imessage.bluebubbles_api import (
     BlueBubblesNoResponse,
     BlueBubblesUnreachable,
 )
-from keryx.surfaces.gateway.imessage.event_parser import PLATFORM
+from keryx.surfaces.gateway.imessage.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.imessage.imsg_client import ImsgClient, ImsgNoResponse, ImsgUnavailable
 
 _INTRO = Phrase("connect.imessage_intro")
@@ -137,5 +137,6 @@ SETUP = PlatformSetup(
         ),
     ),
     allow_example="+15551234567",
+    person=IDS.person,
     check=check,
 )

@@ -7,7 +7,7 @@ from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, Setup
 from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.matrix import encryption
 from keryx.surfaces.gateway.matrix.homeserver import Homeserver, discover_url
-from keryx.surfaces.gateway.matrix.messages import PLATFORM
+from keryx.surfaces.gateway.matrix.messages import IDS, PLATFORM
 
 DEVICE_NAME = "Keryx"
 _INTRO = Phrase("connect.matrix_intro")
@@ -86,5 +86,6 @@ SETUP = PlatformSetup(
         ),
     ),
     allow_example="@you:example.org",
+    person=IDS.person,
     check=check,
 )

@@ -17,7 +17,7 @@ from keryx.surfaces.gateway.signal.daemon_api import (
     SignalUnreachable,
     check_url,
 )
-from keryx.surfaces.gateway.signal.event_parser import PLATFORM
+from keryx.surfaces.gateway.signal.event_parser import IDS, PLATFORM
 
 _INTRO = Phrase("connect.signal_intro")
 _KERYX, _ME = "keryx", "me"
@@ -171,5 +171,6 @@ SETUP = PlatformSetup(
             ask=False,
         ),
     ),
+    person=IDS.person,
     check=check,
 )

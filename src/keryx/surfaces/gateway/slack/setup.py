@@ -11,7 +11,7 @@ from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, Setup
 from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import check_url
 from keryx.surfaces.gateway.slack import SlackMode, check_app_token, check_base_url, check_bot_token
-from keryx.surfaces.gateway.slack.event_parser import PLATFORM
+from keryx.surfaces.gateway.slack.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.slack.payloads import SlackIdentity
 from keryx.surfaces.gateway.slack.socket_mode import BAD_APP_TOKEN
 from keryx.surfaces.gateway.slack.web_api import (
@@ -235,5 +235,6 @@ SETUP = PlatformSetup(
             default=DEFAULT_URL,
         ),
     ),
+    person=IDS.person,
     check=check,
 )

@@ -16,7 +16,7 @@ from keryx.surfaces.gateway.telegram.bot_api import (
     TelegramNoResponse,
     TelegramUnreachable,
 )
-from keryx.surfaces.gateway.telegram.event_parser import PLATFORM
+from keryx.surfaces.gateway.telegram.event_parser import IDS, PLATFORM
 
 _INTRO = Phrase("connect.telegram_intro")
 _PRIVACY_ON = Phrase("connect.telegram_privacy_on")
@@ -81,5 +81,6 @@ SETUP = PlatformSetup(
             flag=True,
         ),
     ),
+    person=IDS.person,
     check=check,
 )

@@ -9,7 +9,7 @@ from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, Setup
 from keryx.core.texts import Phrase
 from keryx.surfaces.gateway import qr_code
 from keryx.surfaces.gateway.wechat import check_url
-from keryx.surfaces.gateway.wechat.event_parser import PLATFORM
+from keryx.surfaces.gateway.wechat.event_parser import IDS, PLATFORM
 from keryx.surfaces.gateway.wechat.ilink_api import (
     DEFAULT_CDN_URL,
     DEFAULT_URL,
@@ -219,5 +219,6 @@ SETUP = PlatformSetup(
             ask=False,
         ),
     ),
+    person=IDS.person,
     check=check,
 )

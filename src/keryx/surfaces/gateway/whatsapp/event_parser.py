@@ -49,19 +49,22 @@ GONE_CODES = {
 }
 BSUID_PATTERN = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,128}", re.ASCII)
 _PHONE = r"[1-9]\d{4,14}"
+_PERSON = IdFormat(
+    rf"{_PHONE}|{BSUID_PATTERN.pattern}|@[a-z0-9._]{{3,35}}",
+    "a telephone number in digits, such as 15550783881, or an id such as US.13491208655302741918",
+)
 CLOUD_IDS = PlatformIds(
     chat=IdFormat(
         rf"{_PHONE}|{BSUID_PATTERN.pattern}|[A-Za-z0-9_+/=-]{{8,200}}",
         "a telephone number in digits, such as 15550783881, an id such as US.13491208655302741918, or that of a group",
     ),
-    person=IdFormat(
-        rf"{_PHONE}|{BSUID_PATTERN.pattern}|@[a-z0-9._]{{3,35}}",
-        "a telephone number in digits, such as 15550783881, or an id such as US.13491208655302741918",
-    ),
+    person=_PERSON,
 )
-AGENT_IDS = PlatformIds(
-    chat=IdFormat(r"user:\w{1,64}", "the id that WhatsApp has for its creator, such as user:509"),
-    person=IdFormat(r"user:\w{1,64}", "the id that WhatsApp has for its creator, such as user:509"),
+_CREATOR = IdFormat(r"user:\w{1,64}", "the id that WhatsApp has for its creator, such as user:509")
+AGENT_IDS = PlatformIds(chat=_CREATOR, person=_CREATOR)
+# Of either platform, for a setup that has not chosen yet.
+PERSON = IdFormat(
+    f"{_PERSON.pattern}|{_CREATOR.pattern}", f"{_PERSON.words}, or for an agent one such as user:509"
 )
 _CALLBACK = re.compile(r"([\w-]{1,64})\.(\d{1,9})", re.ASCII)
 _FILE_NAMES = {"image": "image", "audio": "audio", "video": "video", "document": "file", "sticker": "sticker"}

@@ -8,7 +8,7 @@ import msgspec
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
 from keryx.core.texts import Phrase
-from keryx.surfaces.gateway.whatsapp.event_parser import PLATFORM
+from keryx.surfaces.gateway.whatsapp.event_parser import PERSON, PLATFORM
 from keryx.surfaces.gateway.whatsapp.graph_api import (
     AGENT_URL,
     CLOUD_URL,
@@ -184,5 +184,6 @@ SETUP = PlatformSetup(
             ask=False,
         ),
     ),
+    person=PERSON,
     check=check,
 )
