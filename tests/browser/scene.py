@@ -64,6 +64,15 @@ async def renew(lease: Lease, *, every: float) -> None:
 The second is better: a longer lease only hides the silence."""
 
 
+_LOOKS = (
+    ("Leases are taken where turns are claimed.", "src/store/turns.py"),
+    ("The claim sets it. Who renews it?", "src/engine/leases.py"),
+    ("Renewing is left to the runner, while the model talks.", "src/engine/runner.py"),
+    ("A tool may be silent for longer than that.\nIt has no timer of its own.", "src/engine/driver.py"),
+    ("The tests should show how long a tool may be silent.", "tests/engine/test_leases.py"),
+)
+
+
 async def furnish(path: Path) -> SessionId:
     """Fill a store; gives the conversation that shows most."""
     async with SqliteDatabase(path) as database:
@@ -234,9 +243,11 @@ def _steps(tx: Transaction, title: str) -> SessionId:
     turn = TurnId(ids.new(at))
     now = at_time(tx, at)
     messages.append(now, made, Role.USER, text_parts("look at it"), turn=turn, surface="web")
-    for n in range(1, 6):
-        parts = (Reasoning(f"thought {n}"), ToolCall(f"s{n}", "read_file", f'{{"path": "{n}.txt"}}'))
+    for n, (thought, path) in enumerate(_LOOKS, 1):
+        parts = (Reasoning(thought), ToolCall(f"s{n}", "read_file", f'{{"path": "{path}"}}'))
         messages.append(now, made, Role.ASSISTANT, parts, turn=turn)
+        # The first one takes no time.
+        now = at_time(tx, now.now + timedelta(seconds=0.7 * (n - 1)))
         messages.append(now, made, Role.TOOL, (ToolResult(f"s{n}", "read_file", f"text {n}"),), turn=turn)
     messages.append(now, made, Role.ASSISTANT, text_parts("I have looked."), turn=turn)
     return made

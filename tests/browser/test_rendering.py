@@ -126,8 +126,19 @@ def test_steps_of_several_messages_fold_and_keep_their_thoughts_and_actions(page
     expect(steps.locator("details.thought")).to_have_count(5)
     expect(steps.locator("details.tool")).to_have_count(5)
     third = steps.locator(".step").nth(2)
+    # A thought begins on its line, and what took no time has no duration.
+    expect(third.locator(".thought summary")).to_have_attribute(
+        "data-beginning", "Renewing is left to the runner, while the model talks."
+    )
+    expect(steps.locator(".step .muted")).to_have_text(["0.7 s", "1.4 s", "2.1 s", "2.8 s"])
+    # All lines end where the first one does, and are not cards of their own.
+    ends = "(all) => all.map((e) => Math.round(e.getBoundingClientRect().right))"
+    assert len(set(steps.locator(".state").evaluate_all(ends))) == 1
+    borders = "(all) => all.map((e) => getComputedStyle(e).borderTopWidth)"
+    assert steps.locator(".tool").evaluate_all(borders) == ["0px"] * 5
     third.locator(".thought summary").click()
-    expect(third.locator(".thought")).to_contain_text("thought 3")
+    expect(third.locator(".thought")).to_contain_text("left to the runner")
+    third.hover()
     third.get_by_role("button", name="More for this message").click()
     page.page.get_by_role("menuitem", name="Why: the story of this message").click()
     expect(page.page.get_by_role("dialog", name="The story of this message")).to_be_visible()

@@ -21,6 +21,8 @@ const NAMES = { web: t("web"), cli: t("terminal"), acp: t("editor"), api: "API",
 const MINUTE = 60_000;
 // So many calls of tools in a row fold into one line.
 const FOLD = 4;
+// A step that took less, in milliseconds, has no duration.
+const SHORTEST = 100;
 // Of a change: equal lines around it, and how much is compared line by line.
 const CONTEXT = 3;
 const COMPARED = 250_000;
@@ -278,7 +280,7 @@ function stepsView(id, calls, results, tools, inside) {
     h("summary", {},
       h("span", { class: "name" }, plural(calls.length, t("{n} step|{n} steps"))),
       h("span", { class: "argument cut" }, `${last.part.name} ${cut(last.part.main || "", 80)}`),
-      ends.length > 0 && h("span", { class: "muted" }, elapsed(Math.max(...ends.map(Date.parse)) - Date.parse(calls[0].message.at))),
+      ends.length > 0 && lasted(Math.max(...ends.map(Date.parse)) - Date.parse(calls[0].message.at)),
       failed > 0 && h("span", { class: "state failed" }, plural(failed, t("{n} failed|{n} failed"))),
       h("span", { class: `state ${state}` }, t(state))),
     tools.unfolded.has(key) && h("div", { class: "inside" }, inside()));
@@ -306,7 +308,7 @@ function partView(part, m, i, results, tools) {
     case "text": return part.html ? h("div", { class: "prose", html: part.html }) : part.text ? h("div", { class: "plain", dir: "auto" }, part.text) : null;
     case "reasoning": {
       const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
-      return text ? thought(`${m.id}.${i}`, [text, more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))], tools) : null;
+      return text?.trim() ? thought(`${m.id}.${i}`, text, tools, { more: more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it")) }) : null;
     }
     case "notice": return h("div", { class: "notice" }, icon("info"), h("span", { dir: "auto" }, say(part.phrase, part.text)));
     case "tool_call": return tool(part, m, results.get(part.id), tools);
@@ -315,11 +317,15 @@ function partView(part, m, i, results, tools) {
   }
 }
 
-function thought(key, text, tools, live = false) {
+// What was thought begins on the line that unfolds it.
+function thought(key, text, tools, { more = null, live = false } = {}) {
   return h("details", { class: "thought", open: tools.unfolded.has(key), ontoggle: (e) => tools.fold(key, e.target.open) },
-    h("summary", {}, live ? t("Thinking") : t("Thought")),
-    h("div", { tabindex: "0", dir: "auto" }, text));
+    h("summary", { "data-beginning": live ? null : cut(text.trim().split("\n")[0], 120) }, h("span", {}, live ? t("Thinking") : t("Thought"))),
+    h("div", { tabindex: "0", dir: "auto" }, text, more));
 }
+
+// How long a step took, unless that is too short to be told.
+const lasted = (milliseconds) => milliseconds >= SHORTEST && h("span", { class: "muted" }, elapsed(milliseconds));
 
 function tool(call, m, result, tools) {
   const state = !result ? (m.mark ? "interrupted" : "running") : result.part.failed ? "failed" : "done";
@@ -329,7 +335,7 @@ function tool(call, m, result, tools) {
     h("summary", {},
       h("span", { class: "name cut" }, call.name),
       h("span", { class: "argument cut" }, cut(call.main || call.input || "", 120)),
-      result && result.message.at !== m.at && h("span", { class: "muted" }, elapsed(Date.parse(result.message.at) - Date.parse(m.at))),
+      result && lasted(Date.parse(result.message.at) - Date.parse(m.at)),
       h("span", { class: `state ${state}` }, t(state))),
     h("div", { class: "inside" },
       call.input && [h("h4", {}, t("Input")), inputView(call.input), call.cut && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it"))],
@@ -448,7 +454,7 @@ export function draftView(item, tools) {
   return h("article", { class: "message assistant", "aria-label": t("The answer that is being written"), "aria-busy": "true" },
     item.head && h("div", { class: "head" }, h("span", { class: "who" }, t("Agent")), item.running?.started_at && h("time", { datetime: item.running.started_at }, time(item.running.started_at)), h("span", { class: state === "asks you" ? "state asking" : "state running" }, t(state))),
     h("div", { class: "body" }, parts.map((part, i) => part.media ? media(part.media, tools) : part.thought
-      ? thought(`draft.${i}`, part.text, tools, true)
+      ? thought(`draft.${i}`, part.text, tools, { live: true })
       : h("div", { class: "prose live" },
           part.blocks.map((html, b) => h("div", { html, tail: b === part.blocks.length - 1 ? tail(part) : "", class: b === part.blocks.length - 1 && i === parts.length - 1 && end ? "caret" : null })),
           !part.blocks.length && h("div", { class: i === parts.length - 1 ? `plain${end}` : "plain", dir: "auto" }, part.tail || part.text)))));
