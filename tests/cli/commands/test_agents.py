@@ -73,6 +73,7 @@ def test_a_program_that_is_missing_is_told(set_up: Cli) -> None:
 
 def test_an_agent_that_is_not_configured_is_refused(set_up: Cli) -> None:
     assert "keryx agents list" in set_up("agents", "check", "nobody").err
+    assert "parameter NAME requires an argument" in set_up("agents", "check").err
     assert "part of Keryx" in set_up("agents", "check", "echoing").err
 
 

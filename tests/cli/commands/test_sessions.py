@@ -206,6 +206,8 @@ def test_tags_are_put_on_listed_filtered_by_and_pruned(keryx: Cli) -> None:
     assert list_titles(keryx, "--filter", 'tag:"to do" tag:later') == ["hello"]
     assert list_titles(keryx, "--filter", "tag:sea") == []
     assert "search for words" in keryx("sessions", "list", "--filter", "hello").err
+    refused = keryx("sessions", "list", "--filter", "is:runnin")
+    assert refused.code == 2 and "is: with running, waiting, failed" in refused.err
     assert keryx.ok("sessions", "untag", session, "later").out == "Tags: to do.\n"
     assert keryx("sessions", "untag", session, "nothing").code == 3
     keryx.ok("tags", "remove", "sea", "--yes")

@@ -119,7 +119,7 @@ async def test_a_daemon_for_one_account_must_be_told_its_number(signal: FakeSign
 
 
 async def test_what_cannot_be_used_says_what_to_do(signal: FakeSignalCli, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="signal-cli daemon --http"):
+    with pytest.raises(Unavailable, match=r"--output=json daemon .* --receive-mode=manual >> FILE"):
         await SETUP.check({"url": UNREACHABLE_URL}, Terminal())
     with pytest.raises(Invalid, match="address of the signal-cli daemon"):
         await SETUP.check({"url": "signal"}, Terminal())

@@ -79,6 +79,7 @@ def list_(*, json: Json = False) -> None:
 @app.command
 async def check(
     name: Annotated[str, Parameter(help="The name of an agent of the kind acp.")],
+    /,
     *,
     timeout: Annotated[str, Parameter(help="How long to wait for the agent.")] = format_duration(
         timedelta(seconds=PROBE_SECONDS)

@@ -158,7 +158,7 @@ TEXTS = {
     "tag.taken": "there is a tag {name} already: choose another name",
     "tag.name": "a tag has 1 to 40 characters and no quotation mark: change {name}",
     "session.prune_unnamed": "say which: give a time in `before`, or filters in `q`",
-    "session.filter_unknown": "a list is not filtered by {what}: use is:, tag:, project:, surface:, person:, before: and after:, or search for words",
+    "session.filter_unknown": "a list is not filtered by {what}: use is: with running, waiting, failed, pinned, archived or deleted, before: and after: with 7d, a day, a month or a year, tag:, project:, surface: and person:, or search for words",
     # Turns.
     "turn.undone": "Took back {count:1 turn|# turns}; /redo restores {count:it|them}. Your message was: {text}",
     "turn.redone": "Restored {count:1 message|# messages}.",

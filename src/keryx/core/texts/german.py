@@ -158,7 +158,7 @@ TEXTS = {
     "tag.taken": "es gibt schon ein Schlagwort {name}: wähle einen anderen Namen",
     "tag.name": "ein Schlagwort hat 1 bis 40 Zeichen und kein Anführungszeichen: ändere {name}",
     "session.prune_unnamed": "sag, welche: gib eine Zeit in `before` oder Filter in `q` an",
-    "session.filter_unknown": "eine Liste lässt sich nicht nach {what} filtern: nimm is:, tag:, project:, surface:, person:, before: und after:, oder suche nach Wörtern",
+    "session.filter_unknown": "eine Liste lässt sich nicht nach {what} filtern: nimm is: mit running, waiting, failed, pinned, archived oder deleted, before: und after: mit 7d, einem Tag, einem Monat oder einem Jahr, tag:, project:, surface: und person:, oder suche nach Wörtern",
     # Turns.
     "turn.undone": "{count:1 Frage|# Fragen} mit Antwort zurückgenommen; /redo stellt {count:sie|sie} wieder her. Deine Nachricht war: {text}",
     "turn.redone": "{count:1 Nachricht|# Nachrichten} wiederhergestellt.",
