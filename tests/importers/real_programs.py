@@ -31,9 +31,9 @@ class RealProgram(NamedTuple):
 
 
 REAL_PROGRAMS = {
-    "claude": RealProgram("@anthropic-ai/claude-code", "2.1.325"),
+    "claude": RealProgram("@anthropic-ai/claude-code", "2.1.328"),
     "claude-agent-acp": RealProgram("@agentclientprotocol/claude-agent-acp", "0.100.0"),
-    "codex": RealProgram("@openai/codex", "0.166.0"),
+    "codex": RealProgram("@openai/codex", "0.169.0"),
     "codex-acp": RealProgram("@agentclientprotocol/codex-acp", "2.6.0"),
     "opencode": RealProgram("opencode-ai", "1.18.33"),
     "gemini": RealProgram("@google/gemini-cli", "0.61.0"),
