@@ -82,6 +82,7 @@ async def furnish(path: Path) -> SessionId:
 def _write(tx: Transaction) -> SessionId:
     now = datetime.now(UTC)
     project = projects.add(at_time(tx, now), VIEWER, name="Operations", colour="hsl(200 55% 50%)")
+    others: list[SessionId] = []
     for n, (title, surface, origin) in enumerate(_TITLES):
         at = now - timedelta(hours=2 + 9 * n * (1 + n // 4))
         made = _session(tx, title, surface, origin, at)
@@ -92,6 +93,7 @@ def _write(tx: Transaction) -> SessionId:
             f"Tell me about this: {title.lower()}.",
             "Here is a first version. What should change?",
         )
+        others.append(made)
         found = sessions.get(tx, made)
         if n in (0, 4):
             sessions.set_project(at_time(tx, at), found, project.id)
@@ -102,7 +104,7 @@ def _write(tx: Transaction) -> SessionId:
     shown = _story(tx, now)
     sessions.set_project(at_time(tx, now), sessions.get(tx, shown), project.id)
     for day in range(30):
-        _used(tx, shown, now - timedelta(days=day), day)
+        _used(tx, shown, others, now - timedelta(days=day), day)
     deliveries.enqueue(
         at_time(tx, now),
         Target("telegram", "bot", "9"),
@@ -132,6 +134,7 @@ def _person(tx: Transaction, person: str, name: str, at: datetime) -> PrincipalI
 
 def _exchange(tx: Transaction, session: SessionId, at: datetime, asked: str, answered: str) -> None:
     turn = TurnId(ids.new(at))
+    sessions.count_turn(at_time(tx, at), session)
     messages.append(at_time(tx, at), session, Role.USER, text_parts(asked), turn=turn, surface="web")
     messages.append(
         at_time(tx, at + timedelta(seconds=4)), session, Role.ASSISTANT, text_parts(answered), turn=turn
@@ -178,6 +181,8 @@ def _story(tx: Transaction, now: datetime) -> SessionId:
     )
     add(Role.TOOL, (ToolResult("c2", "read_file", "no such file", failed=True),), 0.16, "t1")
     add(Role.ASSISTANT, text_parts(_ANSWER), 0.4, "t1")
+    for minutes in (0, 24 * 60, 25 * 60):
+        sessions.count_turn(at_time(tx, begun + timedelta(minutes=minutes)), made)
     epochs.begin(
         at_time(tx, now), made, first_seq=5, summary="Billing worker b lost its lease 14 times in a day."
     )
@@ -209,13 +214,15 @@ def _earlier(tx: Transaction, origin: Source, until: datetime) -> None:
     lane_store.move(at_time(tx, until), lane, None, why=EndReason.IDLE)
 
 
-def _used(tx: Transaction, session: SessionId, at: datetime, day: int) -> None:
+def _used(tx: Transaction, shown: SessionId, others: list[SessionId], at: datetime, day: int) -> None:
+    """What was used on a day: most of it in other conversations than the one that is shown."""
     ann = _person(tx, "9", "Ann", at)
     for n, (model, surface, asker) in enumerate(
         (("large", "web", OPERATOR), ("small", "gateway", ann), ("local", "cli", OPERATOR))
     ):
         if (day * 3 + n) % 5 == 0:
             continue
+        session = shown if n == 1 and day < 2 else others[(day * 3 + n) % len(others)]
         turn = Turn(
             id=TurnId(ids.new(at)), session=session, profile=DEFAULT_PROFILE, owner=OPERATOR, asker=asker,
             state=TurnState.DONE, mode=BusyMode.QUEUE, attempts=1, created_at=at, input_seq=1, surface=surface,

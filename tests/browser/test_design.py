@@ -330,7 +330,7 @@ def test_a_toast_covers_neither_the_details_nor_the_composer(
         sign_in(page)
         page.open(paths["story"])
         page.press("Details (i)")
-        expect(page.page.locator("#details")).to_be_visible()
+        expect(page.page.locator("#details")).to_contain_text("Turns3")
         page.choose("Archive")
         toast = frame(page.page.locator(".toast"))
         assert toast[1] <= frame(page.page.locator("#details"))[0]

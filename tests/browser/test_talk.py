@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from tests.browser.driver import House, Tab, tab
 from tests.fakes.endpoint import KEY, MODEL, Endpoint, answer, throttled
 
@@ -247,9 +247,27 @@ def test_a_question_is_answered_in_the_conversation_and_on_the_board(page: Tab) 
     expect(page.draft).to_have_count(0)
     page.say("!ask close it again")
     expect(asked).to_be_visible()
+
+    # What a conversation has cost is told of one at work, not of a message that waits in it.
+    def price(route: Route) -> None:
+        board = route.fetch().json()
+        [row] = board["turns"]
+        row["session"]["cost"] = 1.5
+        board["turns"] = [
+            row,
+            {**row, "turn": {**row["turn"], "id": "other", "state": "queued"}, "question": None},
+        ]
+        route.fulfill(json=board)
+
+    page.page.route("**/api/turns", price)
     page.open("/board")
-    expect(page.page.locator(".turn-card .state")).to_have_text("asks you")
-    asked.get_by_role("button", name="Deny").click()
+    cards = page.page.locator(".turn-card")
+    expect(cards.first.locator(".state")).to_have_text("asks you")
+    expect(cards.first).to_contain_text("in this conversation")
+    expect(cards.last.locator(".state")).to_have_text("waiting")
+    expect(cards.last).not_to_contain_text("in this conversation")
+    page.page.unroute_all()
+    asked.first.get_by_role("button", name="Deny").click()
     expect(page.page.get_by_role("heading", name="Nothing runs now")).to_be_visible()
 
 

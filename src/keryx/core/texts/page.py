@@ -77,7 +77,7 @@ TEXTS = {
     "When somebody asks something, in a chat, an editor or here, the work appears on this board until it is done.": "Wenn jemand etwas fragt, in einem Chat, einem Editor oder hier, erscheint die Arbeit hier, bis sie fertig ist.",
     "Begin a conversation": "Ein Gespräch beginnen",
     "attempt {n}": "Versuch {n}",
-    "{cost} so far": "bisher {cost}",
+    "{cost} in this conversation": "{cost} in diesem Gespräch",
     "Remove queued message": "Wartende Nachricht entfernen",
     "Stop": "Anhalten",
     # Writing.

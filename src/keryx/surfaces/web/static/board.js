@@ -30,7 +30,7 @@ function card({ turn, session, asked, step, question }, app) {
         h("span", {}, elapsed(Date.now() - since)),
         turn.held_until && h("span", {}, heldText(turn)),
         turn.attempts > 1 && h("span", {}, t("attempt {n}", { n: turn.attempts })),
-        session.cost !== undefined && h("span", {}, t("{cost} so far", { cost: money(session.cost) })))),
+        turn.state !== "queued" && session.cost !== undefined && h("span", {}, t("{cost} in this conversation", { cost: money(session.cost) })))),
     h("div", {}, turn.state === "queued"
       ? h("button", { type: "button", class: "button", onclick: () => app.act(() => app.api.drop(turn.id)) }, t("Remove queued message"))
       : h("button", { type: "button", class: "button", disabled: Boolean(turn.cancelling), onclick: () => app.act(() => app.api.stop(session.id)) }, icon("stop"), t("Stop"))),

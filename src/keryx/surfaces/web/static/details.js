@@ -62,7 +62,8 @@ function facts(session) {
     [t("Began"), full(session.created_at)],
     [t("Began in"), session.place ? `${surfaceName(session.platform)}, ${session.place}` : surfaceName(session.surface)],
     [t("Messages"), (session.messages ?? 0).toLocaleString()],
-    [t("Turns"), (session.turns ?? 0).toLocaleString()],
+    // What was brought along from elsewhere had none here.
+    [t("Turns"), session.turns ? session.turns.toLocaleString() : null],
     [t("Model"), session.settings?.model],
     [t("Folder"), session.cwd],
     ["ID", h("code", {}, session.id)],
