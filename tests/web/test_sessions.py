@@ -1,7 +1,10 @@
 """Conversations over HTTP: sent, shown, changed, forked, taken back, on both engines."""
 
-from collections.abc import AsyncGenerator
+import errno
+import tempfile
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
+from typing import IO, Any, cast
 
 import pytest
 from tests.engine.conftest import Begin
@@ -416,6 +419,36 @@ async def test_the_start_names_what_is_unread_and_begins_projects_beyond_the_fir
     await site.put(f"/api/sessions/{filed[0]}/read", {"seq": 2})
     await site.patch(f"/api/sessions/{filed[1]}", {"archived": True})
     assert set(filed) - set((await site.get("/api/start"))["unread"]) == set(filed[:2])
+
+
+async def test_a_long_export_waits_for_a_slow_reader_in_a_file(
+    site: Site, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f"{n} ä\n" for n in range(60_000))
+    session = await begun(site, world, text)
+    files: list[int] = []
+    create = cast(Callable[..., IO[bytes]], tempfile.TemporaryFile)
+
+    def note(**more: Any) -> IO[bytes]:
+        files.append(1)
+        return create(**more)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", note)
+    path = f"/api/sessions/{session}/export?format=markdown"
+    answer = await site.request("GET", path)
+    assert text.strip() in answer.text and int(answer.headers["content-length"]) == len(answer.content)
+    assert len(files) == 1
+    words = await site.request("GET", f"/api/sessions/{session}/words?first=1&last=1")
+    assert text.strip() in words.text and len(files) == 2
+    other = await begun(site, world, "short")
+    assert "short" in (await site.request("GET", f"/api/sessions/{other}/export?format=markdown")).text
+    assert len(files) == 2
+
+    def refuse(**_: Any) -> IO[bytes]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert "No space left" in await site.problem(503, "GET", path)
 
 
 async def test_a_conversation_is_exported(site: Site, world: World) -> None:

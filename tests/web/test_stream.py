@@ -2,19 +2,25 @@
 
 import asyncio
 import random
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar
 
+import anyio
 import pytest
 from tests.engine.conftest import Begin
 from tests.engine.world import SECONDS, Pause, Scenes, World, viewer
 from tests.web.site import Listener, ReceivedEvent, Site, open_site
 
 from keryx.core.errors import Unavailable
+from keryx.core.ids import Cursor
 from keryx.core.messages import ToolCall, ToolResult
 from keryx.core.ports.agent import ReasoningDelta, TextDelta, ToolCallEvent, ToolResultEvent
+from keryx.core.sessions import Viewer
 from keryx.store import changes
 from keryx.store.db import Database, DatabaseWrapper, Engine, Work
 from keryx.store.db.metrics import MeteredDatabase
+from keryx.surfaces.web.stream import Broadcast
 
 pytestmark = pytest.mark.engines(Engine.SQLITE)
 
@@ -85,6 +91,31 @@ async def test_everything_that_happens_is_told(site: Site, world: World) -> None
         await site.delete(f"/api/sessions/{turn.session}")
         await listener.wait_for("gone", session=turn.session)
     assert [m["message"]["role"] for m in listener.of_type("message")] == ["user", "assistant"]
+
+
+async def test_a_person_with_fewer_streams_takes_the_oldest_of_the_one_with_most(world: World) -> None:
+    broadcast = Broadcast(world.hub, anyio.CapacityLimiter(1), most=3)
+    cursor = await world.hub.head_cursor()
+    ann, bob = viewer("ann"), viewer("bob")
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+
+        async def open_stream(person: Viewer) -> AsyncGenerator[tuple[Cursor, bytes]]:
+            stream = await stack.enter_async_context(aclosing(broadcast.follow(person, cursor, beat=0.01)))
+            await anext(stream)
+            return stream
+
+        streams = [await open_stream(ann) for _ in range(3)]
+        assert not broadcast.has_place(ann) and broadcast.has_place(bob)
+        with pytest.raises(StopAsyncIteration):
+            await open_stream(ann)
+        await open_stream(bob)
+        with pytest.raises(StopAsyncIteration):
+            await anext(streams[0])
+        for stream in streams[1:]:
+            await anext(stream)
+        assert not broadcast.has_place(bob)
+        await streams[1].aclose()
+        assert broadcast.has_place(bob) and broadcast.has_place(ann)
 
 
 async def test_a_stream_goes_on_over_cuts_in_mid_answer(begin: Begin) -> None:

@@ -1,5 +1,6 @@
 """Users beside the operator: they sign in with own passwords and passkeys, and reach nothing of others."""
 
+import asyncio
 import hashlib
 import json
 from datetime import timedelta
@@ -156,6 +157,35 @@ async def test_only_the_operator_chooses_the_folder_in_which_an_agent_works(worl
         await world.hub.reserve_session(viewer, SessionId("reserved"), cwd="/etc", settings=SessionSettings())
     with pytest.raises(Forbidden):
         await world.hub.fork(viewer, SessionId(session), surface="web", cwd="/etc")
+
+
+def read_cookies(site: Site) -> dict[str, str]:
+    return {"Cookie": "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())}
+
+
+async def test_exports_and_searches_of_one_person_leave_turns_to_others(world: World) -> None:
+    async with open_site(world.hub, world.clock, password=HASH) as site:
+        await add_user(site, "ann")
+        session = (await site.post("/api/sessions", {"text": "mine"}))["session"]
+        mine = read_cookies(site)
+        await sign_in(site, "ann", ANNS_PASSWORD)
+        hers, ended = read_cookies(site), list[str]()
+        site.client.cookies.clear()
+        other = (await site.post("/api/sessions", {"text": "hers"}, headers=hers))["session"]
+
+        async def ask(who: str, path: str, headers: dict[str, str]) -> None:
+            assert (await site.request("GET", path, headers=headers)).status_code == 200
+            ended.append(who)
+
+        for first, second in (
+            (f"/api/sessions/{session}/export?format=html", f"/api/sessions/{other}/export?format=html"),
+            ("/api/search?q=mine", "/api/search?q=hers"),
+        ):
+            asked = [asyncio.create_task(ask("operator", first, mine)) for _ in range(40)]
+            await asyncio.sleep(0)
+            await asyncio.gather(*asked, ask("ann", second, hers))
+            assert len(ended) == 41 and ended[-1] != "ann"
+            ended.clear()
 
 
 async def test_a_password_is_changed_with_the_current_one(world: World) -> None:

@@ -491,16 +491,19 @@ def claim(
     scoped: bool = False,
     session: SessionId | None = None,
     settled: bool = True,
+    sparing: bool = False,
 ) -> TurnClaims:
     """Lease the next turns, up to `most`, of sessions that have none running. Safe to call concurrently.
 
     Sessions take turns: one that was served waits behind those that asked before. The attempt is counted
     here, before any work. A scoped worker takes only turns of `session`, and those pinned to it. A worker runs
-    one suspect at a time, and while it is not `settled` none that has been blamed."""
+    one suspect at a time, and while it is not `settled` none that has been blamed. With `sparing` a person may run fewer
+    turns than places are left, so that a few people do not take them all."""
     found: list[Turn] = []
     passed_over, more = False, True
     while more and len(found) < most:
-        candidates = _list_candidates(tx, worker, per_principal, scoped, session, settled)
+        own = min(per_principal, most - len(found)) if sparing else per_principal
+        candidates = _list_candidates(tx, worker, own, scoped, session, settled)
         turn, looked_at, busy = _claim_first(tx, candidates, worker, lease)
         found += [turn] if turn else []
         passed_over = passed_over or busy

@@ -494,6 +494,21 @@ async def test_one_person_cannot_take_all_places(begin: Begin) -> None:
     await world.running(mine[2])
 
 
+async def test_a_few_people_cannot_take_all_places(begin: Begin) -> None:
+    world = await begin(policy=limits(at_once=4, per_principal=3))
+    for name in ("ann", "bob"):
+        held = [await world.say("!silence", chat=f"{name}{n}", user=name) for n in range(4)]
+        await world.running(held[0])
+    assert (await world.ask("hi", user="cleo", chat="cleo")).state is TurnState.DONE
+    assert world.node.service.runner.busy == 3
+
+
+async def test_one_person_may_be_allowed_all_places(begin: Begin) -> None:
+    world = await begin(policy=limits(at_once=3, per_principal=3))
+    for turn in [await world.say("!silence", chat=f"mine{n}") for n in range(3)]:
+        await world.running(turn)
+
+
 async def test_sessions_take_turns(begin: Begin) -> None:
     """One session with a long queue does not keep a short one waiting."""
     pause = Pause()

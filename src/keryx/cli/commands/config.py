@@ -53,7 +53,7 @@ MEANINGS = {
     "access": "Who may talk, by platform: a table of `allow`, `groups`, `roles`, `operators`, `bots`, `pairing`, `mention`, `follow_threads`, `observe` and `relay`. KERYX_<PLATFORM>_ALLOW sets `allow`, with commas.",
     "profiles": "What is set for a profile, by its name: a table of `rules` (which places belong to it), `instructions`, `agent` and `hide_ids`.",
     "limits.at_once": "How many turns run at once in one process; 0 for none: it only receives.",
-    "limits.per_principal": "How many turns of one person run at once.",
+    "limits.per_principal": "How many turns of one person run at once; fewer while few places are left.",
     "limits.first_byte": "How long a turn may take to say its first word.",
     "limits.silence": "How long a turn may be silent after that.",
     "limits.question": "How long a question of an agent waits for a person; then the answer is no.",

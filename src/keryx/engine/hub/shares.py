@@ -49,6 +49,11 @@ class HubShares(HubPart):
     def revoke(self, tx: Transaction, viewer: Viewer, session: SessionId, share: str) -> None:
         viewer_state.remove_share(tx, sessions.get(tx, session, viewer=viewer).id, share)
 
+    @read_unit("share.session")
+    def find_session(self, tx: Transaction, token: str) -> SessionId:
+        """Return the session that a link shows. Raise `NotFound` if it was revoked."""
+        return _find(tx, token).session
+
     @read_unit("share.open")
     def open(self, tx: Transaction, token: str) -> SharedConversation:
         """Return what a link shows. Raise `NotFound` if it was revoked, or its session was deleted."""

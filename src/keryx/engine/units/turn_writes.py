@@ -177,6 +177,8 @@ def claim(
         scoped=scoped,
         session=session,
         settled=settled_at <= tx.now,
+        # Whoever lets one person have all places wants just that.
+        sparing=limits.per_principal < limits.at_once,
     )
     if not claims.waiting or len(claims.turns) == most:
         return claims, None

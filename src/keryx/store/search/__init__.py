@@ -16,6 +16,7 @@ from keryx.core.messages import Message
 from keryx.core.search import SESSION_STATES, Not, Query, StateFilter, parse, subtract_age
 from keryx.core.search.snippets import SCAN_LIMIT, Snippet, highlight
 from keryx.core.sessions import Session, Viewer
+from keryx.fair_limits import FairQueue
 from keryx.store import change_feed, sessions
 from keryx.store.db import Database, Engine, Transaction
 from keryx.store.search import documents, indexing
@@ -70,7 +71,7 @@ class SearchIndex:
             Fts5Backend() if database.engine is Engine.SQLITE else TsvectorBackend(database)
         )
         self._update_lock = asyncio.Lock()
-        self._searches = asyncio.Semaphore(_MAX_SEARCHES)
+        self._searches = FairQueue(_MAX_SEARCHES)
 
     async def search(
         self,
@@ -99,7 +100,7 @@ class SearchIndex:
                 found = await self._database.read("search", run)
             return found
 
-        async with self._searches:
+        async with self._searches.hold(viewer.principal):
             return await self._retry_after_repair(update_and_run)
 
     async def catch_up(self, progress: IndexProgress | None = None) -> int:

@@ -23,6 +23,7 @@ from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.core.texts import Phrase, Texts, choose_language
 from keryx.engine.hub import Hub
+from keryx.fair_limits import FairQueue
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.auth import Authenticator, Caller, CookieSigner, list_readers
 from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
@@ -78,11 +79,11 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     # For the threads that render texts: few, so that they leave processor time to everything else.
     renders: anyio.CapacityLimiter
     # For exports: each takes a reader of the store for as long as it lasts.
-    exports: anyio.CapacityLimiter
+    exports: FairQueue
     # For files to import. To find out which program wrote one may take half a minute.
     imports: anyio.CapacityLimiter
-    # For what anybody with a link may ask for, apart from the exports of users.
-    shares: anyio.CapacityLimiter
+    # For what anybody with a link may ask for, apart from the exports of users. By turns of the shared conversations.
+    shares: FairQueue
     # Requests that wait for a turn.
     followers: TurnFollowers
     # Returns what is said in a sound; `None` if no model is configured for it.

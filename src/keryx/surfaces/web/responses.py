@@ -4,17 +4,20 @@ import gzip
 import hashlib
 import logging
 import math
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import anyio
 import anyio.to_thread
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Send
 
 from keryx import logs
@@ -42,6 +45,9 @@ _MIN_COMPRESSED_BYTES = 1_000
 _THREAD_BYTES = 100_000
 _GZIP_LEVEL = 4
 _SEND_TIMEOUT_SECONDS = 30.0
+# A longer document waits for its client in a file.
+_MAX_MEMORY_BYTES = 1 << 18
+_FILE_PIECE_BYTES = 1 << 16
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
 OPENAI_PATH = "/v1/"
@@ -257,3 +263,37 @@ async def send_chunk(send: Send, body: bytes) -> None:
     """Send a piece of a stream. Raise `TimeoutError` if the client has stopped reading."""
     with anyio.fail_after(_SEND_TIMEOUT_SECONDS):
         await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def build_document(
+    text: str, *, headers: Mapping[str, str], media_type: str, folder: Path | None
+) -> Response:
+    """Return a response with a text of any length. A long one is kept in a file of `folder`, not in memory, until a slow client
+    has read it. Raise `Unavailable` if there is no room."""
+    body = text.encode("utf-8", "replace")
+    if len(body) <= _MAX_MEMORY_BYTES:
+        return Response(body, headers=headers, media_type=media_type)
+    try:
+        file = await anyio.to_thread.run_sync(_write_file, body, folder)
+    except OSError as exc:
+        raise Unavailable(f"a long document cannot be kept for its reader: {exc.strerror}") from exc
+    return StreamingResponse(
+        _read_file(file), headers={**headers, "Content-Length": str(len(body))}, media_type=media_type
+    )
+
+
+def _write_file(body: bytes, folder: Path | None) -> IO[bytes]:
+    # Files of the system may lie in memory; but the folder may be read-only.
+    place = folder if folder is not None and os.access(folder, os.W_OK) else None
+    with ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile(dir=place))
+        file.write(body)
+        file.seek(0)
+        stack.pop_all()
+    return file
+
+
+async def _read_file(file: IO[bytes]) -> AsyncGenerator[bytes]:
+    with file:
+        while piece := await anyio.to_thread.run_sync(file.read, _FILE_PIECE_BYTES):
+            yield piece

@@ -23,6 +23,7 @@ from keryx.core.ports.agent import SpeakText, TranscribeSound
 from keryx.core.ports.setup import SetupService
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
+from keryx.fair_limits import FairQueue
 from keryx.surfaces.web import openapi, responses
 from keryx.surfaces.web.auth import SHARE_PATH, Authenticator, CookieSigner, SecurityMiddleware
 from keryx.surfaces.web.openai_api.turn_responses import TurnFollowers
@@ -93,9 +94,9 @@ class WebApp:
             secure_cookies=secure,
             setup_lock=anyio.Lock(),
             renders=renders,
-            exports=anyio.CapacityLimiter(_EXPORTS),
+            exports=FairQueue(_EXPORTS),
             imports=anyio.CapacityLimiter(_IMPORTS),
-            shares=anyio.CapacityLimiter(_SHARES),
+            shares=FairQueue(_SHARES),
             followers=self._followers,
             transcribe=transcribe,
             speak=speak,

@@ -18,6 +18,7 @@ from keryx.core.sessions import Viewer
 from keryx.core.turns import TurnState
 from keryx.engine.hub import Hub
 from keryx.engine.hub.api_turns import ApiTurnView
+from keryx.fair_limits import FairShares
 from keryx.surfaces.web import openai_api, responses
 from keryx.surfaces.web.openai_api import ChatChunks, Json, ResponseEvents
 
@@ -27,6 +28,7 @@ _HEARTBEAT = b": waiting\n\n"
 _HEARTBEAT_SECONDS = 15.0
 _BEAT_SECONDS = 1.0
 _FULL_DELAY = timedelta(seconds=10)
+_TOO_MANY = "too many requests wait for answers: the turn goes on; try again"
 _FAILED_STATES = frozenset({TurnState.FAILED, TurnState.PARKED, TurnState.EXPIRED, TurnState.MERGED})
 _DONE = b"data: [DONE]\n\n"
 
@@ -49,8 +51,7 @@ class TurnFollowers:
 
     def __init__(self, hub: Hub, *, most: int) -> None:
         self._hub = hub
-        self._most = most
-        self._count = 0
+        self._shares = FairShares(most)
         self.closed = False
 
     def close(self) -> None:
@@ -66,10 +67,10 @@ class TurnFollowers:
         until: Callable[[ApiTurnView], bool] = has_finished,
     ) -> ApiTurnView:
         """Call `show` with each state of a turn, and at times without a change. Return the last state. Raise `Throttled` if too
-        many requests wait, `Retryable` if the server stops before the turn has ended."""
-        if self._count >= self._most:
-            raise Throttled("too many requests wait for answers: try again", after=_FULL_DELAY)
-        self._count += 1
+        many requests wait, `Retryable` if the server stops or another person needs the place before the turn has ended."""
+        share = self._shares.take(viewer.principal)
+        if share is None:
+            raise Throttled(_TOO_MANY, after=_FULL_DELAY)
         try:
             async with aclosing(self._hub.api_turns.follow(viewer, turn, beat=_BEAT_SECONDS)) as views:
                 async for view in views:
@@ -78,8 +79,10 @@ class TurnFollowers:
                         return view
                     if self.closed:
                         break
+                    if share.revoked:
+                        raise Throttled(_TOO_MANY, after=_FULL_DELAY)
         finally:
-            self._count -= 1
+            self._shares.release(share)
         raise Retryable("the server stops; the turn goes on when it is back: ask again", after=_FULL_DELAY)
 
 

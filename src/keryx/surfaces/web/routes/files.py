@@ -14,6 +14,7 @@ from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest, read_body
+from keryx.surfaces.web.responses import build_document
 
 router = ApiRouter()
 
@@ -124,9 +125,9 @@ async def export(request: ApiRequest, query: request_schema.ExportQuery) -> Resp
     exporter = partial(
         write_sessions, format=format_, write=text.write, redact=query.redact, texts=request.texts
     )
-    async with request.services.exports:
+    async with request.services.exports.hold(request.viewer.principal):
         await request.hub.export(request.viewer, request.session_id, exporter)
-    return _build_export(text.getvalue(), f"{request.session_id}.{extension}", mime)
+        return await _build_export(request, text.getvalue(), f"{request.session_id}.{extension}", mime)
 
 
 @router.post(
@@ -140,20 +141,19 @@ async def export_many(request: ApiRequest, body: request_schema.SessionsExportFo
     exporter = partial(
         write_sessions, format=format_, write=text.write, redact=body.redact, texts=request.texts
     )
-    async with request.services.exports:
+    async with request.services.exports.hold(request.viewer.principal):
         await request.hub.export_many(request.viewer, [SessionId(id_) for id_ in body.sessions], exporter)
-    return _build_export(text.getvalue(), f"conversations.{extension}", mime)
+        return await _build_export(request, text.getvalue(), f"conversations.{extension}", mime)
 
 
-def _build_export(text: str, name: str, mime: str) -> Response:
-    return Response(
-        text.encode("utf-8", "replace"),
-        headers={
-            "Content-Disposition": build_disposition(name),
-            "Content-Security-Policy": SANDBOX_POLICY,
-            "Cache-Control": "no-store",
-        },
-        media_type=mime,
+async def _build_export(request: ApiRequest, text: str, name: str, mime: str) -> Response:
+    headers = {
+        "Content-Disposition": build_disposition(name),
+        "Content-Security-Policy": SANDBOX_POLICY,
+        "Cache-Control": "no-store",
+    }
+    return await build_document(
+        text, headers=headers, media_type=mime, folder=request.services.installation.home
     )
 
 

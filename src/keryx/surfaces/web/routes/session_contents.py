@@ -20,6 +20,7 @@ from keryx.markdown import html
 from keryx.surfaces.web import request_schema, schema
 from keryx.surfaces.web.operations import ApiRouter
 from keryx.surfaces.web.request import ApiRequest
+from keryx.surfaces.web.responses import build_document
 
 router = ApiRouter()
 
@@ -91,16 +92,17 @@ async def outline(request: ApiRequest, query: request_schema.OutlineQuery) -> sc
     media_types=("text/markdown",),
 )
 async def words(request: ApiRequest, query: request_schema.RangeQuery) -> Response:
-    async with request.services.exports:
+    async with request.services.exports.hold(request.viewer.principal):
         found = await request.hub.views.list_range(
             request.viewer, request.session_id, first=query.first, last=query.last
         )
-    said = "\n\n".join(filter(None, (_write_message(m, request.texts) for m in found)))
-    return Response(
-        f"{said}\n".encode("utf-8", "replace"),
-        headers={"Cache-Control": "no-store", "Content-Security-Policy": "sandbox; default-src 'none'"},
-        media_type="text/markdown; charset=utf-8",
-    )
+        said = "\n\n".join(filter(None, (_write_message(m, request.texts) for m in found)))
+        return await build_document(
+            f"{said}\n",
+            headers={"Cache-Control": "no-store", "Content-Security-Policy": "sandbox; default-src 'none'"},
+            media_type="text/markdown; charset=utf-8",
+            folder=request.services.installation.home,
+        )
 
 
 @router.get(

@@ -12,6 +12,7 @@ from keryx.markdown.html import prepare_document
 from keryx.surfaces.web import presenters, schema
 from keryx.surfaces.web.operations import ApiRouter, RequiredRole
 from keryx.surfaces.web.request import ApiRequest
+from keryx.surfaces.web.responses import build_document
 
 router = ApiRouter()
 
@@ -82,10 +83,16 @@ async def revoke_share(request: ApiRequest) -> None:
 async def shared_page(request: ApiRequest) -> Response:
     token = request.path_param("token")
     _require_shares(request)
-    async with request.services.shares:
+    session = await request.hub.shares.find_session(token)
+    async with request.services.shares.hold(session):
         found = await request.hub.shares.open(token)
         page = await request.render(lambda render: _write_page(found, token, request.texts, render))
-    return Response(page.encode("utf-8", "replace"), headers=_HEADERS, media_type="text/html; charset=utf-8")
+        return await build_document(
+            page,
+            headers=_HEADERS,
+            media_type="text/html; charset=utf-8",
+            folder=request.services.installation.home,
+        )
 
 
 @router.get(
@@ -96,8 +103,9 @@ async def shared_page(request: ApiRequest) -> Response:
 )
 async def shared_picture(request: ApiRequest) -> Response:
     _require_shares(request)
-    async with request.services.shares:
-        token, file = request.path_param("token"), request.path_param("media")
+    token, file = request.path_param("token"), request.path_param("media")
+    session = await request.hub.shares.find_session(token)
+    async with request.services.shares.hold(session):
         found = await request.hub.shares.find_picture(token, file)
     return StreamingResponse(
         request.hub.media.read_chunks(found.id),

@@ -19,6 +19,7 @@ from keryx.core.messages import Message
 from keryx.core.sessions import Viewer
 from keryx.engine.hub import Hub
 from keryx.engine.hub.views import ChangeDetails
+from keryx.fair_limits import FairShares
 from keryx.surfaces.web import presenters, schema
 from keryx.surfaces.web.stream import events
 from keryx.surfaces.web.stream.encoder import REVISED, ChangeEncoder, EncodedEvent, encode_change
@@ -85,9 +86,8 @@ class Broadcast:
     def __init__(self, hub: Hub, renders: anyio.CapacityLimiter, *, most: int) -> None:
         self._hub = hub
         self._renders = renders
-        self._most = most
+        self._shares = FairShares(most)
         self._late: dict[str, _LateMessage] = {}
-        self._most = most
         self._encoder = ChangeEncoder()
         self._ring: deque[EventBatch] = deque()
         self._first = 0
@@ -121,10 +121,9 @@ class Broadcast:
         self.closed = True
         self._signal.signal()
 
-    @property
-    def full(self) -> bool:
-        """Whether there are as many streams as there may be."""
-        return self._followers >= self._most
+    def has_place(self, viewer: Viewer) -> bool:
+        """Whether there may be one stream more of this viewer."""
+        return self._shares.has_place(viewer.principal)
 
     async def follow(
         self, viewer: Viewer, cursor: Cursor, *, beat: float
@@ -132,13 +131,17 @@ class Broadcast:
         """Yield what to send to a viewer after a cursor, each time with the cursor that it leads to, until closed.
 
         After `beat` seconds without events for this viewer, yield an empty body with the current cursor. Raise `StreamTooSlow` for a slow
-        reader, `CursorExpired` and `Invalid` for an unusable cursor."""
+        reader, `CursorExpired` and `Invalid` for an unusable cursor. Closed for the stream of a person with fewer, if there are
+        as many as there may be."""
+        share = self._shares.take(viewer.principal)
+        if share is None:
+            return
         self._followers += 1
         self._has_followers.set()
         try:
             position = self._find_position(cursor)
             due = anyio.current_time() + beat
-            while not self.closed:
+            while not self.closed and not share.revoked:
                 seen, before = self._signal.count, cursor
                 if position is None:
                     cursor, body = await self._read_store(viewer, cursor)
@@ -154,6 +157,7 @@ class Broadcast:
                         await self._signal.wait(seen)
         finally:
             self._followers -= 1
+            self._shares.release(share)
 
     @property
     def _next(self) -> int:

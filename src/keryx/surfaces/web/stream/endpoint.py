@@ -80,7 +80,7 @@ class EventStreamResponse:
     media_types=(_MEDIA_TYPE,),
 )
 async def stream(request: ApiRequest, query: request_schema.StreamQuery) -> EventStreamResponse | Response:
-    if request.services.broadcast.full:
+    if not request.services.broadcast.has_place(request.viewer):
         raise Retryable(Phrase("web.too_many_pages"), after=_FULL_DELAY)
     start = request.http.headers.get("last-event-id") or query.cursor
     cursor = Cursor(start) if start else await request.hub.head_cursor()
