@@ -288,12 +288,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def store(self) -> str:
-        """Return the database to open: a PostgreSQL address, or the path of a file."""
-        return self.database or str(self.folder / "keryx.db")
+        """Return the database to open: a PostgreSQL address, or the path of a file. SQLite keeps the log of a store beside the
+        file to which a symbolic link leads, so everything else belongs there, too."""
+        if self.on_postgres:
+            return self.database
+        path = self.database or str(self.folder / "keryx.db")
+        return os.path.realpath(path) if os.path.islink(path) else path
 
     @property
     def on_postgres(self) -> bool:
-        return self.store.startswith(("postgresql://", "postgres://"))
+        return self.database.startswith(("postgresql://", "postgres://"))
 
     @property
     def named_models(self) -> tuple[Model, ...]:

@@ -191,3 +191,22 @@ def test_it_starts_again_in_place_when_the_page_asks_for_it(keryx: Cli) -> None:
             assert told.value.code == 400 and "line 2" in told.value.read().decode()
         assert get(node, "healthz")[0] == 200
         assert stop(node, signal.SIGTERM)[0] == 0
+
+
+def test_a_store_is_reached_through_a_symbolic_link(keryx: Cli, tmp_path: Path) -> None:
+    keryx.session("before")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    backup, link = folder / "backup.db", folder / "linked.db"
+    keryx.ok("backup", str(backup))
+    link.symlink_to(Path(keryx.variables["KERYX_HOME"]) / "keryx.db")
+    linked = Cli(folder, KERYX_DATABASE=str(link))
+    with linked.serving():
+        # The log is looked at in each commit.
+        for text in ("one", "two"):
+            assert text in linked.ok("send", "--wait", text).out
+        for shell in (keryx, linked):
+            assert "`keryx serve` works on" in shell("restore", "--force", str(backup)).err
+    assert [path.name for path in folder.iterdir() if path.name.startswith("linked")] == [link.name]
+    linked.ok("restore", "--force", str(backup))
+    assert link.is_symlink() and "two" not in keryx.ok("sessions", "list").out
