@@ -22,6 +22,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from keryx import config
 from keryx.client_address import TrustedProxies, group_address, is_loopback
 from keryx.core.errors import Invalid
+from keryx.core.ids import DEFAULT_PROFILE, PrincipalId
+from keryx.core.sessions import Viewer
+from keryx.surfaces.web.auth import Caller
 from keryx.surfaces.web.http_server import (
     MAX_REQUESTS_PER_PASS,
     ConnectionLimits,
@@ -138,6 +141,29 @@ async def test_a_body_of_a_known_caller_is_not_cut_for_others() -> None:
             writer.write(b"x" * 99)
             assert b"100" in await reader.readuntil(b"\r\n\r\n100")
         for client in [*known, *silent]:
+            client[1].close()
+
+
+async def test_bodies_that_one_person_does_not_finish_leave_half_of_the_connections_to_others() -> None:
+    async def name_callers(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/body":
+            name = dict(scope["headers"])[b"x-name"].decode()
+            scope["state"]["caller"] = Caller(Viewer(DEFAULT_PROFILE, PrincipalId(name)))
+        await app(scope, receive, send)
+
+    def begin_body(name: bytes) -> bytes:
+        return UNFINISHED.replace(b"\r\n\r\n", b"\r\nX-Name: " + name + b"\r\n\r\n")
+
+    async with serving(served=name_callers) as port:
+        anns = [await connect(port, begin_body(b"ann")) for _ in range(5)]
+        many = [await connect(port, begin_body(b"mallory")) for _ in range(40)]
+        assert b"200" in await ask(port)
+        for reader, writer in [*anns, *many[-5:]]:
+            writer.write(b"x" * 99)
+            assert b"100" in await reader.readuntil(b"\r\n\r\n100")
+        for client in many[:25]:
+            assert await is_closed(client)
+        for client in [*anns, *many[25:]]:
             client[1].close()
 
 

@@ -5,8 +5,8 @@ import heapq
 import logging
 import resource
 import socket
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from keryx.client_address import group_address
+from keryx.surfaces.web.auth import Caller
 from keryx.surfaces.web.settings import WebSettings
 from keryx.timing import WakeSignal
 
@@ -179,6 +180,14 @@ class HttpConnection(H11Protocol):
         return self.cycle.more_body and not known and not self._answered
 
     @property
+    def uploader(self) -> str | None:
+        """The known person whose body is still to come."""
+        if self._silent or self._answered or not self.cycle.more_body:
+            return None
+        caller = self.scope.get("state", {}).get("caller")
+        return caller.account.principal if isinstance(caller, Caller) else None
+
+    @property
     def _silent(self) -> bool:
         """Whether the first head is still incomplete."""
         return not self.cycle
@@ -325,6 +334,16 @@ def find_oldest(
     return [c for c in heapq.nsmallest(incomplete, first, key=lambda c: c.since) if c.since <= before]
 
 
+def find_uploads(connections: Iterable[HttpConnection], most: int) -> list[HttpConnection]:
+    """Return the connections of the person who sends most bodies at once, the oldest first, except for the last `most`."""
+    by_person: defaultdict[str, list[HttpConnection]] = defaultdict(list)
+    for connection in connections:
+        if person := connection.uploader:
+            by_person[person].append(connection)
+    largest = max(by_person.values(), key=len, default=list[HttpConnection]())
+    return sorted(largest, key=lambda connection: connection.since)[: max(0, len(largest) - most)]
+
+
 class RequestQueue:
     """Begins requests, a few in each pass of the event loop, so that a burst of them leaves time for everything else. The
     connection whose last request is the longest time ago comes first."""
@@ -433,6 +452,10 @@ class HttpServer(uvicorn.Server):
             seen = self._released.count
             total = self._limits.total
             self._close_oldest(incomplete=total // _CLOSED_SHARE + 1, answered=total // _ANSWERED_SHARE + 1)
+            if not any(connection.waiting for connection in self._open):
+                # Nobody else may be kept out by the bodies that one person sends.
+                for connection in find_uploads(self._open, total // 2):
+                    connection.transport.abort()
             with anyio.move_on_after(_MIN_WAIT_SECONDS):
                 await self._released.wait(seen)
 
