@@ -20,11 +20,13 @@ from tests.browser.scene import VIEWER, add_steps, furnish
 from tests.builders import at_time
 
 from keryx.core import ids
-from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId
+from keryx.core.deliveries import DeliveryState, Target
+from keryx.core.ids import DEFAULT_PROFILE, OPERATOR, SessionId, TurnId, WorkerId
 from keryx.core.messages import Role, ToolCall, ToolResult, text_parts
 from keryx.core.questions import Consent
 from keryx.core.sessions import TitleBy
-from keryx.store import messages, people, questions, sessions
+from keryx.store import deliveries, messages, people, questions, sessions
+from keryx.store.changes import Scope
 from keryx.store.db import Transaction
 from keryx.store.db.sqlite import SqliteDatabase
 
@@ -32,6 +34,9 @@ TOKEN = "a-token-for-the-gallery"
 HEIGHTS = {360: 740, 390: 844, 768: 1024, 1280: 800, 2560: 1300}
 PHONE_WIDTH = 720
 _JOINED, _GAP = 600, 12
+# What is shown on a very wide screen, four beside and below each other.
+_WIDEST = 2560
+_WIDE_VIEWS = (("conversation", "light"), ("headings", "dark"), ("settings", "light"), ("usage", "dark"))
 SETTINGS = """
 [[models]]
 name = "large"
@@ -75,6 +80,36 @@ One worker, one hour, with a server that refuses each second request.
 
 </details>"""
 _SECRET = f"whsec_{base64.b64encode(bytes(24)).decode()}"
+_LONG = """# How a restart looks from outside
+
+A worker that restarts is not seen by the people who talk to it, if three things hold: what was taken in is durable before it is acknowledged, what was shown is stored before it is shown, and nothing that was sent is sent again without a mark. The rest of this note says how each of them is kept, and what it costs.
+
+## What is taken in
+
+Messages arrive by long polling, by a socket or by a hook. In each case the platform keeps what has not been acknowledged, so that the order of two writes decides whether something is lost.
+
+> Acknowledge after the commit, never before it. A platform repeats what was not acknowledged; it cannot repeat what was.
+
+### Long polling
+
+1. Read the updates that follow the offset.
+2. Write them and the new offset in one transaction.
+3. Ask for the next ones, which acknowledges these.
+
+### Hooks
+
+- The answer 200 is given after the commit.
+- A request that comes twice is recognised by its id:
+  - for fourteen days on disk,
+  - afterwards by nothing, which no platform needs.
+
+#### A word about clocks
+
+The id of an update is enough. The time of a message is that of its platform, and may be wrong by hours.
+
+## What it costs
+
+One commit for each update is 0.3 ms on a disk with a cache that survives a loss of power, and up to 8 ms on one without. Updates that arrive together share a commit, so that a storm of messages costs less for each than a single one."""
 _EDIT = (
     '{"path": "src/runner.py", "old_string": "await tool.run()", '
     '"new_string": "async with renewing(lease):\\n    await tool.run()"}'
@@ -87,6 +122,7 @@ def furnished(home: Path) -> Generator[tuple[House, dict[str, str]]]:
     (home / "keryx.toml").write_text(SETTINGS)
     paths = {"story": f"/s/{apart(furnish(home / 'keryx.db'))}"}
     paths["steps"] = f"/s/{apart(add_steps(home / 'keryx.db', 'Where is the lease renewed?'))}"
+    paths["long"] = f"/s/{apart(_add_long(home / 'keryx.db'))}"
     paths["rich"] = f"/s/{apart(_add(home / 'keryx.db'))}"
     house = House(home)
     for schedule, prompt in (
@@ -101,6 +137,68 @@ def furnished(home: Path) -> Generator[tuple[House, dict[str, str]]]:
 async def _add(path: Path) -> SessionId:
     async with SqliteDatabase(path) as database:
         return await database.write("gallery", _write)
+
+
+async def _add_long(path: Path) -> SessionId:
+    async with SqliteDatabase(path) as database:
+        return await database.write("gallery", _write_long)
+
+
+def _write_long(tx: Transaction) -> SessionId:
+    """A conversation with headings and long text, what waits on its way to chats, and a trash with something in it."""
+    now = datetime.now(UTC)
+    at = at_time(tx, now - timedelta(hours=3))
+    made = _talk(
+        at, "What does a restart look like from outside?", _LONG, title="Restarts, seen from outside"
+    )
+    for n, (title, days) in enumerate(
+        (("Old build logs", 2), ("Draft of a letter", 4), ("Test of a microphone", 9))
+    ):
+        then = at_time(tx, now - timedelta(days=days))
+        gone = _talk(then, f"{title}, please.", "Here it is.", title=title)
+        sessions.soft_delete(
+            at_time(tx, now - timedelta(hours=n)), sessions.get(tx, gone), grace=timedelta(days=30)
+        )
+    # Tried or refused: of each place the first one.
+    states = (
+        ("7", "The next lesson is tomorrow at nine.", DeliveryState.READY, "502 Bad Gateway"),
+        ("8", "Beans and peas can go out in May.", DeliveryState.FAILED, "the person has blocked the bot"),
+        ("10", "The backup is complete.", DeliveryState.UNKNOWN, None),
+    )
+    for chat, text, state, error in states:
+        deliveries.enqueue(
+            at, Target("telegram", "bot", chat), text, of=Scope(DEFAULT_PROFILE, OPERATOR, made)
+        )
+        claims = deliveries.claim(
+            at_time(tx, now),
+            most=10,
+            platform="telegram",
+            account="bot",
+            worker=WorkerId("gallery"),
+            lease=timedelta(minutes=1),
+        )
+        for delivery, lease in claims.leased:
+            later = now + timedelta(hours=1) if delivery.target.chat == "7" else None
+            same = delivery.target.chat == chat
+            deliveries.finish_attempt(
+                at_time(tx, now),
+                delivery,
+                lease,
+                state if same else DeliveryState.READY,
+                error=error if same else None,
+                not_before=later,
+            )
+    return made
+
+
+def _talk(at: Transaction, asked: str, answered: str, *, title: str) -> SessionId:
+    made = sessions.create(at, profile=DEFAULT_PROFILE, owner=VIEWER.principal, surface="web")
+    turn = TurnId(ids.new(at.now))
+    sessions.count_turn(at, made)
+    messages.append(at, made, Role.USER, text_parts(asked), turn=turn, surface="web")
+    messages.append(at, made, Role.ASSISTANT, text_parts(answered), turn=turn)
+    sessions.rename(at, sessions.get(at, made), title, by=TitleBy.PERSON)
+    return made
 
 
 def _write(tx: Transaction) -> SessionId:
@@ -151,17 +249,23 @@ def _rich_top(page: Tab, paths: dict[str, str]) -> None:
     page.page.get_by_role("log").evaluate("e => { e.scrollTop = 0 }")
 
 
+def _long(page: Tab, paths: dict[str, str]) -> None:
+    page.open(paths["long"])
+    expect(page.answers.last).to_be_visible()
+    page.page.get_by_role("log").evaluate("e => { e.scrollTop = 0 }")
+
+
 def _steps(page: Tab, paths: dict[str, str]) -> None:
     page.open(paths["steps"])
     page.page.locator("details.steps > summary").click()
 
 
-def _files(page: Tab, paths: dict[str, str]) -> None:
+def _attach(page: Tab) -> None:
+    """A picture and a file in the field for messages."""
     picture = io.BytesIO()
     image = Image.new("RGB", (960, 540), (236, 239, 247))
     ImageDraw.Draw(image).line([(0, 500), (240, 430), (480, 460), (720, 180), (960, 60)], (60, 85, 180), 12)
     image.save(picture, "PNG")
-    page.open("/new")
     page.page.get_by_label("Files to attach").set_input_files(
         [
             {"name": "restarts.png", "mimeType": "image/png", "buffer": picture.getvalue()},
@@ -169,16 +273,19 @@ def _files(page: Tab, paths: dict[str, str]) -> None:
         ]
     )
     expect(page.page.locator(".attachment")).to_have_count(2)
+
+
+def _files(page: Tab, paths: dict[str, str]) -> None:
+    page.open("/new")
+    _attach(page)
     page.ask("What does this curve say?", "What does this curve say?")
     expect(page.page.locator(".picture img")).to_be_visible()
 
 
 def _composer(page: Tab, paths: dict[str, str]) -> None:
     _story(page, paths)
-    page.page.get_by_label("Files to attach").set_input_files(
-        [{"name": "worker.toml", "mimeType": "text/plain", "buffer": b"lease = '30s'\n" * 60}]
-    )
-    expect(page.page.locator(".attachment")).to_be_visible()
+    _attach(page)
+    expect(page.page.locator(".thumbnail img")).to_be_visible()
     page.composer.fill("/")
     expect(page.page.locator(".menu .option").first).to_be_visible()
 
@@ -265,7 +372,7 @@ def _selected(page: Tab, paths: dict[str, str]) -> None:
 def _trash(page: Tab, paths: dict[str, str]) -> None:
     page.open("/")
     page.filter("is:deleted")
-    expect(page.page.get_by_text("The trash is empty")).to_be_visible()
+    expect(page.rows()).to_have_count(3)
 
 
 def _unfolded(page: Tab, paths: dict[str, str]) -> None:
@@ -319,6 +426,11 @@ def _user_form(page: Tab, paths: dict[str, str]) -> None:
     page.press("Add a user")
 
 
+def _browsers(page: Tab, paths: dict[str, str]) -> None:
+    page.open("/settings")
+    page.page.get_by_role("heading", name="Signed-in browsers").evaluate("e => e.scrollIntoView()")
+
+
 View = Callable[[Tab, dict[str, str]], None]
 
 
@@ -335,6 +447,7 @@ VIEWS: dict[str, View] = {
     "new": _plain("/new"),
     "conversation": _story,
     "table-math": _rich,
+    "headings": _long,
     "diff": _rich_top,
     "steps": _steps,
     "composer": _composer,
@@ -359,6 +472,7 @@ VIEWS: dict[str, View] = {
             *("permissions", "people", "users", "profiles", "guide"),
         )
     },
+    "browsers": _browsers,
     "model-form": _model_form,
     "tool-form": _tool_form,
     "agent-form": _agent_form,
@@ -375,8 +489,11 @@ def tidy(page: Tab) -> None:
     """Undo what a view leaves for the next one."""
     if page.page.locator(".menu .option").count():
         page.composer.fill("")
-        with page.page.expect_response("**/composers/*"):
-            page.page.locator(".attachment button").click()
+        attached = page.page.locator(".attachment button")
+        for left in reversed(range(attached.count())):
+            with page.page.expect_response("**/composers/*"):
+                attached.first.click()
+            expect(attached).to_have_count(left)
     close = page.page.get_by_role("button", name="Close the details")
     if close.count() and close.is_visible():
         close.click()
@@ -415,12 +532,14 @@ def main() -> None:
         given.join.mkdir(parents=True, exist_ok=True)
         for name in ("sign-in", *VIEWS):
             _join(given.folder, name, given.join / f"{name}.webp")
+        _join_wide(given.folder, given.join / "wide.webp")
 
 
 def _join(folder: Path, name: str, target: Path) -> None:
     """Put the pictures of one screen beside each other, the wide ones first, all of one height."""
     found = sorted(
-        folder.glob(f"{name}-[0-9]*.webp"), key=lambda path: (-int(path.stem.split("-")[-2]), path.stem)
+        (path for path in folder.glob(f"{name}-[0-9]*.webp") if f"-{_WIDEST}-" not in path.name),
+        key=lambda path: (-int(path.stem.split("-")[-2]), path.stem),
     )
     shots = [Image.open(path).convert("RGB") for path in found]
     if not shots:
@@ -431,6 +550,19 @@ def _join(folder: Path, name: str, target: Path) -> None:
     for shot in shots:
         joined.paste(shot, (left, 0))
         left += shot.width + _GAP
+    joined.save(target, quality=55, method=6)
+
+
+def _join_wide(folder: Path, target: Path) -> None:
+    """Put four pictures of very wide screens together, if they were taken."""
+    paths = [folder / f"{name}-{_WIDEST}-{scheme}.webp" for name, scheme in _WIDE_VIEWS]
+    if not all(path.exists() for path in paths):
+        return
+    shots = [Image.open(path).convert("RGB") for path in paths]
+    joined = Image.new("RGB", (2 * 1280 + _GAP, 2 * 650 + _GAP), "white")
+    for n, shot in enumerate(shots):
+        shot.thumbnail((1280, 650))
+        joined.paste(shot, (n % 2 * (1280 + _GAP), n // 2 * (650 + _GAP)))
     joined.save(target, quality=55, method=6)
 
 

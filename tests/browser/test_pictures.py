@@ -100,6 +100,16 @@ def test_usage(browser: Browser, furnished: tuple[House, SessionId], tmp_path: P
         take(page, "usage", tmp_path)
 
 
+def test_the_form_of_a_model(browser: Browser, furnished: tuple[House, SessionId], tmp_path: Path) -> None:
+    house, _ = furnished
+    with tab(browser, house, size=WIDE) as page:
+        page.open("/models")
+        page.press("Add a model")
+        form = page.page.get_by_role("form", name="Add a model")
+        form.get_by_label("Model", exact=True).fill("gpt-5-mini")
+        take(page, "set-up", tmp_path)
+
+
 def test_the_first_day(page: Tab, tmp_path: Path) -> None:
     page.open()
     expect(page.page.get_by_role("heading", name="Keryx is running")).to_be_visible()
