@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from difflib import get_close_matches
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -13,11 +14,13 @@ from keryx import config, logs
 from keryx.config import LogFormat, Settings
 from keryx.core import ids
 from keryx.core.clock import Clock
+from keryx.core.deliveries import LOCAL, parse_targets
 from keryx.core.errors import Invalid, KeryxError, StoreBroken, format_install_command
 from keryx.core.ids import OPERATOR
 from keryx.core.ports.adapter import Adapter, PlatformReach
 from keryx.core.ports.relay import parse_key
 from keryx.core.sessions import Viewer
+from keryx.core.source import SourceRule
 from keryx.engine import threaded_adapter
 from keryx.engine.hub import Hub
 from keryx.engine.loops.feed import Feed
@@ -99,6 +102,32 @@ class BaseApp:
             _ = self._configured_adapters
         return config.find_unknown_variables(os.environ, self._setups)
 
+    def find_unknown_places(self) -> list[tuple[str, str]]:
+        """Return a sentence for each setting that names a platform or an account that is not there, and what is there. What is
+        wrong with the settings of adapters, `all_adapters` raises."""
+        platforms = config.list_platforms()
+        found = [
+            (f"{where}: there is no platform {name!r}.", _suggest_name(name, platforms))
+            for where, name in _list_named_platforms(self.settings)
+            if name.partition(".")[0] not in platforms
+        ]
+        with suppress(KeryxError):
+            found += self._find_unknown_accounts()
+        return found
+
+    def _find_unknown_accounts(self) -> Iterator[tuple[str, str]]:
+        """Report rules for accounts that are not connected. The accounts of a relay are known when it is connected."""
+        accounts: dict[str, set[str]] = {}
+        for label, adapter in self._configured_adapters.items() if not self.settings.relay.url else ():
+            platform, _, name = label.partition(".")
+            accounts.setdefault(platform, set()).update({name or adapter.account, adapter.account})
+        for where, rule in _list_rules(self.settings):
+            known = {a for p, names in accounts.items() if rule.platform in ("", p) for a in names}
+            if rule.account and known and rule.account not in known:
+                of = f" of {rule.platform}" if rule.platform else ""
+                text = f"{where}.account: there is no account {rule.account!r}{of}, so the rule fits nothing."
+                yield text, _suggest_name(rule.account, sorted(known))
+
     @cached_property
     def _setups(self) -> list[AdapterSetup]:
         return config.list_setups(self.settings)
@@ -136,6 +165,35 @@ class BaseApp:
     def reachable_platforms(self) -> dict[str, PlatformReach]:
         """The platforms that can be sent to."""
         return map_reach(self.usable_adapters, self.policy.account_names)
+
+
+def _list_rules(settings: Settings) -> Iterator[tuple[str, SourceRule]]:
+    """Return the rules of profiles and agents, with their names."""
+    owners = (("profiles", settings.profiles), ("agents", settings.agents))
+    for table, owner in ((f"{kind}.{name}", owner) for kind, all_ in owners for name, owner in all_.items()):
+        for number, rule in enumerate(owner.rules):
+            yield f"{table}.rules[{number}]", rule
+
+
+def _list_named_platforms(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Return the settings that name a platform, with its name."""
+    yield from ((f"access.{name}", name) for name in settings.access)
+    yield from ((f"resets.platforms.{name}", name) for name in settings.resets.platforms)
+    yield from ((f"resets.places.{name}", name) for name in settings.resets.places)
+    yield from ((f"notices.no_resets: {name}", name) for name in settings.notices.no_resets)
+    yield from (
+        (f"{where}.platform", rule.platform) for where, rule in _list_rules(settings) if rule.platform
+    )
+    if settings.watch.person:
+        yield "watch.person", settings.watch.person.partition(":")[0]
+    for target in parse_targets(settings.jobs.fallback) if settings.jobs.fallback else ():
+        if target.platform != LOCAL:
+            yield "jobs.fallback", target.platform
+
+
+def _suggest_name(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def load_adapters(setups: Iterable[AdapterSetup]) -> dict[str, Adapter]:

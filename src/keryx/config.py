@@ -271,6 +271,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise WrongSetting(f"profiles.{name}", f"profiles: {exc}") from exc
             if profile.agent and profile.agent not in self.agent_names:
                 raise _refuse_word(f"profiles.{name}.agent", profile.agent, self.agent_names)
+        # Without tables of profiles any name is accepted.
+        known_profiles = (ids.DEFAULT_PROFILE, *sorted(self.profiles))
+        if self.profiles and self.profile not in known_profiles:
+            text = f"there is no profile {self.profile!r}: there are {', '.join(known_profiles)}"
+            near = get_close_matches(self.profile, known_profiles, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"write [profiles.{self.profile}] to have it"
+            raise WrongSetting("profile", f"profile: {text}; {hint}")
 
     def _check_models(self) -> None:
         names = [m.name for m in self.models]

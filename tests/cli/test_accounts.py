@@ -111,6 +111,42 @@ def test_wrong_accounts_are_refused_in_words(keryx: Cli, settings: str, words: s
     assert done.code == 2 and words in " ".join(done.err.split())
 
 
+def test_a_rule_for_an_account_that_is_not_there_is_told_by_the_doctor_and_at_the_start(keryx: Cli) -> None:
+    file = keryx.home / "keryx.toml"
+    file.write_text(
+        file.read_text()
+        .replace('account = "work" }', 'account = "wrok" }, { account = "424242" }, { account = "home" }')
+        .replace("[profiles", '[access.telegarm]\nallow = ["7"]\n[profiles')
+    )
+    findings = {f["text"]: (f["level"], f["remedy"]) for f in keryx("doctor", "--json").json["findings"]}
+    account = (
+        "profiles.office.rules[0].account: there is no account 'wrok' of telegram, so the rule fits nothing."
+    )
+    assert findings[account] == ("warning", "did you mean work?")
+    assert findings["access.telegarm: there is no platform 'telegarm'."] == (
+        "warning",
+        "did you mean telegram?",
+    )
+    assert not any("rules[1]" in text or "rules[2]" in text for text in findings)
+    process = keryx.start("serve", "--json")
+    assert process.stdout and process.stderr
+    process.stdout.readline()
+    process.terminate()
+    told = process.communicate(timeout=60)[1]
+    assert f"{account} Did you mean work?" in told
+    assert "access.telegarm: there is no platform 'telegarm'. Did you mean telegram?" in told
+
+
+def test_a_profile_that_is_not_there_is_refused_in_words(keryx: Cli) -> None:
+    done = Cli(keryx.home, KERYX_PROFILE="ofice")("sessions", "list")
+    assert done.code == 2 and "there is no profile 'ofice': there are default, office" in done.err
+    assert "KERYX_PROFILE" in done.err and "did you mean office?" in done.err
+    done = Cli(keryx.home, KERYX_PROFILE="club")("sessions", "list")
+    assert done.code == 2 and "write [profiles.club] to have it" in done.err
+    Cli(keryx.home, KERYX_PROFILE="default").ok("sessions", "list")
+    Cli(keryx.home.parent / "without-tables", KERYX_PROFILE="club").ok("sessions", "list")
+
+
 def test_setup_writes_the_table_of_a_named_account(tmp_path: Path, home: FakeTelegram) -> None:
     keryx = Cli(tmp_path / "home", KERYX_TELEGRAM_HOME_BASE_URL=home.url)
     (tmp_path / "token").write_text(OTHER)

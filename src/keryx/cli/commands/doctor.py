@@ -28,7 +28,6 @@ from keryx.cli.options import Json
 from keryx.cli.output import format_count, format_size
 from keryx.config import Settings
 from keryx.core.access import CLOSED, EVERYBODY
-from keryx.core.deliveries import LOCAL, parse_targets
 from keryx.core.durations import format_duration
 from keryx.core.errors import Invalid, KeryxError, NotFound, StoreBroken, StoreDamaged
 from keryx.core.sessions import SURFACES
@@ -140,6 +139,7 @@ async def examine() -> list[Finding]:
     except KeryxError as exc:
         remedy = "mend keryx.toml or the variables; `keryx serve` does not start until then"
         found.append(_problem("platforms", str(exc), remedy))
+    found += [_warning("platforms", text, remedy) for text, remedy in app.find_unknown_places()]
     found += _check_names(chosen)
     found += _check_programs(chosen)
     found += _check_secrets(chosen, {f.text for f in found})
@@ -170,19 +170,13 @@ def _check_setups(chosen: Settings) -> Iterator[Finding]:
 
 
 def _check_names(chosen: Settings) -> Iterator[Finding]:
-    """Report agents, models, keys and platforms that the settings name and that are not there."""
+    """Report agents, models and surfaces that the settings name and that are not there."""
     known = {"auto", "echo", "llm", "local", *chosen.agents}
     if chosen.agent not in known and ":" not in chosen.agent:
         yield _problem("agent", f"There is no agent {chosen.agent!r}.", f"choose {', '.join(sorted(known))}")
     if chosen.model and chosen.named_models and chosen.model not in chosen.model_names:
         available = ", ".join(chosen.model_names)
         yield _problem("model", f"There is no model {chosen.model!r}.", f"choose {available}")
-    platforms = keryx_config.list_platforms()
-    for where, name in _list_named_platforms(chosen):
-        if name.partition(".")[0] not in platforms:
-            near = difflib.get_close_matches(name, platforms, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"installed are {', '.join(platforms)}"
-            yield _warning("platforms", f"{where}: there is no platform {name!r}.", remedy)
     surfaces = {
         **{f"keep.archive.{name}": name for name in chosen.keep.archive},
         **{f"keep.sessions.{name}": name for name in chosen.keep.sessions},
@@ -193,24 +187,6 @@ def _check_names(chosen: Settings) -> Iterator[Finding]:
             near = difflib.get_close_matches(name, SURFACES, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(SURFACES))}"
             yield _warning("surfaces", f"{where}: there is no surface {name!r}.", remedy)
-
-
-def _list_named_platforms(chosen: Settings) -> Iterator[tuple[str, str]]:
-    """Return the settings that name a platform, with its name."""
-    yield from ((f"access.{name}", name) for name in chosen.access)
-    yield from ((f"resets.platforms.{name}", name) for name in chosen.resets.platforms)
-    yield from ((f"resets.places.{name}", name) for name in chosen.resets.places)
-    yield from ((f"notices.no_resets: {name}", name) for name in chosen.notices.no_resets)
-    owners = (("profiles", chosen.profiles), ("agents", chosen.agents))
-    for table, owner in ((f"{kind}.{name}", owner) for kind, all_ in owners for name, owner in all_.items()):
-        for number, rule in enumerate(owner.rules):
-            if rule.platform:
-                yield f"{table}.rules[{number}].platform", rule.platform
-    if chosen.watch.person:
-        yield "watch.person", chosen.watch.person.partition(":")[0]
-    for target in parse_targets(chosen.jobs.fallback) if chosen.jobs.fallback else ():
-        if target.platform != LOCAL:
-            yield "jobs.fallback", target.platform
 
 
 def _check_programs(chosen: Settings) -> Iterator[Finding]:

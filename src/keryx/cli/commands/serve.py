@@ -177,6 +177,8 @@ async def _serve_once(options: dict[str, Any], *, new_store: bool, json: bool) -
     app = App(settings)
     for text in app.find_unknown_variables():
         output.warn(f"keryx: {text}")
+    for text, remedy in app.find_unknown_places():
+        output.warn(f"keryx: {text} {remedy[:1].upper()}{remedy[1:]}")
     check_exposure(settings)
     descriptors = raise_descriptor_limit()
     if descriptors < _MIN_DESCRIPTORS:
