@@ -11,7 +11,15 @@ import pytest
 from tests.builders import OPERATORS
 from tests.importers import samples
 from tests.importers.samples import SAMPLES, Json, iso
-from tests.importers.test_programs import ON_SQLITE, count, list_sessions, read_messages, read_tables, take
+from tests.importers.test_programs import (
+    BOTH_ENGINES,
+    ON_SQLITE,
+    count,
+    list_sessions,
+    read_messages,
+    read_tables,
+    take,
+)
 
 from keryx import importers
 from keryx.core.errors import Invalid, NotFound
@@ -589,3 +597,74 @@ async def test_the_usage_of_a_compaction_counts_once(database: Database, tmp_pat
     [after, *_] = await database.read("test", list_sessions)
     assert (after.tokens.input - session.tokens.input, after.tokens.output - session.tokens.output) == (50, 7)
     assert count(await take(database, name, source)) == {"unchanged": SAMPLES[name].counts["created"]}
+
+
+def write_hermes_rows(folder: Path, *rows: tuple[int, str, str, float]) -> Path:
+    """Write a session of Hermes; each row is an id, a role, a text and its second."""
+    (folder / "state.db").unlink(missing_ok=True)
+    written = [
+        {
+            "id": id_,
+            "session_id": "s",
+            "role": role,
+            "content": text,
+            "timestamp": samples.START + second,
+            "finish_reason": "stop" if role == "assistant" and not text.startswith("[") else None,
+            "active": 1,
+            "compacted": 0,
+        }
+        for id_, role, text, second in rows
+    ]
+    tables = {"sessions": [{"id": "s", "source": "cli", "started_at": samples.START}], "messages": written}
+    samples.write_database(folder / "state.db", tables)
+    return folder
+
+
+HERMES_TALK = [
+    (1, "user", "one", 1.0),
+    (2, "assistant", "first", 1.5),
+    (3, "user", "two", 2.0),
+    (4, "assistant", "second", 2.5),
+    (5, "user", "three", 3.0),
+    (6, "assistant", "third", 3.5),
+]
+SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns.\nThey counted."
+END = "\n\n--- END OF CONTEXT SUMMARY — respond to the message below ---"
+
+
+@BOTH_ENGINES
+@pytest.mark.parametrize("form", ["alone", "merged"])
+async def test_what_hermes_writes_anew_at_a_compression_is_the_same_conversation(
+    database: Database, tmp_path: Path, form: str
+) -> None:
+    source = write_hermes_rows(tmp_path / "hermes", *HERMES_TALK)
+    await take(database, "hermes", source)
+    three = "three"
+    if form == "merged":
+        three = f"[PRIOR CONTEXT — for reference only; not a new message]\nthree\n\n[END OF PRIOR CONTEXT — COMPACTION SUMMARY BELOW]\n\n{SUMMARY}{END}"
+    alone = [(21, "assistant", SUMMARY + END, 9.0)] if form == "alone" else []
+    rows = [(20, "user", "one", 1.0), *alone, (22, "user", three, 3.0), (23, "assistant", "third", 3.5)]
+    write_hermes_rows(source, *rows, (24, "user", "four", 10.0))
+    planned = await take(database, "hermes", source, dry_run=True)
+    report = await take(database, "hermes", source)
+    assert count(report) == count(planned) == {"extended": 1, "messages": 1, "compactions": 1}
+    [session] = await database.read("test", list_sessions)
+    said = [m.text for m in await read_messages(database, session.id)]
+    assert said == ["one", "first", "two", "second", "three", "third", "four"]
+    assert await model_texts(database) == ["They counted.", "three", "third", "four"]
+    # It is written anew once more, as after each /undo, and goes on.
+    again = [(n + 40, role, text, second) for n, role, text, second in rows]
+    write_hermes_rows(source, *again, (70, "user", "four", 10.0), (71, "assistant", "fourth", 11.0))
+    assert count(await take(database, "hermes", source)) == {"extended": 1, "messages": 1}
+    found = (await read_messages(database, session.id))[-2:]
+    assert [m.text for m in found] == ["four", "fourth"]
+    assert found[0].turn == found[1].turn
+    assert count(await take(database, "hermes", source)) == {"unchanged": 1}
+    assert await verify(database) == []
+
+
+async def test_two_messages_of_one_second_are_two(database: Database, tmp_path: Path) -> None:
+    source = write_hermes_rows(tmp_path / "hermes", *HERMES_TALK)
+    await take(database, "hermes", source)
+    write_hermes_rows(source, *HERMES_TALK, (7, "user", "three, I mean", 3.0))
+    assert count(await take(database, "hermes", source)) == {"extended": 1, "messages": 1}

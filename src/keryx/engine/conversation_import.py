@@ -3,7 +3,7 @@ at, so that an import goes on after a crash, and importing again adds only what 
 
 import asyncio
 from array import array
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -82,6 +82,18 @@ class WatchMark(msgspec.Struct, frozen=True, kw_only=True):
     stamps: Mapping[str, str]
 
 
+class _WrittenMessages(msgspec.Struct, frozen=True):
+    """The imported messages of a session whose program may write them anew under other ids."""
+
+    by_time: Mapping[tuple[Role, int], Sequence[int]] = {}
+    turns: Mapping[int, TurnId] = {}
+
+    def find(self, entry: ForeignMessage, matched: Collection[int]) -> int | None:
+        """Return the first message with the role and time of a record that no other record is."""
+        found = self.by_time.get((entry.role, to_micros(entry.at)), ())
+        return next((seq for seq in found if seq not in matched), None)
+
+
 class _Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the import of a session is. A transaction returns a new one, which holds after its commit."""
 
@@ -92,6 +104,9 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True):
     # The number of the message by the hash of its record; `noted` has those of the last batch.
     known: dict[int, int]
     noted: dict[int, int] = {}
+    written: _WrittenMessages = _WrittenMessages()
+    # The messages that are in the source, as far as it was read.
+    matched: frozenset[int] = frozenset()
     # The number of batches that the store has: another import would change it.
     batches: int = 0
     totals: dict[str, ImportTotal]
@@ -121,6 +136,7 @@ class _KnownImport(msgspec.Struct, frozen=True):
     records: dict[int, int] = {}
     # Of the conversation that it was forked from.
     inherited: Collection[int] = ()
+    written: _WrittenMessages = _WrittenMessages()
     # In how many batches its records were stored.
     batches: int = 0
     # Nothing about its file has changed.
@@ -168,6 +184,7 @@ async def import_conversations(
             session=found.session if found else None,
             inherited=set(planned[source.parent]) if source.parent in planned else there.inherited,
             known=there.records,
+            written=there.written,
             batches=there.batches,
             totals=found.totals if found else {},
             counts=ConversationReport(program=program),
@@ -213,9 +230,22 @@ def _find(tx: Transaction, key: ImportKey, source: ForeignSession, watched: Watc
     parent = imports.find(tx, msgspec.structs.replace(key, source=source.parent)) if source.parent else None
     forked = parent and not source.subagent
     inherited = imports.load_records(tx, parent.session) if parent and forked else ()
-    return _KnownImport(
-        found, known, inherited, imports.count_record_batches(tx, found.session) if found else 0
-    )
+    if found is None:
+        return _KnownImport(None, known, inherited)
+    written = _list_written(tx, found.session, known) if source.rewritten else _WrittenMessages()
+    return _KnownImport(found, known, inherited, written, imports.count_record_batches(tx, found.session))
+
+
+def _list_written(tx: Transaction, session: SessionId, known: Mapping[int, int]) -> _WrittenMessages:
+    imported = set(known.values())
+    by_time: dict[tuple[Role, int], list[int]] = {}
+    turns: dict[int, TurnId] = {}
+    for seq, role, at, turn in imports.list_messages(tx, session):
+        if seq in imported:
+            by_time.setdefault((role, at), []).append(seq)
+            if turn:
+                turns[seq] = turn
+    return _WrittenMessages(by_time, turns)
 
 
 def _watch(
@@ -270,7 +300,15 @@ def _split_batches(source: ForeignSession, key: ImportKey, mark: WatchMark | Non
 
 def _count_batch(state: _Progress, batch: _SessionBatch) -> _Progress:
     """Count what a batch would add."""
-    fresh = [entry for entry in batch.entries if imports.hash_record(entry.id) not in state.known]
+    fresh: list[ForeignEntry] = []
+    matched = set(state.matched)
+    for entry in batch.entries:
+        known = state.known.get(imports.hash_record(entry.id))
+        if known is None and isinstance(entry, ForeignMessage):
+            known = state.written.find(entry, matched)
+        if known is None:
+            fresh.append(entry)
+        matched.add(known or 0)
     added = {imports.hash_record(entry.id): 0 for entry in fresh}
     counts = state.counts
     totals = _measure_totals(state, batch.source) if batch.last else []
@@ -288,7 +326,12 @@ def _count_batch(state: _Progress, batch: _SessionBatch) -> _Progress:
         undone=counts.undone + sum(m.undone for m in written),
     )
     state.known.update(added)
-    return msgspec.structs.replace(state, counts=counts, grown=state.grown or bool(fresh))
+    return msgspec.structs.replace(
+        state,
+        counts=counts,
+        matched=frozenset(matched) if state.written.by_time else state.matched,
+        grown=state.grown or bool(fresh),
+    )
 
 
 async def _save_files(
@@ -353,6 +396,7 @@ class _BatchWriter:
         self._own_questions: list[_OwnQuestion] | None = None
         self._bindings = [b for b in sessions.list_bindings(tx, session).values() if b.id == batch.key.source]
         self._left = list(state.left)
+        self._matched = set(state.matched)
         self._noted: dict[int, int] = {}
         self._messages: list[Message] = []
         self._turns: dict[TurnId, TurnRecord] = {}
@@ -361,6 +405,10 @@ class _BatchWriter:
     def add(self, entry: ForeignEntry) -> None:
         record = imports.hash_record(entry.id)
         known = self._state.known.get(record, self._noted.get(record))
+        if known is None and isinstance(entry, ForeignMessage):
+            known = self._state.written.find(entry, self._matched)
+            if known is not None:
+                self._noted[record] = known
         match entry:
             case ForeignCompaction() | ForeignCall() if known is None and self._own_turn:
                 self._noted[record] = 0
@@ -375,8 +423,9 @@ class _BatchWriter:
                     self._add_usage(record, (entry.usage,), entry.at)
                     self._noted[record] = 0
             case ForeignMessage() if known is not None:
+                self._matched.add(known)
                 if entry.role is Role.USER and not entry.observed:
-                    self._turn = self._derive_turn(entry.id)
+                    self._turn = self._state.written.turns.get(known) or self._derive_turn(entry.id)
                     # An imported question has a number here.
                     self._own_turn = known == 0
                 self._in_branch = entry.undone
@@ -558,6 +607,7 @@ class _BatchWriter:
             in_branch=self._in_branch,
             own_turn=self._own_turn,
             left=tuple(self._left),
+            matched=frozenset(self._matched) if state.written.by_time else state.matched,
             grown=grown,
             counts=self._counts,
         )

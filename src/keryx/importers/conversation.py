@@ -116,6 +116,8 @@ class ForeignSession(msgspec.Struct, frozen=True, kw_only=True):
     # The last record that it shares with its parent.
     parent_record: str = ""
     subagent: bool = False
+    # The program may write its messages anew under other ids. They are known by their roles and times then.
+    rewritten: bool = False
     # It adds what another reader of the same session cannot know: pin, archive, project, and the title of a person.
     supplement: bool = False
     # Further old ids.

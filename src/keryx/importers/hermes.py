@@ -31,6 +31,10 @@ from keryx.importers.source_files import ForeignDatabase, find_files, open_datab
 NAME = "hermes"
 _JSON_PREFIX = "\0json:"
 _SUMMARY_PREFIXES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
+_SUMMARY_END = "--- END OF CONTEXT SUMMARY"
+# Around a message that a summary was appended to.
+_PRIOR = "[PRIOR CONTEXT — for reference only; not a new message]"
+_MERGED = "[END OF PRIOR CONTEXT — COMPACTION SUMMARY BELOW]"
 _LOCAL_SOURCES = frozenset({"", "cli", "tui", "acp", "webui", "api", "tool", "local"})
 _SESSION_COLUMNS = (
     "id",
@@ -179,6 +183,7 @@ class _StateReader:
             parent=parent,
             parent_record=self._find_shared(root.parent, root.id) if forked else "",
             subagent=bool(parent) and not forked,
+            rewritten=True,
             aliases=tuple(chain[1:]),
             totals=tuple(_merge_totals(used for row in rows for used in self._read_totals(row))),
         )
@@ -203,7 +208,8 @@ class _StateReader:
         for ours, copy in pairs:
             if (ours["role"], ours["content"]) != (copy["role"], copy["content"]):
                 break
-            shared = as_text(ours["id"])
+            if _read_summary(ours) is None:
+                shared = as_text(ours["id"])
         return shared
 
     def _read_totals(self, row: Json) -> Iterator[ForeignUsage]:
@@ -233,9 +239,12 @@ class _StateReader:
         # The records so far by what they say.
         said: dict[int, str] = {}
         summary: ForeignCompaction | None = None
+        # The summary stands before the messages that the model keeps, which were written before it.
+        in_place = False
         for n, id_ in enumerate(chain):
             in_copies, was_compacted = n > 0, False
             for row in self._database.rows("messages", where={"session_id": id_}, order=("id",)):
+                row, merged = _split_merged(row)
                 compacted = bool(as_count(row.get("compacted")))
                 in_copies = in_copies or (was_compacted and not compacted)
                 was_compacted = compacted
@@ -244,22 +253,37 @@ class _StateReader:
                     self._log.fold("session records")
                 elif row.get("role") == "system":
                     self._log.lose("instructions of the program", f"{self._file}, message {row['id']}")
-                elif in_copies and (text := _read_summary(row)) is not None:
+                elif (in_copies or _may_be_summary(row)) and (text := _read_summary(row)) is not None:
                     at = times.read(row.get("timestamp"))
                     if summary:
                         yield summary
-                    summary = ForeignCompaction(id=as_text(row["id"]), summary=text, at=at)
+                    # Its row gets another id whenever the conversation is written anew.
+                    name = f"{id_}:summary:{conversation.digest(text)}"
+                    summary = ForeignCompaction(id=name, summary=text, at=at)
+                    in_place = not in_copies
                 elif in_copies and key in said:
                     self._log.fold("copies after a compaction")
                     if summary and not summary.first_kept:
                         summary = msgspec.structs.replace(summary, first_kept=said[key])
                 else:
                     in_copies = False
-                    if summary:
+                    at = conversation.parse_time(row.get("timestamp"))
+                    if summary and in_place and at and at < summary.at:
+                        summary = msgspec.structs.replace(
+                            summary, first_kept=summary.first_kept or as_text(row["id"])
+                        )
+                    elif summary:
                         yield summary
                         summary = None
                     said.setdefault(key, as_text(row["id"]))
                     yield from self._parse_message(row, times)
+                if merged:
+                    name = f"{id_}:summary:{conversation.digest(merged)}"
+                    kept = said.get(key, as_text(row["id"]))
+                    if summary:
+                        yield summary
+                        summary = None
+                    yield ForeignCompaction(id=name, summary=merged, at=times.read(None), first_kept=kept)
         if summary:
             yield summary
 
@@ -319,13 +343,32 @@ class _StateReader:
         return tuple(parts), tuple(files)
 
 
+def _may_be_summary(row: Json) -> bool:
+    """Whether a row may be a summary although no copies follow it: answers of a model have a reason of their end."""
+    return row.get("role") in ("user", "assistant") and not row.get("finish_reason")
+
+
 def _read_summary(row: Json) -> str | None:
     """Return a summary without the instructions of Hermes before it, `None` for any other message."""
-    text = conversation.text_of(_decode(row.get("content")))
+    return _clean_summary(conversation.text_of(_decode(row.get("content"))))
+
+
+def _clean_summary(text: str) -> str | None:
     if not text.lstrip().startswith(_SUMMARY_PREFIXES):
         return None
-    head, newline, body = text.partition("\n")
-    return body.strip() if newline and head.lstrip().startswith(_SUMMARY_PREFIXES) and body.strip() else text
+    text = text.partition(_SUMMARY_END)[0].strip()
+    _, _, body = text.partition("\n")
+    return body.strip() or text
+
+
+def _split_merged(row: Json) -> tuple[Json, str]:
+    """Return a message as it was before a summary was appended to it, and that summary; empty if there is none."""
+    content = row.get("content")
+    if not isinstance(content, str) or not content.startswith(_PRIOR):
+        return row, ""
+    prior, _, rest = content.removeprefix(_PRIOR).partition(_MERGED)
+    summary = _clean_summary(rest)
+    return ({**row, "content": prior.strip("\n")}, summary) if summary else (row, "")
 
 
 def _decode(content: object) -> object:

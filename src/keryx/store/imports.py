@@ -14,6 +14,7 @@ from keryx.core import codec, ids
 from keryx.core import source as sources
 from keryx.core.clock import from_micros, to_micros
 from keryx.core.ids import PrincipalId, ProfileId, SessionId, TurnId
+from keryx.core.messages import Role
 from keryx.core.sessions import ProgramState, WatchedSession
 from keryx.core.source import Source
 from keryx.core.usage import Tokens
@@ -142,6 +143,14 @@ def load_records(tx: Transaction, session: SessionId) -> dict[int, int]:
         "select records from import_records where session = :session order by n", {"session": session}
     )
     return {record: seq for (batch,) in rows for record, seq in _RECORD.iter_unpack(base64.b64decode(batch))}
+
+
+def list_messages(tx: Transaction, session: SessionId) -> list[tuple[int, Role, int, TurnId | None]]:
+    """Return the numbers of the messages of a session, each with its role, its time in microseconds, and its turn."""
+    rows = tx.rows(
+        "select seq, role, at, turn from messages where session = :session order by seq", {"session": session}
+    )
+    return [(seq, Role(role), at, turn and TurnId(turn)) for seq, role, at, turn in rows]
 
 
 def count_record_batches(tx: Transaction, session: SessionId) -> int:
