@@ -383,7 +383,7 @@ def test_a_message_steers_the_running_answer(page: Tab) -> None:
     page.say("slow 12 one two three four five six seven eight nine ten")
     expect(page.draft).to_contain_text("one")
     mode = page.page.get_by_role("combobox", name="What a message does while an answer is written")
-    mode.select_option("give it to the running answer")
+    mode.select_option("Put into this answer")
     with page.page.expect_request(lambda r: r.url.endswith("/messages") and r.method == "POST") as sent:
         page.say("to the left")
     assert '"busy":"steer"' in (sent.value.post_data or "")

@@ -1,6 +1,7 @@
 """Design: what stands below each other has the same edges at every width, nothing scrolls sideways, what is touched is
 large enough, controls have one look, and nothing is said twice or in the language of programs."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -352,3 +353,28 @@ def test_the_page_names_what_really_answers(browser: Browser, gallery: tuple[Hou
         expect(page.page.get_by_title("What answers here")).to_have_text("echo")
         expect(page.page.get_by_role("combobox", name="Model")).to_have_count(0)
         expect(page.page.get_by_text("Only the offline agent answers now.")).to_have_count(0)
+
+
+def test_choices_of_the_field_are_as_large_as_what_stands_beside_them(
+    browser: Browser, gallery: tuple[House, dict[str, str]]
+) -> None:
+    house, _ = gallery
+    look = "(e) => getComputedStyle(e).fontSize"
+    with tab(browser, house, size=(360, 740), touch=True) as page:
+        sign_in(page)
+        page.open("/new")
+        page.say("slow 60 one two three four five six seven eight nine ten")
+        mode = page.page.locator(".picker.mode")
+        expect(mode).to_have_text(re.compile("^Send as usual"))
+        assert mode.locator(".cut").evaluate(look) == "13px"
+        mode.get_by_role("combobox").select_option("Answer this next")
+        expect(mode.locator(".cut")).to_have_text("Answer this next")
+        # Phones zoom to a field with smaller letters.
+        assert mode.get_by_role("combobox").evaluate(look) == "16px"
+        page.stop.click()
+        expect(page.stop).to_have_count(0)
+        page.composer.fill("/")
+        starts = "(all) => all.map((e) => Math.round(e.children[1].getBoundingClientRect().left))"
+        expect(page.page.locator("#commands .option").first).to_be_visible()
+        assert len(set(page.page.locator("#commands .option").evaluate_all(starts))) == 1
+        page.composer.fill("")

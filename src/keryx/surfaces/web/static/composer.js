@@ -8,10 +8,11 @@ import { createId, here, isNew, Problem } from "./link.js";
 const PAUSE = 500;
 const SHOWN = 8;
 const MODES = [
-  ["queue", t("answer it next")],
-  ["steer", t("give it to the running answer")],
-  ["collect", t("join it with what waits")],
-  ["interrupt", t("stop the running answer")],
+  ["", t("Send as usual")],
+  ["queue", t("Answer this next")],
+  ["steer", t("Put into this answer")],
+  ["collect", t("Join with what waits")],
+  ["interrupt", t("Stop, answer this")],
 ];
 
 // Commands whose usage lists all that may follow: "[on | off]".
@@ -136,8 +137,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
           models(),
           id === "new" ? h("button", { type: "button", class: "choice", key: "temporary", "aria-pressed": String(temporary), title: t("Not searched, exported or kept"), onclick: keepNothing }, t("Temporary")) : null,
           ring(session),
-          running ? h("select", { class: "choice", "aria-label": t("What a message does while an answer is written"), onchange: (e) => (mode = e.target.value) },
-            h("option", { value: "", selected: !mode }, t("while busy: as set")), MODES.map(([value, label]) => h("option", { value, selected: mode === value }, label))) : null,
+          running ? select("mode", t("What a message does while an answer is written"), MODES, mode, (value) => { mode = value; update(); }) : null,
           h("span", { class: "note grow cut", role: "status" }, dictationNote() ?? saved),
           running ? h("button", { type: "button", class: "round halt", key: "stop", "aria-label": running.cancelling ? t("Stopping") : t("Stop the answer"), title: t("Stop the answer"), disabled: Boolean(running.cancelling), onclick: stop }, icon("stop")) : null,
           h("button", { type: "button", class: "round", key: "send", "aria-label": running ? t("Send to the queue") : t("Send"), title: running ? t("Send to the queue") : t("Send"), disabled: !ready, onclick: submit }, icon("send"))))));
@@ -194,14 +194,24 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     const now = session ? chosen : model || standard;
     const gone = all.length && !all.includes(now);
     if (all.length < 2 && !gone) return h("span", { class: "choice answerer cut", key: "model", title: t("What answers here") }, now || agent);
-    return h("select", { class: "choice model", key: "model", "aria-label": t("Model"), onchange: (e) => chooseModel(e.target.value, session) },
-      all.map((name) => h("option", { value: name === standard ? "" : name, selected: name === now }, name)),
-      gone && h("option", { value: now, selected: true }, t("{model}, not set up any more", { model: now })));
+    const options = all.map((name) => [name === standard ? "" : name, name]);
+    if (gone) options.push([now, t("{model}, not set up any more", { model: now })]);
+    return select("model", t("Model"), options, now === standard ? "" : now, (name) => chooseModel(name, session));
+  }
+
+  // The words of the choice are as large as what stands beside them. A touched field is larger, so that phones do not zoom.
+  function select(name, label, options, value, choose) {
+    return h("span", { class: `choice picker ${name}`, key: name },
+      h("span", { class: "cut", "aria-hidden": "true" }, options.find(([given]) => given === value)[1]),
+      h("select", { "aria-label": label, title: label, onchange: (e) => choose(e.target.value) }, options.map(([given, text]) => h("option", { value: given, selected: given === value }, text))));
   }
 
   function chooseModel(name, session) {
     if (session) app.change(session.id, { settings: { ...session.settings, model: name || null } });
-    else model = name;
+    else {
+      model = name;
+      update();
+    }
   }
 
   function queue() {
@@ -221,7 +231,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     const from = Math.max(0, Math.min(choice - SHOWN + 3, found.length - SHOWN));
     return h("div", { class: "menu", id: "commands", key: "menu", role: "listbox", "aria-label": t("Commands") },
       found.map((c, i) => i >= from && i < from + SHOWN && h("div", { class: "option", id: `command-${i}`, role: "option", "aria-posinset": i + 1, "aria-setsize": found.length, "aria-selected": String(i === choice), key: c.name, onmousedown: (e) => (e.preventDefault(), complete(c)) },
-        h("code", {}, c.shown), c.usage ? h("span", { class: "muted" }, c.usage) : null, c.help ? h("span", { class: "muted grow cut" }, codeView(c.help)) : null)));
+        h("code", {}, c.shown), c.help && h("span", { class: "muted cut" }, codeView(c.help)), c.usage && h("span", { class: "usage muted small cut" }, c.usage))));
   }
 
   function complete(wanted) {
