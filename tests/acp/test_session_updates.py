@@ -30,7 +30,7 @@ from keryx.core.messages import (
 )
 from keryx.core.sessions import Session
 from keryx.core.text import to_single_line
-from keryx.core.texts import Catalogue
+from keryx.core.texts import Catalogue, Phrase
 from keryx.surfaces.acp import tool_calls
 from keryx.surfaces.acp.protocol import EditorCapabilities
 from keryx.surfaces.acp.session_options import ModelChoices
@@ -221,6 +221,15 @@ def test_what_keryx_says_is_in_the_language_of_the_settings() -> None:
     call = a_message(4, Role.ASSISTANT, ToolCall("c", "run", "{}"))
     (over,) = german.replay([call], None)
     assert over["content"][0]["content"]["text"].startswith("Das Werkzeug wurde unterbrochen")
+
+
+def test_what_stands_for_a_message_is_in_the_language_of_the_settings() -> None:
+    german = UpdateBuilder(texts=Catalogue(language="de").speak())
+    forward = a_message(1, Role.USER, *text_parts(Phrase("content.forwarded_from", name="Zoe"), "the moon"))
+    assert [u["content"]["text"] for u in german.replay([forward], None)] == [
+        "Weitergeleitet von Zoe:",
+        "the moon",
+    ]
 
 
 def test_the_cost_has_the_currency_of_the_settings() -> None:

@@ -1,8 +1,18 @@
 """The page in the language of the browser."""
 
+from pathlib import Path
+
 from playwright.sync_api import Browser, expect
-from tests.browser.driver import House, Tab
+from tests.browser.driver import House, Tab, apart
+from tests.browser.scene import VIEWER
 from tests.untranslated import find_untranslated_words
+
+from keryx.core.ids import DEFAULT_PROFILE
+from keryx.core.messages import Role, text_parts
+from keryx.core.texts import Phrase
+from keryx.store import messages, sessions
+from keryx.store.db import Transaction
+from keryx.store.db.sqlite import SqliteDatabase
 
 
 def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
@@ -25,6 +35,32 @@ def test_a_german_browser_sees_a_german_page_and_an_english_one_an_english_page(
             expect(tab.page.get_by_text(status)).to_be_visible()
             assert tab.errors == []
             context.close()
+
+
+def test_what_stands_for_a_message_is_in_the_language_of_the_browser(house: House, browser: Browser) -> None:
+    with house.serving():
+        pass
+    session = apart(_add_forward(house.cli.home / "keryx.db"))
+    with house.serving():
+        for locale, heading in (("de", "Weitergeleitet von Zoe:"), ("en", "Forwarded from Zoe:")):
+            context = browser.new_context(locale=locale)
+            tab = Tab(context, house.address).open(f"/s/{session}")
+            shown = tab.page.locator("[data-seq='1']")
+            expect(shown).to_contain_text(heading)
+            expect(shown).to_contain_text("Stop")
+            assert tab.errors == []
+            context.close()
+
+
+async def _add_forward(path: Path) -> str:
+    def write(tx: Transaction) -> str:
+        made = sessions.create(tx, profile=DEFAULT_PROFILE, owner=VIEWER.principal, surface="web")
+        forward = text_parts(Phrase("content.forwarded_from", name="Zoe"), "Stop")
+        messages.append(tx, made, Role.USER, forward, surface="gateway")
+        return made
+
+    async with SqliteDatabase(path) as database:
+        return await database.write("forward", write)
 
 
 # What is no text of Keryx: what was said, names, marks of surfaces, targets, and what the echo agent says and asks. And what is the

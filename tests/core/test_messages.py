@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keryx.core import codec
 from keryx.core.clock import to_micros
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId, TurnId
@@ -15,6 +16,7 @@ from keryx.core.messages import (
     Mark,
     Message,
     Notice,
+    Part,
     Parts,
     Reasoning,
     Role,
@@ -24,7 +26,10 @@ from keryx.core.messages import (
     build_model_view,
     merge_parts,
     parse_id,
+    read_part,
+    text_parts,
 )
+from keryx.core.texts import Catalogue, Phrase, StoredPhrase
 from keryx.testing import START_TIME
 
 A, B = TurnId("a"), TurnId("b")
@@ -172,3 +177,38 @@ def test_every_call_is_followed_by_its_results_and_nothing_else(
     assert not waiting
     questions = [m for m in seen if m.role is Role.USER]
     assert len(questions) == sum(e[0] is Role.USER for e in entries)
+
+
+GERMAN = Catalogue(language="de").speak()
+
+
+def test_what_stands_for_a_message_is_stored_in_english_and_read_in_ones_language() -> None:
+    forwarded, said = text_parts(Phrase("content.forwarded_from", name="Zoë {x}"), "[sticker]")
+    stored = codec.loads(codec.dumps((forwarded, said)), tuple[Part, ...])
+    assert stored == (forwarded, said)
+    assert isinstance(forwarded, Text) and isinstance(said, Text)
+    assert (forwarded.text, read_part(forwarded, GERMAN)) == (
+        "Forwarded from Zoë {x}:",
+        "Weitergeleitet von Zoë {x}:",
+    )
+    # A person may write the same.
+    assert (said.phrase, read_part(said, GERMAN)) == (None, "[sticker]")
+
+
+def test_a_text_that_was_stored_without_a_phrase_is_read_as_it_is() -> None:
+    [part] = codec.loads('[{"type":"text","text":"Forwarded from Zoe:\\nhi"}]', tuple[Part, ...])
+    assert part == Text("Forwarded from Zoe:\nhi")
+    assert codec.dumps(part) == '{"type":"text","text":"Forwarded from Zoe:\\nhi"}'
+    assert read_part(part, GERMAN) == "Forwarded from Zoe:\nhi"
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        StoredPhrase("content.of_a_later_version", {"name": "Zoe"}),
+        StoredPhrase("content.forwarded_from", {}),
+        StoredPhrase("turn.queue_empty", {}),
+    ],
+)
+def test_a_phrase_that_is_not_known_is_read_in_english(phrase: StoredPhrase) -> None:
+    assert read_part(Text("Forwarded from Zoe:", phrase), GERMAN) == "Forwarded from Zoe:"

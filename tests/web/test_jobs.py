@@ -12,7 +12,7 @@ pytestmark = pytest.mark.engines(Engine.SQLITE)
 async def test_a_job_is_made_run_and_removed(site: Site, world: World) -> None:
     assert (await site.get("/api/jobs"))["jobs"] == []
     made = await site.post("/api/jobs", {"schedule": "every 2h", "prompt": "Check the news", "name": "news"})
-    assert (made["name"], made["schedule"], made["state"]) == ("news", "every 2h", "active")
+    assert (made["name"], made["schedule"], made["state"]) == ("news", "every 2 hours", "active")
     path = f"/api/jobs/{made['id']}"
     assert (await site.patch(path, {"paused": True}))["state"] == "paused"
     assert "next_at" in await site.patch(path, {"paused": False})

@@ -147,7 +147,7 @@ async def test_a_job_says_in_german_when_it_runs_and_why_it_is_paused(site: Site
     )
     [job] = (await site.get("/api/jobs", headers={"Accept-Language": "de"}))["jobs"]
     assert job["id"] == made["id"] and job["why"] == "fake:1: Fake lehnt ab: das Thema wurde gelöscht"
-    assert (job["schedule"], job["written"]) == ("alle 2h", "every 2h")
+    assert (job["schedule"], job["written"]) == ("alle 2 Stunden", "every 2h")
 
 
 async def test_a_failed_delivery_is_sent_again_or_given_up(site: Site, world: World) -> None:

@@ -13,6 +13,7 @@ from keryx.core.clock import from_micros
 from keryx.core.errors import Invalid
 from keryx.core.ids import SessionId, TurnId
 from keryx.core.text import to_single_line
+from keryx.core.texts import Phrase, StoredPhrase, Texts
 
 INTERRUPTED_OUTPUT = "The tool was interrupted before it answered. Its effect is unknown."
 PLAN_KIND = "plan"
@@ -46,8 +47,10 @@ class Mark(StrEnum):
 
 
 # There may be tens of thousands of texts and messages, and they cannot form cycles, so the collector skips them.
-class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type", gc=False):
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True, gc=False):
     text: str
+    # Set if the words are those of Keryx, such as `[sticker]`: people read them in their language, the model `text`.
+    phrase: StoredPhrase | None = None
 
 
 class Image(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True):
@@ -192,8 +195,25 @@ def join_text(parts: Iterable[Part]) -> str:
     return "\n\n".join(p.text for p in parts if isinstance(p, Text))
 
 
-def text_parts(text: str) -> Parts:
-    return (Text(text),)
+def text_parts(*texts: str) -> Parts:
+    """Return a part for each text. A phrase is stored with its key."""
+    return tuple(Text(str(t), t.store()) if isinstance(t, Phrase) else Text(t) for t in texts)
+
+
+def read_text(message: Message, texts: Texts) -> str:
+    """Return the text that a person reads, without tools and reasoning, in their language."""
+    return "\n\n".join(read_part(p, texts) for p in message.parts if isinstance(p, Text | Notice))
+
+
+def read_part(part: Text | Notice, texts: Texts) -> str:
+    """Return the text of a part as a person reads it in their language."""
+    phrase = part.phrase if isinstance(part, Text) else None
+    return texts.render_content(phrase, part.text) if phrase else part.text
+
+
+def localize_parts(parts: Iterable[Part], texts: Texts) -> Parts:
+    """Return parts with the texts that a person reads in their language."""
+    return tuple(Text(read_part(p, texts)) if isinstance(p, Text) and p.phrase else p for p in parts)
 
 
 def merge_parts(parts: Iterable[Part]) -> Parts:

@@ -88,7 +88,7 @@ class Schedule(msgspec.Struct, frozen=True):
             case OnceRule(at):
                 return Phrase("schedule.once", time=self.format_time(at), zone=self.zone)
             case IntervalRule(span):
-                return Phrase("schedule.every", span=format_duration(span))
+                return Phrase("schedule.every", span=durations.describe(span))
             case CronRule(expression):
                 return f"{expression} {self.zone}"
             case _:

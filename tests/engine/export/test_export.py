@@ -25,11 +25,12 @@ from tests.builders import (
 )
 from tests.conftest import Open
 
-from keryx.core import ids, records
+from keryx.core import codec, ids, records
 from keryx.core.errors import Conflict, Invalid, NotFound
 from keryx.core.ids import DEFAULT_PROFILE, PrincipalId, ProfileId, SessionId, TurnId
 from keryx.core.messages import Mark, Notice, Reasoning, Role, Text, ToolCall, ToolResult, text_parts
 from keryx.core.sessions import Session, TagColour, TitleBy, Viewer
+from keryx.core.texts import Phrase
 from keryx.core.turns import TurnState
 from keryx.core.usage import Usage
 from keryx.engine.export import ExportFormat, export, html_document
@@ -481,6 +482,12 @@ async def test_a_redacted_export_can_be_imported(store: Store, tmp_path: Path) -
     text = await exported(store.database, redact=True)
     async with SqliteDatabase(tmp_path / "other.db") as other:
         assert (await loaded(other, text)).created == 1
+
+
+def test_redaction_hides_what_stands_for_a_message_too() -> None:
+    [contact] = text_parts(Phrase("content.contact", contact="Ann, +43 660 1234567"))
+    [hidden] = Redactor().parts([contact])
+    assert "1234567" not in codec.dumps(hidden)
 
 
 def test_redaction_leaves_ordinary_text_alone() -> None:

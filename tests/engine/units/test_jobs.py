@@ -462,7 +462,7 @@ async def test_a_person_who_may_no_longer_talk_has_no_more_runs(begin: Begin) ->
 async def _from_chat(world: World, text: str = "/jobs add every 10m hello", **fields: Any) -> Job:
     """A job that a person made in a chat, who came in through the platform."""
     reply = await world.command(text, principal=None, **fields)
-    assert "runs every 10m" in reply
+    assert "runs every 10 minutes" in reply
     return (await world.hub.jobs.list_all(OPERATORS))[-1]
 
 

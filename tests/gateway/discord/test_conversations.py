@@ -243,7 +243,7 @@ async def test_what_others_say_in_a_channel_is_given_to_whoever_asks_next(
 async def test_a_forward_and_the_comment_below_it_get_one_answer(server: Server) -> None:
     server.discord.say("", message_snapshots=[{"message": {"content": "abracadabra"}}])
     server.discord.say("what is this?")
-    await server.reads("answer to Forwarded message:\nabracadabra\nwhat is this?")
+    await server.reads("answer to Forwarded message:\n\nabracadabra\nwhat is this?")
     assert server.agent.turns == 1
 
 

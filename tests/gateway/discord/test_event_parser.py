@@ -9,7 +9,7 @@ from tests.fakes.discord import TOKEN
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.errors import Invalid
-from keryx.core.messages import Text
+from keryx.core.messages import Text, join_text
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.source import ChatType, Source
 from keryx.engine.units.place import PlaceFacts, describe
@@ -101,7 +101,7 @@ def parse(
 
 def text(inbound: InboundMessage | None) -> str:
     assert inbound is not None
-    return "".join(part.text for part in inbound.parts if isinstance(part, Text))
+    return join_text(inbound.parts)
 
 
 def test_an_id_tells_when_it_was_made() -> None:
@@ -267,7 +267,7 @@ def test_files_stickers_polls_and_forwards() -> None:
     forward = [{"message": {"content": "secret <#60>", "attachments": [file]}}]
     parsed = event_parser.parse_message(message("", message_snapshots=forward), place(GENERAL), ME, Names())
     assert parsed is not None and [f.name for f in parsed.inbound.files] == ["a.png"]
-    assert text(parsed.inbound) == "Forwarded message:\nsecret #general"
+    assert text(parsed.inbound) == "Forwarded message:\n\nsecret #general"
 
 
 def test_with_threads_a_message_for_the_bot_begins_one() -> None:

@@ -178,15 +178,15 @@ def test_a_rich_text_is_markdown_with_its_files() -> None:
 @pytest.mark.parametrize(
     ("kind", "content", "text"),
     [
-        ("sticker", {"file_key": "x"}, "[a sticker]"),
+        ("sticker", {"file_key": "x"}, "[sticker]"),
         ("merge_forward", {"content": "Merged and Forwarded Message"}, "[several forwarded messages]"),
         ("interactive", {"elements": []}, "[a card]"),
         (
             "location",
             {"name": "Vienna", "latitude": "48.2", "longitude": "16.4"},
-            "[a place: Vienna, 48.2, 16.4]",
+            "[place: Vienna, 48.2, 16.4]",
         ),
-        ("location", {}, "[a place: unknown]"),
+        ("location", {}, "[a place]"),
         ("hologram", {"depth": 3}, "[a message of the type hologram]"),
         ("image", {}, "[image, which cannot be fetched]"),
         ("post", "no json", "[a rich text that cannot be read]"),

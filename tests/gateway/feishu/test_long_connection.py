@@ -20,7 +20,7 @@ from tests.fakes.feishu import (
 from tests.gateway.feishu.tenant import SECONDS, Tenant, build, cancel, until
 
 from keryx.core.errors import Invalid, Unavailable
-from keryx.core.messages import Text
+from keryx.core.messages import Text, text_parts
 from keryx.core.ports.adapter import (
     InboundDeletion,
     InboundEvent,
@@ -31,6 +31,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.questions import Button
 from keryx.core.source import ChatType
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.feishu.connection_frame import ConnectionFrame, encode_frame
 from keryx.surfaces.gateway.feishu.long_connection import TOO_MANY_CONNECTIONS
 from keryx.surfaces.gateway.feishu.open_api import BAD_SECRET
@@ -393,14 +394,14 @@ async def test_a_press_in_a_thread_belongs_to_the_thread(tenant: Tenant) -> None
 async def test_forwarded_messages_are_told_with_their_authors(tenant: Tenant) -> None:
     tenant.feishu.forward("ask @_user_1", "he is away")
     [message] = await tenant.hear()
-    assert message.parts == (Text("Forwarded messages:\nAnn: ask @Ben\nAnn: he is away"),)
+    assert message.parts == text_parts(Phrase("content.forwarded_messages"), "Ann: ask @Ben\nAnn: he is away")
 
 
 async def test_forwarded_messages_that_cannot_be_read_are_named(tenant: Tenant) -> None:
     tenant.feishu.refusals["GET /open-apis/im/v1/messages/"] = 230027
     tenant.feishu.forward("one")
     [message] = await tenant.hear()
-    assert message.parts == (Text("[several forwarded messages]"),)
+    assert message.parts == text_parts(Phrase("content.merge_forward"))
 
 
 async def test_an_event_of_another_app_is_left_out(tenant: Tenant) -> None:

@@ -153,7 +153,7 @@ def test_an_edit_names_the_first_message_and_stays_in_its_thread() -> None:
     [
         ({"msgtype": "m.emote", "body": "waves"}, "m.room.message", "* Ann waves"),
         ({"msgtype": "m.location", "body": "Here", "geo_uri": "geo:1,2"}, "m.room.message", "Here (geo:1,2)"),
-        ({"body": "a cat", "url": "mxc://x/y"}, "m.sticker", "(a sticker: a cat)"),
+        ({"body": "a cat", "url": "mxc://x/y"}, "m.sticker", "[sticker a cat]"),
         ({"msgtype": "org.example.odd", "body": "words"}, "m.room.message", "words"),
     ],
     ids=["emote", "location", "sticker", "unknown"],

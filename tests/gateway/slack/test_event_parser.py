@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.media import RemoteFile
-from keryx.core.messages import Text
+from keryx.core.messages import join_text
 from keryx.core.ports.adapter import InboundDeletion, InboundMessage
 from keryx.core.source import ChatType
 from keryx.surfaces.gateway.slack import event_parser
@@ -46,7 +46,7 @@ def parse_message(event: dict[str, Any], **context: Any) -> InboundMessage:
 
 
 def get_text(inbound: InboundMessage) -> str:
-    return "".join(part.text for part in inbound.parts if isinstance(part, Text))
+    return join_text(inbound.parts)
 
 
 def test_a_direct_message_is_one_conversation_and_is_answered_there() -> None:
@@ -167,7 +167,7 @@ def test_a_forwarded_message_is_told_with_its_author() -> None:
     link = {"from_url": "https://x.org", "title": "X", "text": "a page"}
     found = parse({**DIRECT, "text": "what is this?", "attachments": [share, link]})
     assert isinstance(found, InboundMessage)
-    assert get_text(found) == "what is this?\n\nForwarded from Ben:\nsee #general"
+    assert get_text(found) == "what is this?\n\nForwarded from Ben:\n\nsee #general"
     assert [file.name for file in found.files] == ["a"]
     assert get_text(parse_message({**DIRECT, "text": "", "attachments": [share]})).startswith(
         "Forwarded from Ben"

@@ -255,7 +255,7 @@ async def test_in_a_group_the_caption_speaks_for_the_whole_album(open_chat: Open
 
 
 async def test_a_forward_with_a_comment_gets_one_answer(open_chat: Open) -> None:
-    text = "what is this?\nForwarded from Ben:\nabracadabra"
+    text = "what is this?\nForwarded from Ben:\n\nabracadabra"
     chat = await open_chat({text: [TextDelta("a spell")]})
     # Both come with one poll.
     with chat.telegram.lock:
@@ -268,7 +268,7 @@ async def test_a_forward_with_a_comment_gets_one_answer(open_chat: Open) -> None
 
 async def test_a_forward_joins_a_comment_that_is_being_answered(open_chat: Open) -> None:
     pause = Pause()
-    text = "what is this?\nForwarded from Ben:\nabracadabra"
+    text = "what is this?\nForwarded from Ben:\n\nabracadabra"
     chat = await open_chat({"what is this?": [pause, TextDelta("what?")], text: [TextDelta("a spell")]})
     chat.telegram.say("what is this?")
     await pause.reached()
@@ -280,7 +280,7 @@ async def test_a_forward_joins_a_comment_that_is_being_answered(open_chat: Open)
 
 
 async def test_forwards_and_the_comment_below_them_get_one_answer(open_chat: Open) -> None:
-    text = "Forwarded from Ben:\nhocus\nForwarded from Ben:\npocus\nwhat is this?"
+    text = "Forwarded from Ben:\n\nhocus\nForwarded from Ben:\n\npocus\nwhat is this?"
     chat = await open_chat({text: [TextDelta("a spell")]})
     for word in ("hocus", "pocus"):
         chat.telegram.say(word, forward_origin=FROM_BEN)

@@ -8,7 +8,7 @@ import pytest
 from keryx.core.access import AccessRule, Verdict, judge
 from keryx.core.deliveries import Target
 from keryx.core.media import RemoteFile
-from keryx.core.messages import Text, text_parts
+from keryx.core.messages import join_text, text_parts
 from keryx.core.ports.adapter import InboundMessage
 from keryx.core.source import ChatType
 from keryx.core.turns import BusyMode
@@ -38,7 +38,7 @@ def said(kind: str = "message", **fields: Any) -> InboundMessage:
 
 
 def text(parsed: InboundMessage) -> str:
-    return "".join(p.text for p in parsed.parts if isinstance(p, Text))
+    return join_text(parsed.parts)
 
 
 def marks(kind: str, offset: int, length: int, **more: Any) -> list[dict[str, Any]]:
@@ -258,7 +258,7 @@ def test_what_has_no_words_is_told_in_words(fields: dict[str, Any], shown: str) 
     ],
 )
 def test_a_forwarded_message_names_its_origin_and_gives_no_command(origin: dict[str, Any], name: str) -> None:
-    assert text(said(text="/new", forward_origin=origin)) == f"Forwarded from {name}:\n/new"
+    assert text(said(text="/new", forward_origin=origin)) == f"Forwarded from {name}:\n\n/new"
 
 
 def test_a_forward_belongs_to_the_comment_before_it_and_a_long_text_to_the_next_part() -> None:

@@ -17,9 +17,13 @@ from tests.untranslated import find_untranslated_words
 from keryx.agents.llm import Model, provider_errors
 from keryx.core.access import AccessRule
 from keryx.core.errors import AgentRefused
+from keryx.core.ids import DEFAULT_PROFILE
 from keryx.core.ports.agent import TextDelta, TurnContext
 from keryx.core.questions import Question
+from keryx.core.sessions import Viewer
 from keryx.core.texts import LANGUAGES, Catalogue, Phrase
+from keryx.engine.export import ExportFormat, export
+from keryx.store import sessions
 from keryx.store.db import Database, Engine
 from keryx.surfaces.gateway.telegram import TelegramAdapter, TelegramSettings
 from keryx.testing import FakeClock
@@ -166,6 +170,52 @@ def _build_pattern(template: str) -> str:
 
 def check_german(text: str) -> None:
     assert [key for key, pattern in list_english().items() if pattern.search(text)] == [], text
+
+
+async def test_what_stands_for_a_message_is_english_for_the_model_and_german_for_people(
+    database: Database, clock: FakeClock, telegram: FakeTelegram
+) -> None:
+    agent = Scenes({})
+    adapter = TelegramAdapter(TOKEN, TelegramSettings(base_url=telegram.url))
+    world = World(database, clock, agent=agent, adapters=[adapter], policy=GERMAN)
+    await world.start()
+    german = German(world, telegram)
+    try:
+        origin = {"type": "user", "sender_user": {"id": 8, "is_bot": False, "first_name": "Zoe"}}
+        telegram.say("Mond", forward_origin=origin)
+        await world.until(lambda tx: tx.rows("select 1 from turns where state = 'queued'") != [])
+        [queue] = await german.ask("/queue")
+        assert queue == "1. Weitergeleitet von Zoe:\n\nMond"
+        telegram.say(None, sticker={"emoji": "😀", "file_id": "s"})
+        await world.flow(world.eventually(lambda: len(agent.asked) == 1), step=0.3)
+        assert agent.asked == ["Forwarded from Zoe:\n\nMond\n[sticker 😀]"]
+        await world.until(lambda tx: tx.rows("select state from turns") == [("done",)])
+        await world.until(lambda tx: tx.rows("select count(*) from sessions where title <> ''") == [(1,)])
+        [[title]] = await world.read(lambda tx: tx.rows("select title from sessions"))
+        assert title.startswith("Weitergeleitet von Zoe")
+        documents = {language: "".join(await export_markdown(world, language)) for language in ("de", "en")}
+        assert "Weitergeleitet von Zoe:" in documents["de"] and "[Sticker 😀]" in documents["de"]
+        assert "Forwarded from Zoe:" in documents["en"] and "[sticker 😀]" in documents["en"]
+        [undone] = await german.ask("/undo")
+        assert undone.endswith("Deine Nachricht war: Weitergeleitet von Zoe:\n\nMond")
+    finally:
+        await world.close()
+        await adapter.close()
+
+
+async def export_markdown(world: World, language: str) -> list[str]:
+    pieces: list[str] = []
+    [[session]] = await world.read(lambda tx: tx.rows("select id from sessions"))
+    owner = await world.read(lambda tx: sessions.get(tx, session).owner)
+    await export(
+        world.database,
+        Viewer(DEFAULT_PROFILE, owner),
+        [session],
+        ExportFormat.MD,
+        pieces.append,
+        texts=Catalogue(language=language).speak(),
+    )
+    return pieces
 
 
 async def test_a_conversation_in_german_has_no_english_text(

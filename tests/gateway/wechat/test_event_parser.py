@@ -174,7 +174,7 @@ def test_a_video_is_a_file() -> None:
 def test_a_file_that_cannot_be_fetched_is_told(media: dict[str, str]) -> None:
     event = say({"type": 5, "video_item": {"media": media}})
     assert event.files == ()
-    assert read_text(event) == "[video.mp4 was sent without what is needed to fetch it]"
+    assert read_text(event) == "[video.mp4, which cannot be fetched]"
 
 
 def test_a_quoted_text_comes_with_the_message() -> None:

@@ -154,7 +154,7 @@ async def test_a_forward_with_a_comment_gets_one_answer(open_chat: Open) -> None
     # The comment ends the wait: the clock stands still.
     chat.fake.write(ANN, "what is this?")
     await chat.until(lambda: chat.fake.texts(ANN))
-    assert chat.agent.asked == ["Forwarded:\nabracadabra\nwhat is this?"]
+    assert chat.agent.asked == ["Forwarded:\n\nabracadabra\nwhat is this?"]
 
 
 async def test_a_file_that_is_gone_becomes_a_sentence_in_its_message(open_chat: Open) -> None:

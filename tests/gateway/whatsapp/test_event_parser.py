@@ -8,7 +8,7 @@ import pytest
 
 from keryx.core.deliveries import Target
 from keryx.core.media import RemoteFile
-from keryx.core.messages import Text
+from keryx.core.messages import join_text
 from keryx.core.ports.adapter import (
     InboundDeletion,
     InboundFailure,
@@ -63,7 +63,7 @@ def say(**message: Any) -> InboundMessage:
 
 
 def text(message: InboundMessage) -> str:
-    return "".join(part.text for part in message.parts if isinstance(part, Text))
+    return join_text(message.parts)
 
 
 def test_a_direct_message_is_keyed_by_the_id_within_the_business() -> None:
@@ -117,7 +117,7 @@ def test_a_message_without_a_number_is_keyed_by_the_id() -> None:
                     {"name": {"first_name": "Cleo"}},
                 ],
             },
-            "[contact: Ben Lee, +1 650 555 0000, ben@example.org]\n[contact: Cleo]",
+            "[contact: Ben Lee, +1 650 555 0000, ben@example.org]\n\n[contact: Cleo]",
         ),
         ({"type": "sticker", "sticker": {**MEDIA, "animated": True}}, "[sticker]"),
         ({"type": "button", "button": {"text": "Yes, go on", "payload": "p"}}, "Yes, go on"),
@@ -188,7 +188,7 @@ def test_a_reply_names_the_message_and_a_forward_says_so() -> None:
     forward = say(type="text", text={"body": "news"}, context={"forwarded": True})
     assert (forward.replies_to, text(forward), forward.continues, forward.more) == (
         "",
-        "Forwarded:\nnews",
+        "Forwarded:\n\nnews",
         True,
         True,
     )

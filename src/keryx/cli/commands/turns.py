@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from keryx.cli import output
 from keryx.cli.options import Json, find_terminal_language, open_hub
+from keryx.core.messages import read_text
 from keryx.core.texts import Reader
 from keryx.core.turns import Turn, TurnState
 
@@ -74,12 +75,9 @@ async def why(
     if json:
         output.write_json(trace)
         return
-    output.write(
-        output.style_text(
-            output.truncate(trace.message.text or trace.message.role.value, output.terminal_width()), "bold"
-        )
-    )
     texts = access.hub.texts.speak(find_terminal_language(), "", Reader.OPERATOR)
+    said = read_text(trace.message, texts) or trace.message.role.value
+    output.write(output.style_text(output.truncate(said, output.terminal_width()), "bold"))
     for event in trace.events:
         moment = f"{event.at.astimezone():%d %b %H:%M:%S}"
         output.write(

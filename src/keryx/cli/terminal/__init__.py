@@ -21,6 +21,7 @@ from keryx.core.messages import (
     Text,
     ToolCall,
     ToolResult,
+    read_part,
 )
 from keryx.core.sessions import Session
 from keryx.core.texts import Texts
@@ -94,7 +95,8 @@ def _render_part(part: Part, role: Role, texts: Texts) -> list[str]:
         return renderer.wrap(f"! {compaction.describe_notice(part, texts)}", output.STYLES["mark"])
     if isinstance(part, Text) and role is Role.ASSISTANT:
         return renderer.render(part.text)
-    return renderer.wrap(part.text, output.STYLES["thought"] if isinstance(part, Reasoning) else "")
+    said = read_part(part, texts) if isinstance(part, Text) else part.text
+    return renderer.wrap(said, output.STYLES["thought"] if isinstance(part, Reasoning) else "")
 
 
 def format_parts(parts: tuple[Part, ...], texts: Texts) -> Iterator[str]:
@@ -107,8 +109,8 @@ def format_parts(parts: tuple[Part, ...], texts: Texts) -> Iterator[str]:
 def format_part(part: Part, texts: Texts) -> str:
     """Format one part of a message; all but text and reasoning on one line."""
     match part:
-        case Text(text):
-            return output.sanitize(text).rstrip("\n")
+        case Text():
+            return output.sanitize(read_part(part, texts)).rstrip("\n")
         case Reasoning(text):
             return output.style_text(output.sanitize(text).rstrip("\n"), "thought")
         case ToolCall():

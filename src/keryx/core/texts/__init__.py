@@ -51,6 +51,8 @@ ERROR_AREAS = (
     "tools",
     "turn",
 )
+# The texts that stand for messages without a text, stored with the message.
+CONTENT_AREA = "content"
 _SYSTEM_ERRORS: Sequence[tuple[type[OSError], str]] = (
     (FileNotFoundError, "system.no_file"),
     (PermissionError, "system.forbidden"),
@@ -163,6 +165,14 @@ class Texts:
     def render_stored(self, text: str, *areas: str) -> str:
         """Return an English text of some areas, as errors are stored, in this language, and any other text unchanged."""
         return self.render(find_phrase(text, *areas))
+
+    def render_content(self, phrase: StoredPhrase, text: str) -> str:
+        """Return what stands for a message without a text, such as `[sticker]`, in this language. `text` is the same in
+        English, and is returned for a phrase of another version."""
+        area, template = phrase.key.partition(".")[0], self._templates.get(phrase.key)
+        if area != CONTENT_AREA or template is None or not list_fields(template) <= phrase.fields.keys():
+            return text
+        return self.say(phrase.key, **phrase.fields)
 
     def list_area(self, area: str) -> dict[str, str]:
         """Return the templates of one area, such as `page`, by the rest of their key."""

@@ -1,6 +1,48 @@
 """The texts of what happened to a message and of why an answer was not delivered, in English and German. They are stored in English, and shown in the language of the reader."""
 
 TEXTS: dict[str, tuple[str, str]] = {
+    # What stands for a message without a text, and before what was forwarded. The model reads it in English.
+    "content.forwarded": ("Forwarded:", "Weitergeleitet:"),
+    "content.forwarded_from": ("Forwarded from {name}:", "Weitergeleitet von {name}:"),
+    "content.forwarded_message": ("Forwarded message:", "Weitergeleitete Nachricht:"),
+    "content.forwarded_messages": ("Forwarded messages:", "Weitergeleitete Nachrichten:"),
+    "content.sticker": ("[sticker]", "[Sticker]"),
+    "content.sticker_named": ("[sticker {name}]", "[Sticker {name}]"),
+    "content.place": ("[place: {place}]", "[Ort: {place}]"),
+    "content.place_unknown": ("[a place]", "[ein Ort]"),
+    "content.location": ("[location: {place}]", "[Standort: {place}]"),
+    "content.contact": ("[contact: {contact}]", "[Kontakt: {contact}]"),
+    "content.contact_unnamed": ("[contact without a name]", "[Kontakt ohne Namen]"),
+    "content.poll": ("[poll: {poll}]", "[Umfrage: {poll}]"),
+    "content.seen_once": (
+        "[a message that can be seen once]",
+        "[eine Nachricht, die nur einmal angesehen werden kann]",
+    ),
+    "content.form_answer": ("[an answer to a form]", "[eine Antwort auf ein Formular]"),
+    "content.share_chat": ("[the card of a chat]", "[die Karte eines Chats]"),
+    "content.share_user": ("[the card of a person]", "[die Karte einer Person]"),
+    "content.calendar": ("[an event of a calendar]", "[ein Termin]"),
+    "content.interactive": ("[a card]", "[eine Karte]"),
+    "content.merge_forward": ("[several forwarded messages]", "[mehrere weitergeleitete Nachrichten]"),
+    "content.hongbao": ("[a red packet]", "[ein roter Umschlag]"),
+    "content.todo": ("[a task]", "[eine Aufgabe]"),
+    "content.vote": ("[a vote]", "[eine Abstimmung]"),
+    "content.video_chat": ("[a call]", "[ein Anruf]"),
+    "content.folder": ("[a folder]", "[ein Ordner]"),
+    "content.rich_text": ("[a rich text that cannot be read]", "[ein Text, der nicht gelesen werden kann]"),
+    "content.kind": ("[a message of the type {kind}]", "[eine Nachricht der Art {kind}]"),
+    "content.not_passed_on": (
+        "[a message of a kind that {platform} does not pass on: {kind}]",
+        "[eine Nachricht einer Art, die {platform} nicht weitergibt: {kind}]",
+    ),
+    "content.not_passed_to_bots": (
+        "[a message of a kind that is not passed on to bots]",
+        "[eine Nachricht einer Art, die Bots nicht bekommen]",
+    ),
+    "content.file_unavailable": (
+        "[{name}, which cannot be fetched]",
+        "[{name}, nicht abrufbar]",
+    ),
     # The story of a message.
     "trace.received": (
         "received{via}{author} as message {seq}",

@@ -3,7 +3,7 @@
 import msgspec
 
 from keryx.core.errors import Invalid, NotFound
-from keryx.core.messages import Text
+from keryx.core.messages import Text, read_text
 from keryx.core.texts import Phrase
 from keryx.core.turns import BusyMode
 from keryx.engine.commands.call import CommandCall, CommandResult, format_choices
@@ -16,7 +16,7 @@ def undo(call: CommandCall) -> CommandResult:
     if call.text and not (call.text.isascii() and call.text.isdigit() and len(call.text) < 5):
         raise Invalid(Phrase("turn.undo_number"))
     undone = revisions.undo(call.tx, call.current_session, int(call.text or 1))
-    reply = call.say("turn.undone", count=undone.turns, text=undone.text[:300])
+    reply = call.say("turn.undone", count=undone.turns, text=read_text(undone.message, call.texts)[:300])
     return CommandResult(reply, call.current_session.id)
 
 
@@ -63,7 +63,7 @@ def queue(call: CommandCall) -> CommandResult:
     waiting = turns.list_queued(call.tx, call.current_session.id)
     if not waiting:
         return CommandResult(call.say("turn.queue_empty"), call.current_session.id)
-    texts = [messages.get(call.tx, t.session, t.input_seq).text for t in waiting]
+    texts = [read_text(messages.get(call.tx, t.session, t.input_seq), call.texts) for t in waiting]
     return CommandResult(
         "\n".join(f"{n}. {t[:120]}" for n, t in enumerate(texts, start=1)), call.current_session.id
     )

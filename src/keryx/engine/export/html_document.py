@@ -7,7 +7,19 @@ import msgspec
 
 from keryx.core.compaction import describe_notice, is_epoch_notice
 from keryx.core.ids import SessionId
-from keryx.core.messages import Audio, File, Image, Notice, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from keryx.core.messages import (
+    Audio,
+    File,
+    Image,
+    Notice,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    read_part,
+)
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.text import to_single_line
 from keryx.core.texts import Texts
@@ -176,8 +188,8 @@ def _render_message(message: MessageRecord, texts: Texts) -> str:
 
 def _render_part(part: Part, anchor: str, texts: Texts) -> str:
     match part:
-        case Text(text):
-            return render_markdown(text, prefix=f"{anchor}-")
+        case Text():
+            return render_markdown(read_part(part, texts), prefix=f"{anchor}-")
         case Notice():
             return f"<p>{html.escape_text(describe_notice(part, texts))}</p>"
         case Image() | File():

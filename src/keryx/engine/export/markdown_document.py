@@ -16,6 +16,7 @@ from keryx.core.messages import (
     Text,
     ToolCall,
     ToolResult,
+    read_part,
 )
 from keryx.core.records import MessageRecord, SessionRecord
 from keryx.core.text import replace_unwritable, to_single_line
@@ -105,8 +106,8 @@ def find_summary(session: SessionRecord, epoch: int) -> str:
 
 def _render_part(part: Part, texts: Texts) -> str:
     match part:
-        case Text(text):
-            return f"{text}\n\n"
+        case Text():
+            return f"{read_part(part, texts)}\n\n"
         case Notice():
             return f"*{_escape_markdown(to_single_line(describe_notice(part, texts)))}*\n\n"
         case Image() | File():

@@ -120,7 +120,10 @@ class Redactor:
 
     def _redact_part(self, part: Part) -> Part:
         match part:
-            case Text() | Notice():
+            case Text():
+                # The fields of a phrase may hold a name or a number.
+                return Text(self.text(part.text))
+            case Notice():
                 return msgspec.structs.replace(part, text=self.text(part.text))
             case Image() | File():
                 return msgspec.structs.replace(part, name=self.text(part.name))

@@ -15,7 +15,7 @@ from keryx.core.errors import CursorExpired
 from keryx.core.ids import Cursor, PrincipalId, ProjectId, SessionId, TagId, TurnId
 from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.media import filter_media
-from keryx.core.messages import Message, Role, Text, ToolCall, TurnVersion
+from keryx.core.messages import Message, Role, ToolCall, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import (
     UNTITLED,
@@ -318,8 +318,8 @@ class ActiveTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     turn: Turn
     listed: SessionListItem
-    # The beginning of the user's message.
-    input_text: str
+    # What the user has asked.
+    message: Message
     # The last tool call of a running turn.
     step: ToolCall | None
     question: AskedQuestion | None
@@ -491,9 +491,8 @@ def _load_active_turn(
     recent = messages.list_latest(tx, turn.session, limit=8) if running else []
     steps = [call for m in recent if m.turn == turn.id for call in m.calls]
     message = messages.get(tx, turn.session, turn.input_seq)
-    text = " ".join(p.text for p in message.parts if isinstance(p, Text))
     step = steps[-1] if steps else None
-    return ActiveTurn(turn=turn, listed=listed, input_text=text[:200], step=step, question=question)
+    return ActiveTurn(turn=turn, listed=listed, message=message, step=step, question=question)
 
 
 class HubViewerState(HubPart):

@@ -38,11 +38,14 @@ _PAGE = 200
 
 
 class UndoneTurns(msgspec.Struct, frozen=True):
-    """What an undo took back: the number of turns, and for editing the text of the last user message, or of the one that
-    was named."""
+    """What an undo took back: the number of turns, and for editing the last user message, or the one that was named."""
 
     turns: int
-    text: str
+    message: Message
+
+    @property
+    def text(self) -> str:
+        return self.message.text
 
 
 def undo(tx: Transaction, session: Session, count: int = 1, *, message: int | None = None) -> UndoneTurns:
@@ -65,7 +68,7 @@ def undo(tx: Transaction, session: Session, count: int = 1, *, message: int | No
         assert entry.turn is not None
         messages.set_undone(tx, session.id, entry.turn, first=entry.seq, group=group)
     sessions.note_revision(tx, session)
-    return UndoneTurns(len(inputs), inputs[-1 if message is None else 0].text)
+    return UndoneTurns(len(inputs), inputs[-1 if message is None else 0])
 
 
 def redo(tx: Transaction, session: Session) -> int:

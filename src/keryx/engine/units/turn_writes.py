@@ -638,4 +638,9 @@ def _set_default_title(tx: Transaction, turn: Turn, message: Message | None = No
     if not sessions_store.has_title(tx, turn.session):
         session = sessions_store.get(tx, turn.session, deleted=True)
         message = message or messages.get(tx, turn.session, turn.input_seq)
-        sessions_store.rename(tx, session, sessions.derive_title(message.text), by=TitleBy.RULE)
+        sessions_store.rename(
+            tx,
+            session,
+            sessions.derive_title(core_messages.read_text(message, answers.speak(tx, turn))),
+            by=TitleBy.RULE,
+        )

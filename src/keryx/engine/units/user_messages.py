@@ -7,7 +7,7 @@ import msgspec
 from keryx.core import ids
 from keryx.core.deliveries import Target
 from keryx.core.ids import PrincipalId, SessionId, TurnId, WorkerId
-from keryx.core.messages import Parts, Role, ToolResult, join_text, text_parts
+from keryx.core.messages import Parts, Role, ToolResult, join_text, localize_parts, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.sessions import END_SURFACE, Session
 from keryx.core.source import Source
@@ -108,10 +108,11 @@ def append_input(
         said_by=message.asker,
     )
     if turn is not None and mirrored:
+        texts = tx.texts.speak(message.source.language if message.source else None)
         answers.mirror_message(
             tx,
             session,
-            join_text(message.parts),
+            join_text(localize_parts(message.parts, texts)),
             author=message.author,
             surface=message.surface,
             reply=message.reply,

@@ -130,7 +130,7 @@ class UpdateBuilder:
         for part in message.parts:
             if isinstance(part, Notice):
                 yield self._build_notice(part, message, live=live)
-            elif content := _build_content(part):
+            elif content := _build_content(part, self._texts):
                 kind = "user_message_chunk" if message.role is Role.USER else "agent_thought_chunk"
                 yield build_chunk(kind, content, str(message.id), _build_meta(message))
         # In words, because editors show no marks.
@@ -216,7 +216,7 @@ class UpdateBuilder:
     def _build_part_chunk(
         self, turn: TurnId, draft: "_DraftProgress", part: Part, meta: Json
     ) -> Iterator[Json]:
-        if content := _build_content(part):
+        if content := _build_content(part, self._texts):
             yield self._build_content_chunk(turn, draft, content, False, meta)
 
     def _build_text_chunk(
@@ -274,11 +274,11 @@ def _build_meta(message: Message) -> Json:
     return {**meta, "observed": True} if message.observed else meta
 
 
-def _build_content(part: Part) -> str | Json:
+def _build_content(part: Part, texts: Texts) -> str | Json:
     """Return a part as text, or as a block for `embed`; empty if it is not shown."""
     match part:
-        case Text(text):
-            return text
+        case Text():
+            return messages.read_part(part, texts)
         case Image() | Audio():
             kind = "image" if isinstance(part, Image) else "audio"
             return {

@@ -46,6 +46,7 @@ _MAX_TEXT_CHARS = 300_000
 _QUICK_CHARS = 400
 _MAX_INPUT_LINE_CHARS = 120
 _MAX_SUMMARY_CHARS = 2_000
+_MAX_ASKED_CHARS = 200
 
 
 class RenderBudget:
@@ -317,12 +318,12 @@ def message_trace(trace: MessageTrace, texts: Texts) -> schema.Story:
     )
 
 
-def board_row(active: ActiveTurn) -> schema.Running:
+def board_row(active: ActiveTurn, texts: Texts) -> schema.Running:
     step = active.step
     return schema.Running(
         turn=turn(active.turn),
         session=session(active.listed),
-        asked=active.input_text,
+        asked=core.read_text(active.message, texts)[:_MAX_ASKED_CHARS],
         step=f"{step.name} {_first_input_value(step.input)}".strip() if step else "",
         question=question(active.question) if active.question else None,
     )
@@ -452,9 +453,11 @@ def _decode_id(id_: str) -> str:
 
 def _part(part: Part, cut: int | None, render: Render, sizes: Mapping[str, int]) -> schema.PartSchema:
     match part:
-        case core.Text(text):
+        case core.Text(text, phrase):
             visible = text if cut is None else text[:_MAX_TEXT_CHARS]
-            return schema.TextSchema(text=visible, html=render(visible), cut=len(visible) < len(text))
+            return schema.TextSchema(
+                text=visible, html=render(visible), cut=len(visible) < len(text), phrase=_phrase(phrase)
+            )
         case core.Reasoning(text):
             visible = text if cut is None else text[:MAX_CHARS]
             return schema.ReasoningSchema(text=visible, html=render(visible), cut=len(visible) < len(text))

@@ -71,12 +71,20 @@ class SessionPage(Schema, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class PhraseSchema(Schema, frozen=True, kw_only=True):
+    """A text of Keryx that clients may show in another language: its key in the reference of texts, and its fields."""
+
+    key: str
+    fields: dict[str, str] = {}
+
+
 class TextSchema(Schema, frozen=True, kw_only=True, tag="text", tag_field="type"):
     """`cut`: only the beginning; the message asked for alone has it all."""
 
     text: str
     html: str
     cut: bool = False
+    phrase: PhraseSchema | None = None
 
 
 class ReasoningSchema(Schema, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
@@ -85,13 +93,6 @@ class ReasoningSchema(Schema, frozen=True, kw_only=True, tag="reasoning", tag_fi
     text: str
     html: str
     cut: bool = False
-
-
-class PhraseSchema(Schema, frozen=True, kw_only=True):
-    """A text of Keryx that clients may show in another language: its key in the reference of texts, and its fields."""
-
-    key: str
-    fields: dict[str, str] = {}
 
 
 class NoticeSchema(Schema, frozen=True, kw_only=True, tag="notice", tag_field="type"):

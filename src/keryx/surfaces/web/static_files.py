@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from keryx.core.errors import KeryxError
 from keryx.core.text import to_sentence
-from keryx.core.texts import ENGLISH, LANGUAGES, NO_CHANGES, Catalogue, Texts, choose_language
+from keryx.core.texts import CONTENT_AREA, ENGLISH, LANGUAGES, NO_CHANGES, Catalogue, Texts, choose_language
 from keryx.surfaces.web.auth import Caller, list_readers
 from keryx.surfaces.web.responses import (
     BEARER_CHALLENGE,
@@ -229,6 +229,12 @@ def _build_index(index: str, texts: Texts) -> StaticFile:
         english, words = ENGLISH.list_area(area)[name], texts.list_area(area)[name]
         if words != english:
             said |= {key: words, english: words}
+    content = texts.list_area(CONTENT_AREA)
+    said |= {
+        f"{CONTENT_AREA}.{name}": content[name]
+        for name, english in ENGLISH.list_area(CONTENT_AREA).items()
+        if content[name] != english
+    }
     data = msgspec.json.encode(said).decode().replace("<", "\\u003c")
     index = index.replace('lang="en"', f'lang="{texts.language}"', 1)
     index = index.replace(_NO_SCRIPT.removeprefix("page."), html.escape(texts.say(_NO_SCRIPT)), 1)

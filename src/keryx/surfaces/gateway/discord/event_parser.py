@@ -10,7 +10,7 @@ import msgspec
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.errors import Invalid
 from keryx.core.media import RemoteFile
-from keryx.core.messages import Parts, Text
+from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import (
     IdFormat,
     InboundDeletion,
@@ -20,7 +20,7 @@ from keryx.core.ports.adapter import (
 )
 from keryx.core.source import ChatType, Source
 from keryx.core.text import to_short_line
-from keryx.core.texts import ENGLISH
+from keryx.core.texts import ENGLISH, Phrase
 from keryx.surfaces.gateway.discord.payloads import (
     DeletedMessages,
     DiscordChannel,
@@ -102,9 +102,10 @@ def parse_message(
     is meant for the bot begins a thread: its id is that of the message."""
     if message.author.id == me.id or message.type not in _TEXT_KINDS:
         return None
-    text = _build_text(message, me, names)
-    if not text and not message.all_attachments:
+    texts = _build_texts(message, me, names)
+    if not texts and not message.all_attachments:
         return None
+    text = "\n\n".join(texts)
     addressed = _is_addressed(message, place, me, text)
     source = _build_source(
         place, me, message.author, message.member, guild=message.guild_id, message=message.id
@@ -117,12 +118,14 @@ def parse_message(
         name = build_thread_name(text) or me.thread_name
     replied, quote = message.replied, ""
     if replied is not None:
-        quote = make_readable(replied.content, replied.mentions, names) or _describe_content(replied)
+        quote = make_readable(replied.content, replied.mentions, names) or " ".join(
+            _describe_content(replied)
+        )
     # A file without its address, which is valid for a day.
     inbound = InboundMessage(
         event=message.id,
         source=source,
-        parts=_build_parts(text),
+        parts=text_parts(*texts),
         surface=SURFACE,
         at=read_time(message.id),
         reply=_build_target(source, reply_to="" if opens or source.chat_type is ChatType.DM else message.id),
@@ -226,7 +229,7 @@ def parse_command(
     return InboundMessage(
         event=f"interaction.{interaction.id}",
         source=source,
-        parts=_build_parts(f"/{interaction.data.name} {options[:_MAX_OPTION_LENGTH]}".rstrip()),
+        parts=text_parts(f"/{interaction.data.name} {options[:_MAX_OPTION_LENGTH]}".rstrip()),
         surface=SURFACE,
         at=created,
         reply=msgspec.structs.replace(_build_target(source), reply_context=context),
@@ -242,7 +245,7 @@ def parse_press(
     return InboundMessage(
         event=f"interaction.{interaction.id}",
         source=_build_interaction_source(interaction, place, me),
-        parts=_build_parts(interaction.data.custom_id),
+        parts=text_parts(interaction.data.custom_id),
         surface=SURFACE,
         at=read_time(interaction.id),
     )
@@ -298,31 +301,31 @@ def make_readable(text: str, mentions: Iterable[MentionedUser], names: ReadableN
     return _MARKUP_PATTERN.sub(replace, text)
 
 
-def _build_parts(text: str) -> Parts:
-    return (Text(text),) if text else ()
-
-
-def _build_text(message: DiscordMessage, me: DiscordIdentity, names: ReadableNames) -> str:
-    """Return the readable text without a mention of the bot at its beginning."""
+def _build_texts(message: DiscordMessage, me: DiscordIdentity, names: ReadableNames) -> tuple[str, ...]:
+    """Return the readable text without a mention of the bot at its beginning, and the messages that are forwarded with it."""
     content = message.content
     first = _MARKUP_PATTERN.match(content)
     if first is not None and (first["user"] == me.id or first["role"] in me.own_roles):
         content = content[first.end() :].lstrip(" ,:;\n") or content
     text = make_readable(content, message.mentions, names).strip()
+    texts = [text] if text else []
     for snapshot in message.message_snapshots:
-        forwarded = make_readable(snapshot.message.content, message.mentions, names)
-        text = f"{text}\n\nForwarded message:\n{forwarded}".strip()
-    return text or _describe_content(message)
+        forwarded = make_readable(snapshot.message.content, message.mentions, names).strip()
+        texts += [Phrase("content.forwarded_message"), *([forwarded] if forwarded else [])]
+    return tuple(texts) or _describe_content(message)
 
 
-def _describe_content(message: DiscordMessage) -> str:
+def _describe_content(message: DiscordMessage) -> tuple[Phrase, ...]:
     """Describe content other than text and files."""
     if message.sticker_items:
-        return " ".join(f"[sticker {sticker.name}]".replace(" ]", "]") for sticker in message.sticker_items)
+        return tuple(
+            Phrase("content.sticker_named", name=sticker.name) if sticker.name else Phrase("content.sticker")
+            for sticker in message.sticker_items
+        )
     if message.poll is not None:
         answers = " / ".join(answer.poll_media.text or "" for answer in message.poll.answers)
-        return f"[poll: {message.poll.question.text or ''} {answers}]"
-    return ""
+        return (Phrase("content.poll", poll=f"{message.poll.question.text or ''} {answers}"),)
+    return ()
 
 
 def _is_addressed(message: DiscordMessage, place: ChannelPlace, me: DiscordIdentity, text: str) -> bool:

@@ -9,9 +9,10 @@ import msgspec
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.media import UNKNOWN_MIME, RemoteFile
-from keryx.core.messages import Text
+from keryx.core.messages import Text, text_parts
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.feishu.payloads import (
     CardActionEvent,
     FeishuEventHeader,
@@ -78,20 +79,19 @@ _EMOJI: Mapping[str, str] = {
     "QUESTION": "❓",
 }
 # What cannot be shown as text or fetched as a file.
-_DESCRIPTIONS: Mapping[str, str] = {
-    "sticker": "a sticker",
-    "share_chat": "the card of a chat",
-    "share_user": "the card of a person",
-    "share_calendar_event": "an event of a calendar",
-    "calendar": "an event of a calendar",
-    "general_calendar": "an event of a calendar",
-    "interactive": "a card",
-    "merge_forward": "several forwarded messages",
-    "hongbao": "a red packet",
-    "todo": "a task",
-    "vote": "a vote",
-    "video_chat": "a call",
-    "folder": "a folder",
+_DESCRIPTIONS: Mapping[str, Phrase] = {
+    "sticker": Phrase("content.sticker"),
+    "share_chat": Phrase("content.share_chat"),
+    "share_user": Phrase("content.share_user"),
+    "share_calendar_event": Phrase("content.calendar"),
+    "calendar": Phrase("content.calendar"),
+    "general_calendar": Phrase("content.calendar"),
+    "interactive": Phrase("content.interactive"),
+    "hongbao": Phrase("content.hongbao"),
+    "todo": Phrase("content.todo"),
+    "vote": Phrase("content.vote"),
+    "video_chat": Phrase("content.video_chat"),
+    "folder": Phrase("content.folder"),
 }
 _ALBUM_TYPES = frozenset({"image", "media", "file"})
 _STYLE_MARKS: Mapping[str, str] = {"bold": "**", "italic": "*", "lineThrough": "~~"}
@@ -124,6 +124,8 @@ class FeishuContent(NamedTuple):
     # With the keys of mentions in it.
     text: str
     files: tuple[RemoteFile, ...] = ()
+    # What stands before the text.
+    heading: str = ""
 
 
 def list_named_ids(event: FeishuMessageEvent) -> set[str]:
@@ -166,7 +168,7 @@ def parse_message(
             message=message.message_id,
             bot=event.sender.sender_type != "user",
         ),
-        parts=(Text(text),) if text else (),
+        parts=text_parts(*filter(None, (content.heading, text))),
         surface=SURFACE,
         at=_parse_time(message.create_time),
         reply=Target(
@@ -267,7 +269,7 @@ def parse_content(message: FeishuMessage) -> FeishuContent:
     """Return the text and the files of a message. What cannot be read is described."""
     kind = message.message_type
     if kind in _DESCRIPTIONS:
-        return FeishuContent(f"[{_DESCRIPTIONS[kind]}]")
+        return FeishuContent(_DESCRIPTIONS[kind])
     try:
         content = msgspec.json.decode(message.content, type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):
@@ -284,15 +286,24 @@ def parse_content(message: FeishuMessage) -> FeishuContent:
             name = _read_text(content, "file_name") or default
             return _parse_file(message.message_id, _read_text(content, "file_key"), "file", name)
         case "location":
-            place = (_read_text(content, name) for name in ("name", "latitude", "longitude"))
-            return FeishuContent(f"[a place: {', '.join(filter(None, place)) or 'unknown'}]")
+            place = ", ".join(
+                filter(None, (_read_text(content, name) for name in ("name", "latitude", "longitude")))
+            )
+            known = Phrase("content.place", place=place)
+            return FeishuContent(known if place else Phrase("content.place_unknown"))
+        case "merge_forward":
+            # The receiver has fetched what was forwarded, or it is not known.
+            text = _read_text(content, "text")
+            if not text:
+                return FeishuContent(Phrase("content.merge_forward"))
+            return FeishuContent(text, heading=Phrase("content.forwarded_messages"))
         case _:
-            return FeishuContent(f"[a message of the type {kind[:40]}]")
+            return FeishuContent(Phrase("content.kind", kind=kind[:40]))
 
 
 def describe_forwarded(messages: Sequence[StoredMessage], names: Mapping[str, str]) -> str:
     """Return forwarded messages as one text, each with its author. Their files cannot be fetched, so they are named."""
-    lines = ["Forwarded messages:"]
+    lines: list[str] = []
     for message in messages[:_MAX_FORWARDED]:
         found = parse_content(
             FeishuMessage(
@@ -319,6 +330,8 @@ def make_readable(
 ) -> str:
     """Return a text with names instead of the keys of mentions, and without a mention of Keryx at its beginning, unless that
     is to be kept."""
+    if isinstance(text, Phrase):
+        return text
     own = {m.key for m in mentions if m.id is not None and m.id.open_id == context.me and m.key}
     stripped = text.lstrip()
     while not keep and (found := _MENTION_PATTERN.match(stripped)) and found[0] in own:
@@ -345,7 +358,7 @@ def _read_text(content: Mapping[str, object], name: str) -> str:
 
 def _parse_file(message: str, key: str, kind: str, name: str) -> FeishuContent:
     if not key:
-        return FeishuContent(f"[{name}, which cannot be fetched]")
+        return FeishuContent(Phrase("content.file_unavailable", name=name))
     file = RemoteFile(reference=format_reference(message, key, kind), name=name, mime=UNKNOWN_MIME)
     return FeishuContent("", (file,))
 
@@ -353,7 +366,7 @@ def _parse_file(message: str, key: str, kind: str, name: str) -> FeishuContent:
 def _parse_post(message: str, content: Mapping[str, object]) -> FeishuContent:
     post = _find_post(content)
     if post is None:
-        return FeishuContent("[a rich text that cannot be read]")
+        return FeishuContent(Phrase("content.rich_text"))
     files: list[RemoteFile] = []
     paragraphs: list[str] = [f"**{post.title}**"] if post.title else []
     for paragraph in post.content:

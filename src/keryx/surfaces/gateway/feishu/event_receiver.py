@@ -127,7 +127,7 @@ class FeishuReceiver:
             return event
         names = await self._directory.find_names({one.sender.id for one in found} - {""})
         content = encode_json({"text": event_parser.describe_forwarded(found, names)})
-        message = msgspec.structs.replace(event.message, message_type="text", content=content)
+        message = msgspec.structs.replace(event.message, content=content)
         return msgspec.structs.replace(event, message=message)
 
     async def _replies_to_me(self, event: FeishuMessageEvent) -> bool:

@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from keryx.core.deliveries import Target
 from keryx.core.media import Attachment, RemoteFile
-from keryx.core.messages import Part, Text
+from keryx.core.messages import Text, text_parts
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.markdown.matrix_html import MatrixText
 from keryx.surfaces.gateway.matrix.event_types import (
     MEMBER,
@@ -133,13 +134,13 @@ def build_inbound(
     # An edit does not repeat the relation to the thread.
     relation = (content if first is event else parse_content(first) or content).relation
     thread = relation.event_id or None if relation.rel_type == THREAD else None
-    parts: list[Part] = [Text(text)] if text else []
+    parts = text_parts(text) if text else ()
     message = edited or event.id
     files = () if edited else _find_files(current, room.id, event.id)
     return InboundMessage(
         event=event.id,
         source=_build_source(event, room, me, thread=thread, message=message, bot=current.msgtype == NOTICE),
-        parts=tuple(parts) or (() if files else (Text(current.body),)),
+        parts=parts or (() if files else (Text(current.body),)),
         files=files,
         surface="gateway",
         at=_parse_timestamp(event.at),
@@ -277,7 +278,7 @@ def _extract_text(
     event: MatrixEvent, content: MatrixContent, room: MatrixRoom, me: MatrixAccount, menu: AbstractSet[str]
 ) -> str:
     if event.type == STICKER:
-        return f"(a sticker: {content.body})"
+        return Phrase("content.sticker_named", name=content.body)
     match content.msgtype:
         case "m.emote":
             return f"* {room.names.get(event.sender) or _get_localpart(event.sender)} {content.body}"

@@ -19,6 +19,7 @@ from keryx.core.ports.adapter import (
     PlatformIds,
 )
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.signal.payloads import (
     SignalDataMessage,
     SignalEdit,
@@ -180,18 +181,19 @@ def _parse_data(
         )
     if data.is_expiration_update:
         return None
-    text, files = _build_text(data, me, names), _find_files(data)
-    if not text and not files:
+    texts, files = _build_texts(data, me, names), _find_files(data)
+    if not texts and not files:
         return None
     quoted = data.quote
     return InboundMessage(
         event=event,
         source=source,
         at=at,
-        parts=text_parts(text) if text else (),
+        parts=text_parts(*texts),
         surface=SURFACE,
         reply=Target(PLATFORM, me.number, chat=source.chat or "", reply_to=event),
-        addressed=source.chat_type is not ChatType.GROUP or _is_addressed(data, text, me),
+        addressed=source.chat_type is not ChatType.GROUP
+        or _is_addressed(data, texts[0] if texts else "", me),
         quote=_describe_quote(quoted, me, names) if quoted else "",
         edits=format_message(person, edit.target_sent_timestamp) if edit else None,
         files=files,
@@ -207,7 +209,7 @@ def _is_addressed(data: SignalDataMessage, text: str, me: SignalIdentity) -> boo
     )
 
 
-def _build_text(data: SignalDataMessage, me: SignalIdentity, names: Mapping[str, str]) -> str:
+def _build_texts(data: SignalDataMessage, me: SignalIdentity, names: Mapping[str, str]) -> tuple[str, ...]:
     """Return the text with the names of those who are mentioned, without a mention of this account at its beginning.
     Without a text, describe content other than files."""
     text, mentions = data.message or "", data.mentions or ()
@@ -217,14 +219,14 @@ def _build_text(data: SignalDataMessage, me: SignalIdentity, names: Mapping[str,
         own = insert_names(_MENTION_MARK, (first,), me, names)
         shown = shown.removeprefix(own).lstrip(" ,:;\n") or shown
     if shown:
-        return shown
+        return (shown,)
     if data.sticker is not None:
-        return "[sticker]"
+        return (Phrase("content.sticker"),)
     if data.contacts:
-        return "\n".join(contact.description for contact in data.contacts)
+        return tuple(contact.description for contact in data.contacts)
     if data.poll is not None:
-        return f"[poll: {data.poll.question} {' / '.join(data.poll.options)}]"
-    return "[a message that can be seen once]" if data.view_once and not data.attachments else ""
+        return (Phrase("content.poll", poll=f"{data.poll.question} {' / '.join(data.poll.options)}"),)
+    return (Phrase("content.seen_once"),) if data.view_once and not data.attachments else ()
 
 
 def insert_names(

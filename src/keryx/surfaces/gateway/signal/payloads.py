@@ -4,6 +4,8 @@ from typing import Annotated
 
 import msgspec
 
+from keryx.core.texts import Phrase
+
 # Milliseconds since 1970, up to the year 9999. With its author it identifies a message.
 SentAt = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 
@@ -85,11 +87,12 @@ class SignalContact(msgspec.Struct, frozen=True, kw_only=True):
     organization: str | None = None
 
     @property
-    def description(self) -> str:
+    def description(self) -> Phrase:
         name = self.name
         full = (name.nickname or " ".join(filter(None, (name.given, name.family)))) if name else ""
         values = [entry.value for entry in (*(self.phone or ()), *(self.email or ()))]
-        return f"[contact: {', '.join(filter(None, (full or self.organization or 'no name', *values)))}]"
+        contact = ", ".join(filter(None, (full or self.organization, *values)))
+        return Phrase("content.contact", contact=contact) if contact else Phrase("content.contact_unnamed")
 
 
 class SignalPoll(msgspec.Struct, frozen=True, kw_only=True):

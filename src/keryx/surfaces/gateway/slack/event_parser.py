@@ -9,9 +9,10 @@ import msgspec
 
 from keryx.core.deliveries import ReplyContext, Target
 from keryx.core.media import UNKNOWN_MIME, RemoteFile
-from keryx.core.messages import Text
+from keryx.core.messages import Text, text_parts
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.slack.payloads import (
     ButtonPress,
     CommandInvocation,
@@ -257,10 +258,10 @@ def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackConte
     raw = message.text or ""
     mention = f"<@{context.me.user_id}"
     mentioned = f"{mention}>" in raw or f"{mention}|" in raw
-    text = _extract_text(raw, message, context)
+    texts = _extract_texts(raw, message, context)
     forwarded = [attachment for attachment in message.attachments if attachment.forwarded]
     files = tuple(map(_describe_file, (*message.files, *(file for a in forwarded for file in a.files))))
-    if not text and not files:
+    if not texts and not files:
         return None
     direct, root = _is_direct(event.channel), find_thread(event)
     addressed, thread = direct or mentioned or context.began_thread, root
@@ -279,7 +280,7 @@ def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackConte
     return InboundMessage(
         event=_name_event(event.channel, message.ts),
         source=source,
-        parts=(Text(text),) if text else (),
+        parts=text_parts(*texts),
         surface=SURFACE,
         at=_parse_ts(message.ts),
         reply=_build_target(
@@ -291,7 +292,7 @@ def _parse_content(event: SlackEvent, message: SlackMessage, context: SlackConte
     )
 
 
-def _extract_text(raw: str, message: SlackMessage, context: SlackContext) -> str:
+def _extract_texts(raw: str, message: SlackMessage, context: SlackContext) -> list[str]:
     """Return the readable text without a mention of Keryx at its beginning, and with a command by its name in Keryx. The
     messages that it forwards follow; if it has no text of its own, everything that it shows."""
     stripped = re.sub(rf"\A\s*<@{re.escape(context.me.user_id)}(?:\|[^<>]*)?>[\s,:;]*", "", raw)
@@ -300,16 +301,20 @@ def _extract_text(raw: str, message: SlackMessage, context: SlackContext) -> str
     for attachment in message.attachments:
         shown = make_readable(attachment.text or attachment.fallback or "", context).strip()
         if attachment.forwarded:
-            author = " ".join((attachment.author_name or "somebody").split())
-            texts.append(f"Forwarded from {author}:\n{shown}")
+            author = " ".join((attachment.author_name or "").split())
+            named = Phrase("content.forwarded_from", name=author)
+            texts += [named if author else Phrase("content.forwarded"), *([shown] if shown else [])]
         elif not text and shown:
             texts.append(shown)
-    text = "\n\n".join(texts)
+    first = texts[0] if texts and not isinstance(texts[0], Phrase) else ""
     if message.subtype == "me_message":
-        return f"* {context.names.get(message.user or '', message.user or '')} {text}"
+        name = context.names.get(message.user or "", message.user or "")
+        return [f"* {name} {first}".rstrip(), *(texts[1:] if first else texts)]
     # Slack takes a message that begins with a slash for itself, so people write `!new`.
-    command = _COMMAND_PATTERN.match(text)
-    return f"/{text[1:]}" if command and command[1].lower() in context.commands else text
+    command = _COMMAND_PATTERN.match(first)
+    if command and command[1].lower() in context.commands:
+        return [f"/{first[1:]}", *texts[1:]]
+    return texts
 
 
 def _describe_file(file: SlackFile) -> RemoteFile:

@@ -8,9 +8,10 @@ import msgspec
 
 from keryx.core.deliveries import Target
 from keryx.core.media import RemoteFile
-from keryx.core.messages import Parts, Text
+from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import IdFormat, InboundMessage, InboundReaction, PlatformIds
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.core.turns import BusyMode
 from keryx.surfaces.gateway.telegram.payloads import (
     CallbackQuery,
@@ -78,8 +79,8 @@ def parse_update(update: TelegramUpdate, me: BotIdentity) -> InboundMessage | Ch
     command = _parse_command(message.text_or_caption.lstrip()) if message.forward_origin is None else None
     if command is not None and command.bot and not me.has_username(command.bot):
         return None
-    text, files = _build_text(message, me), _find_files(message)
-    if not text and not files:
+    (heading, text), files = _build_text(message, me), _find_files(message)
+    if not heading and not text and not files:
         return None
     source, edited = _build_source(message, me), message.edit_date is not None
     if message.quote is not None:
@@ -92,7 +93,7 @@ def parse_update(update: TelegramUpdate, me: BotIdentity) -> InboundMessage | Ch
         event=f"{message.chat.id}.{message.message_id}"
         + (f".{message.edit_date}.{update.update_id}" if edited else ""),
         source=source,
-        parts=_build_parts(text),
+        parts=text_parts(*filter(None, (heading, text))),
         surface=SURFACE,
         at=datetime.fromtimestamp(message.edit_date or message.date, UTC),
         reply=Target(
@@ -124,7 +125,7 @@ def parse_callback(press: CallbackQuery, me: BotIdentity) -> InboundMessage | No
     return InboundMessage(
         event=f"press.{press.id}",
         source=msgspec.structs.replace(_build_source(by_person, me), message=None),
-        parts=_build_parts(press.data),
+        parts=text_parts(press.data) if press.data else (),
         surface=SURFACE,
     )
 
@@ -166,10 +167,6 @@ def parse_roles(member: object) -> tuple[str, ...]:
     except msgspec.ValidationError:
         return ()
     return ROLES[ROLES.index(status) :] if status in ROLES else ()
-
-
-def _build_parts(text: str) -> Parts:
-    return (Text(text),) if text else ()
 
 
 def _build_source(message: TelegramMessage, me: BotIdentity) -> Source:
@@ -226,11 +223,13 @@ def _slice_entity(text: str, mark: MessageEntity) -> str:
     return units[mark.offset * 2 : (mark.offset + mark.length) * 2].decode("utf-16-le", "replace")
 
 
-def _build_text(message: TelegramMessage, me: BotIdentity) -> str:
-    """Return the text without a mention of the bot at its beginning, and with a command by the name in Keryx."""
+def _build_text(message: TelegramMessage, me: BotIdentity) -> tuple[str, str]:
+    """Return the heading of a forward, and the text without a mention of the bot at its beginning, and with a command by the
+    name in Keryx."""
     text = message.text_or_caption
     if message.forward_origin is not None:
-        return f"Forwarded from {message.forward_origin.name}:\n{text or _describe_content(message)}"
+        heading = Phrase("content.forwarded_from", name=message.forward_origin.name)
+        return heading, text or _describe_content(message)
     first = next((m for m in message.text_entities if m.offset == 0 and m.type == "mention"), None)
     if first is not None and _is_mention(text, first, me):
         text = text[len(_slice_entity(text, first)) :].lstrip(" ,:;\n") or text
@@ -238,9 +237,9 @@ def _build_text(message: TelegramMessage, me: BotIdentity) -> str:
     else:
         command = _parse_command(text.lstrip())
     if command is None:
-        return text or _describe_content(message)
+        return "", text or _describe_content(message)
     # Telegram sends `/start` when a person opens the bot, perhaps with the parameter of a link.
-    return "/start" if command.name == "start" else f"/{command.name}{command.rest}"
+    return "", "/start" if command.name == "start" else f"/{command.name}{command.rest}"
 
 
 def _parse_command(text: str) -> _BotCommand | None:
@@ -254,20 +253,27 @@ def _parse_command(text: str) -> _BotCommand | None:
 def _describe_content(message: TelegramMessage) -> str:
     """Describe content other than text and files."""
     if message.sticker is not None:
-        return f"[sticker {message.sticker.emoji}]".replace(" ]", "]")
+        return _describe_sticker(message.sticker.emoji)
     if message.venue is not None:
         at = message.venue.location
-        return f"[place: {message.venue.title}, {message.venue.address} ({at.latitude}, {at.longitude})]"
+        place = f"{message.venue.title}, {message.venue.address} ({at.latitude}, {at.longitude})"
+        return Phrase("content.place", place=place)
     if message.location is not None:
-        return f"[location: {message.location.latitude}, {message.location.longitude}]"
+        place = f"{message.location.latitude}, {message.location.longitude}"
+        return Phrase("content.location", place=place)
     if message.contact is not None:
         who = f"{message.contact.first_name} {message.contact.last_name}".strip()
-        return f"[contact: {who}, {message.contact.phone_number}]"
+        return Phrase("content.contact", contact=f"{who}, {message.contact.phone_number}")
     if message.dice is not None:
         return f"[{message.dice.emoji} {message.dice.value}]"
     if message.poll is not None:
-        return f"[poll: {message.poll.question} {' / '.join(o.text for o in message.poll.options)}]"
+        choices = " / ".join(option.text for option in message.poll.options)
+        return Phrase("content.poll", poll=f"{message.poll.question} {choices}")
     return ""
+
+
+def _describe_sticker(emoji: str) -> Phrase:
+    return Phrase("content.sticker_named", name=emoji) if emoji else Phrase("content.sticker")
 
 
 def _find_files(message: TelegramMessage) -> tuple[RemoteFile, ...]:

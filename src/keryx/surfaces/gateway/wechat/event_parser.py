@@ -15,6 +15,7 @@ from keryx.core.media import UNKNOWN_MIME, RemoteFile, may_have_siblings
 from keryx.core.messages import text_parts
 from keryx.core.ports.adapter import IdFormat, InboundDeletion, InboundEvent, InboundMessage, PlatformIds
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.wechat.payloads import (
     HEX_KEY,
     MessageItem,
@@ -109,14 +110,15 @@ def parse_message(message: WeChatMessage, me: WeChatIdentity) -> InboundEvent | 
         _, files = _find_files([answered])
     described = answered.description if answered else ""
     quote = " ".join(filter(None, (quoted.title.strip(), described))) if quoted else ""
-    text = "\n".join(filter(None, (*(item.text for item in items), *notes)))
-    if not text and (broken or not files):
-        text = "[a message of a kind that is not passed on to bots]"
+    said = "\n".join(filter(None, (item.text for item in items)))
+    texts = [*filter(None, (said,)), *notes]
+    if not texts and (broken or not files):
+        texts = [Phrase("content.not_passed_to_bots")]
     token = message.context_token
     return InboundMessage(
         event=event,
         source=source,
-        parts=text_parts(text) if text else (),
+        parts=text_parts(*texts),
         surface=SURFACE,
         at=at,
         reply=Target(
@@ -174,7 +176,7 @@ def _find_files(items: Iterable[MessageItem]) -> tuple[list[str], tuple[RemoteFi
                 continue
         reference = CdnReference.from_media(media, key, plain=item.type == MessageItemType.IMAGE)
         if reference is None:
-            notes.append(f"[{name} was sent without what is needed to fetch it]")
+            notes.append(Phrase("content.file_unavailable", name=name))
         else:
             files.append(RemoteFile(reference=codec.dumps(reference), name=name, mime=mime, size=size))
     return notes, tuple(files)

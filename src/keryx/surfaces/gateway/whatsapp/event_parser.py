@@ -23,6 +23,7 @@ from keryx.core.ports.adapter import (
     PlatformIds,
 )
 from keryx.core.source import ChatType, Source
+from keryx.core.texts import Phrase
 from keryx.surfaces.gateway.http_clients import NO_REASON
 from keryx.surfaces.gateway.whatsapp.payloads import (
     StatusError,
@@ -319,7 +320,8 @@ def _to_time(timestamp: str) -> datetime | None:
 def _build_message(
     message: WhatsAppMessage, source: Source, own_number: str, at: datetime | None
 ) -> InboundMessage:
-    text = _build_text(message)
+    texts = _build_texts(message)
+    text = texts[0] if texts else ""
     chat, quoted = source.chat or "", message.context
     in_group = source.chat_type is ChatType.GROUP
     addressed = (
@@ -334,14 +336,14 @@ def _build_message(
     )
     forwarded = quoted is not None and (quoted.forwarded or quoted.frequently_forwarded)
     if own_number and in_group:
-        text = text.removeprefix(f"@{own_number}").lstrip(" ,:;\n") or text
+        texts = (text.removeprefix(f"@{own_number}").lstrip(" ,:;\n") or text, *texts[1:])
     # An album is a message for each picture, and a forward comes apart from its comment.
     album = message.sticker is None and may_have_siblings(_find_files(message))
     return InboundMessage(
         event=message.id,
         source=source,
         at=at,
-        parts=text_parts(f"Forwarded:\n{text}" if forwarded else text) if text else (),
+        parts=text_parts(*((Phrase("content.forwarded"),) if forwarded and texts else ()), *texts),
         surface=SURFACE,
         reply=Target(PLATFORM, source.account, chat=chat, reply_to=message.id),
         addressed=addressed,
@@ -352,6 +354,13 @@ def _build_message(
     )
 
 
+def _build_texts(message: WhatsAppMessage) -> tuple[str, ...]:
+    if message.contacts:
+        return tuple(card.description for card in message.contacts)
+    text = _build_text(message)
+    return (text,) if text else ()
+
+
 def _build_text(message: WhatsAppMessage) -> str:
     if message.text is not None:
         return message.text.body
@@ -359,19 +368,19 @@ def _build_text(message: WhatsAppMessage) -> str:
         return message.button.text or message.button.payload
     if message.interactive is not None:
         chosen = message.interactive.chosen
-        return (chosen.title or chosen.id) if chosen else "[an answer to a form]"
+        return (chosen.title or chosen.id) if chosen else Phrase("content.form_answer")
     if message.location is not None:
         at = f"{message.location.latitude}, {message.location.longitude}"
         named = ", ".join(filter(None, (message.location.name, message.location.address)))
-        return f"[place: {named} ({at})]" if named else f"[location: {at}]"
-    if message.contacts:
-        return "\n".join(card.description for card in message.contacts)
+        if named:
+            return Phrase("content.place", place=f"{named} ({at})")
+        return Phrase("content.location", place=at)
     if message.sticker is not None:
-        return "[sticker]"
+        return Phrase("content.sticker")
     media = _get_media(message)
     if media is not None:
         return media.caption
-    return f"[a message of a kind that WhatsApp does not pass on: {message.type[:40]}]"
+    return Phrase("content.not_passed_on", platform="WhatsApp", kind=message.type[:40])
 
 
 def _get_media(message: WhatsAppMessage) -> WhatsAppMedia | None:

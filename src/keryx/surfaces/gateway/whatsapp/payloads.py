@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from keryx.core.texts import Phrase
+
 
 class WhatsAppProfile(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
@@ -69,13 +71,12 @@ class WhatsAppCard(msgspec.Struct, frozen=True, kw_only=True):
     emails: tuple[CardEmail, ...] = ()
 
     @property
-    def description(self) -> str:
-        name = (
-            self.name.formatted_name or f"{self.name.first_name} {self.name.last_name}".strip() or "no name"
-        )
+    def description(self) -> Phrase:
+        name = self.name.formatted_name or f"{self.name.first_name} {self.name.last_name}".strip()
         phones = [phone.phone or phone.wa_id for phone in self.phones]
         emails = [email.email for email in self.emails]
-        return f"[contact: {', '.join(filter(None, (name, *phones, *emails)))}]"
+        contact = ", ".join(filter(None, (name, *phones, *emails)))
+        return Phrase("content.contact", contact=contact) if contact else Phrase("content.contact_unnamed")
 
 
 class WhatsAppReaction(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,7 +118,9 @@ async def drop(request: ApiRequest) -> None:
 @router.get("/api/turns", summary="Every turn that runs or waits.")
 async def board(request: ApiRequest) -> schema.Board:
     return schema.Board(
-        turns=[presenters.board_row(t) for t in await request.hub.views.load_board(request.viewer)]
+        turns=[
+            presenters.board_row(t, request.texts) for t in await request.hub.views.load_board(request.viewer)
+        ]
     )
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from keryx.core.errors import Forbidden
 from keryx.core.ids import OPERATOR
 from keryx.core.media import filter_media
-from keryx.core.messages import Message, Role
+from keryx.core.messages import Message, Role, read_text
 from keryx.core.search import Query, parse
 from keryx.core.search.snippets import highlight
 from keryx.core.text import to_short_line, to_single_line
@@ -80,7 +80,8 @@ async def outline(request: ApiRequest, query: request_schema.OutlineQuery) -> sc
     )
     return schema.Outline(
         questions=[
-            schema.QuestionLine(seq=m.seq, at=m.at, text=_describe(m)) for m in found[-_OUTLINE_SIZE:]
+            schema.QuestionLine(seq=m.seq, at=m.at, text=_describe(m, request.texts))
+            for m in found[-_OUTLINE_SIZE:]
         ],
         earlier=len(found) > _OUTLINE_SIZE,
     )
@@ -119,15 +120,15 @@ async def folder_files(request: ApiRequest, query: request_schema.FilesQuery) ->
     return schema.FolderFiles(files=found)
 
 
-def _describe(message: Message) -> str:
+def _describe(message: Message, texts: Texts) -> str:
     """Return the beginning of a question on one line; of one without words, the names of its files."""
     names = ", ".join(part.name or part.media for part in filter_media(message.parts))
-    return to_short_line(message.text, _MAX_LINE_CHARS) or names[:_MAX_LINE_CHARS]
+    return to_short_line(read_text(message, texts), _MAX_LINE_CHARS) or names[:_MAX_LINE_CHARS]
 
 
 def _write_message(message: Message, texts: Texts) -> str:
     files = [f"*{to_single_line(part.name or part.media)}*" for part in filter_media(message.parts)]
-    said = "\n\n".join(filter(None, (message.text, *files)))
+    said = "\n\n".join(filter(None, (read_text(message, texts), *files)))
     author = message.author or texts.say("page.You" if message.role is Role.USER else "page.Agent")
     return f"**{to_single_line(author)}**, {message.at:%Y-%m-%d %H:%M} UTC\n\n{said}" if said.strip() else ""
 

@@ -5,7 +5,7 @@ from html import escape
 from starlette.responses import Response, StreamingResponse
 
 from keryx.core.errors import Forbidden, NotFound
-from keryx.core.messages import Image, Message, Role, Text
+from keryx.core.messages import Image, Message, Role, Text, read_part
 from keryx.core.texts import Phrase, Texts
 from keryx.engine.hub.shares import Share, SharedConversation
 from keryx.markdown.html import prepare_document
@@ -136,7 +136,7 @@ def _write_page(shared: SharedConversation, token: str, texts: Texts, render: pr
 
 def _write_message(message: Message, token: str, texts: Texts, render: presenters.Render) -> str:
     body = "".join(
-        f'<div class="prose">{prepare_document(render(part.text), prefix=f"m{message.seq}-")}</div>'
+        f'<div class="prose">{prepare_document(render(read_part(part, texts)), prefix=f"m{message.seq}-")}</div>'
         if isinstance(part, Text)
         else f'<p><img src="/share/{token}/media/{escape(part.media)}" alt="{escape(part.name)}"></p>'
         for part in message.parts

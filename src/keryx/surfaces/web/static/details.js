@@ -156,7 +156,7 @@ function picture(branches, open) {
 // One question: a mark for each version, the one in use filled, and its words.
 function versionsRow({ versions, used, depth }, open, from, y) {
   const message = open.messages.find((m) => m.seq === used.seq);
-  const words = message?.parts.map((p) => p.text ?? "").join(" ") || t("Question");
+  const words = (message && said(message).replaceAll("\n\n", " ")) || t("Question");
   const left = from.x + INDENT * (1 + Math.min(depth, 4));
   const marks = versions.slice(-VERSIONS);
   return h("svg:a", { key: `v${versions[0].turn}`, class: "question-versions", href: `#/s/${open.id}/${used.seq}` },

@@ -131,8 +131,10 @@ export function heldView(open, app) {
 
 // How a delivery stands, in a word.
 export const SENDING = { unknown: t("in doubt"), held: t("held until they write"), dead: t("given up"), failed: t("refused"), ready: t("waiting"), sending: t("on its way"), sent: t("arrived"), discarded: t("discarded") };
+// What a person wrote stays as it is; only what stands for it, and notices, are in the language of the page.
+const words = (part) => (part.type === "text" && !part.phrase ? part.text : say(part.phrase, part.text));
 // The words of a message, without tools and reasoning.
-export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map((p) => say(p.phrase, p.text)).join("\n\n");
+export const said = (message) => message.parts.filter((p) => p.type === "text" || p.type === "notice").map(words).join("\n\n");
 // Those of a list whose names others have too.
 export function twins(list, name) {
   const seen = Map.groupBy(list, (one) => name(one).toLowerCase());
@@ -305,7 +307,7 @@ export function sign(m) {
 
 function partView(part, m, i, results, tools) {
   switch (part.type) {
-    case "text": return part.html ? h("div", { class: "prose", html: part.html }) : part.text ? h("div", { class: "plain", dir: "auto" }, part.text) : null;
+    case "text": return part.phrase ? h("div", { class: "plain", dir: "auto" }, words(part)) : part.html ? h("div", { class: "prose", html: part.html }) : part.text ? h("div", { class: "plain", dir: "auto" }, part.text) : null;
     case "reasoning": {
       const { text, cut: more } = tools.whole.get(m.id)?.parts[i] ?? part;
       return text?.trim() ? thought(`${m.id}.${i}`, text, tools, { more: more && h("button", { type: "button", class: "quiet", onclick: () => tools.all(m) }, t("Show all of it")) }) : null;
