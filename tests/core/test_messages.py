@@ -197,7 +197,7 @@ def test_what_stands_for_a_message_is_stored_in_english_and_read_in_ones_languag
 
 def test_a_text_that_was_stored_without_a_phrase_is_read_as_it_is() -> None:
     [part] = codec.loads('[{"type":"text","text":"Forwarded from Zoe:\\nhi"}]', tuple[Part, ...])
-    assert part == Text("Forwarded from Zoe:\nhi")
+    assert isinstance(part, Text) and part == Text("Forwarded from Zoe:\nhi")
     assert codec.dumps(part) == '{"type":"text","text":"Forwarded from Zoe:\\nhi"}'
     assert read_part(part, GERMAN) == "Forwarded from Zoe:\nhi"
 

@@ -5,6 +5,7 @@ import pytest
 from keryx.core import codec, schedules
 from keryx.core.errors import Invalid
 from keryx.core.schedules import CronRule, IntervalRule, OnceRule, Schedule
+from keryx.core.texts import Catalogue
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -127,6 +128,12 @@ def test_a_schedule_is_shown_as_it_can_be_typed() -> None:
         "0 9 * * mon-fri Europe/Berlin",
         "once, 2030-01-31 09:00 Europe/Berlin",
     ]
+
+
+def test_a_schedule_is_told_in_words() -> None:
+    told = schedules.parse("every 2h", zone="UTC", now=NOW).describe()
+    assert told == "every 2 hours"
+    assert Catalogue(language="de").speak().render(told) == "alle 2 Stunden"
 
 
 def test_once_comes_once() -> None:

@@ -80,7 +80,7 @@ class Schedule(msgspec.Struct, frozen=True):
     zone: str = "UTC"
 
     def __str__(self) -> str:
-        return str(self.describe())
+        return self.write() if isinstance(self.rule, IntervalRule) else str(self.describe())
 
     def describe(self) -> str:
         """Return the schedule in words."""

@@ -10,7 +10,7 @@ def test_a_job_is_made_shown_rested_and_removed(keryx: Cli) -> None:
     assert "No jobs yet" in keryx.ok("jobs", "list").out
     made = keryx.json("jobs", "add", "every 2h", "Check the news", "--to", "local:news", "--name", "news")
     assert (made["name"], made["targets"]) == ("news", [{"platform": "local", "chat": "news"}])
-    assert "every 2 hours" in keryx.ok("jobs", "list").out
+    assert "every 2h" in keryx.ok("jobs", "list").out
     shown = keryx.ok("jobs", "show", "new").out
     assert "Check the news" in shown and "It has not run yet." in shown
     assert keryx.json("jobs", "pause", "news")["state"] == "paused"

@@ -196,6 +196,7 @@ async def test_what_stands_for_a_message_is_english_for_the_model_and_german_for
         documents = {language: "".join(await export_markdown(world, language)) for language in ("de", "en")}
         assert "Weitergeleitet von Zoe:" in documents["de"] and "[Sticker 😀]" in documents["de"]
         assert "Forwarded from Zoe:" in documents["en"] and "[sticker 😀]" in documents["en"]
+        await world.eventually(lambda: len(telegram.texts()) == 2)
         [undone] = await german.ask("/undo")
         assert undone.endswith("Deine Nachricht war: Weitergeleitet von Zoe:\n\nMond")
     finally:

@@ -15,7 +15,7 @@ from keryx.core.errors import CursorExpired
 from keryx.core.ids import Cursor, PrincipalId, ProjectId, SessionId, TagId, TurnId
 from keryx.core.lanes import Lane, LaneSharing
 from keryx.core.media import filter_media
-from keryx.core.messages import Message, Role, ToolCall, TurnVersion
+from keryx.core.messages import Message, Role, ToolCall, TurnVersion, read_text
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import (
     UNTITLED,
@@ -460,7 +460,7 @@ def _name(tx: Transaction, listed: SessionListItem) -> SessionListItem:
     if listed.session.title:
         return listed
     first = messages.list_after(tx, listed.session.id, after=0, limit=_FIRST_MESSAGES)
-    said = next((m.text for m in first if m.role is Role.USER and not m.observed), "")
+    said = next((read_text(m, tx.texts.speak()) for m in first if m.role is Role.USER and not m.observed), "")
     words = derive_title(said)
     return listed if words == UNTITLED else msgspec.structs.replace(listed, opening=words)
 
