@@ -194,8 +194,8 @@ async def test_an_agent_makes_and_manages_jobs_of_the_person_it_works_for(begin:
     world, context = await held(begin)
     assert await call(world, context, "list_jobs") == "There are no jobs."
     made = await call(world, context, "add_job", schedule="every 2h", prompt="Check the news", name="news")
-    assert "news · every 2h · next 2026-03-01 14:00 UTC · to fake:3" in made
-    assert "news · every 2h" in await call(world, context, "list_jobs")
+    assert "news · every 2 hours · next 2026-03-01 14:00 UTC · to fake:3" in made
+    assert "news · every 2 hours" in await call(world, context, "list_jobs")
     assert await call(world, context, "change_job", job="news", action="pause") == "Done: pause news."
     (job,) = await world.hub.jobs.list_all(viewer("ann"))
     assert (job.state, job.prompt) == (JobState.PAUSED, "Check the news")
