@@ -6,7 +6,7 @@ import signal
 import sys
 from asyncio.subprocess import Process as Running
 from asyncio.subprocess import SubprocessStreamProtocol
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -18,6 +18,9 @@ from keryx.core.text import to_single_line
 from keryx.jsonrpc.frames import CHUNK_BYTES
 
 _STDERR_TAIL_BYTES = 16_384
+# A longer line of its standard error is passed on in parts.
+_MAX_LINE_BYTES = 40_000
+_UNWANTED_PAUSE_SECONDS = 0.01
 _STOP_SECONDS = process_group.GRACE_SECONDS + 2
 _INHERITED_VARIABLES = (
     "HOME",
@@ -35,8 +38,15 @@ _INHERITED_VARIABLES = (
 
 
 class ChildProcess:
-    def __init__(self, running: Running, transport: asyncio.SubprocessTransport, parent_pipe: int) -> None:
+    def __init__(
+        self,
+        running: Running,
+        transport: asyncio.SubprocessTransport,
+        parent_pipe: int,
+        on_error_line: Callable[[str], bool] | None = None,
+    ) -> None:
         self._process = running
+        self._on_error_line = on_error_line
         self._transport = transport
         self._parent_pipe: int | None = parent_pipe
         self._stderr = bytearray()
@@ -97,9 +107,20 @@ class ChildProcess:
 
     async def _read_stderr(self) -> None:
         stderr = self._process.stderr
+        line = b""
         while stderr and (chunk := await stderr.read(CHUNK_BYTES)):
             self._stderr += chunk
             del self._stderr[:-_STDERR_TAIL_BYTES]
+            if self._on_error_line is not None:
+                *lines, line = (line + chunk).split(b"\n")
+                if len(line) > _MAX_LINE_BYTES:
+                    lines, line = [*lines, line], b""
+                if not all(self._on_error_line(each.decode("utf-8", "replace")) for each in lines):
+                    # What is read for nothing must not take the time of the event loop.
+                    line = b""
+                    await asyncio.sleep(_UNWANTED_PAUSE_SECONDS)
+        if line and self._on_error_line is not None:
+            self._on_error_line(line.decode("utf-8", "replace"))
 
 
 async def start(
@@ -109,9 +130,11 @@ async def start(
     cwd: str,
     merged: bool = False,
     errors: IO[str] | None = None,
+    on_error_line: Callable[[str], bool] | None = None,
 ) -> ChildProcess:
     """Start a program without a shell. With `merged`, its standard error is part of its output; with `errors`, it goes to
-    that file. Raise `OSError` if it cannot be started."""
+    that file; `on_error_line` is called with each of its lines, and returns false as long as no more are wanted. Raise
+    `OSError` if it cannot be started."""
     loop = asyncio.get_running_loop()
     read_end, write_end = os.pipe()
     try:
@@ -134,7 +157,7 @@ async def start(
         raise
     finally:
         os.close(read_end)
-    return ChildProcess(Running(transport, protocol, loop), transport, write_end)
+    return ChildProcess(Running(transport, protocol, loop), transport, write_end, on_error_line)
 
 
 def build_environment(variables: Mapping[str, str]) -> dict[str, str]:

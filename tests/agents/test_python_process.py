@@ -1,6 +1,7 @@
 """An agent in a process of its own: it is the same agent, and whatever it does to its process, the next turn runs."""
 
 import asyncio
+import io
 import logging
 import os
 import re
@@ -43,6 +44,9 @@ async def obedient(context: TurnContext) -> AsyncGenerator[AgentEvent, None]:
             for n in range(int(count)):
                 logging.getLogger("noisy").warning("%d %s", n, "x" * 20_000)
             yield TextDelta("logged")
+        case ["print", count, length]:
+            print(*(f"{n} {'x' * int(length)}" for n in range(int(count))), sep="\n", flush=True)
+            yield TextDelta("printed")
         case ["freeze"]:
             yield TextDelta("working")
             re.match(r"(a|a)*b", "a" * 60)
@@ -130,6 +134,23 @@ async def test_what_an_agent_logs_is_bounded(agent: ProcessAgent, caplog: pytest
     assert [r.getMessage() for r in caplog.records if "logs too much" in r.getMessage()] == [
         f"the agent {HERE}:obedient logs too much: the rest of this minute is left out"
     ]
+
+
+@pytest.mark.parametrize(("count", "length"), [(3_000, 20_000), (200_000, 30)], ids=["long", "many"])
+async def test_what_an_agent_prints_is_bounded(
+    agent: ProcessAgent,
+    count: int,
+    length: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "__stderr__", shown)
+    assert await say(agent, f"print {count} {length}") == "printed"
+    lines = shown.getvalue().splitlines()
+    assert 900 < len(lines) <= 1_000 and all(len(line) <= 10_000 for line in lines)
+    assert lines[0].startswith("0 xxx")
+    assert sum("logs too much" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_a_frame_that_is_too_long_fails_its_turn_only(agent: ProcessAgent) -> None:

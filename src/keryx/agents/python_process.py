@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from keryx import child_process
 from keryx.agents import agent_wire
@@ -42,19 +43,41 @@ class _Turn:
         self.events: asyncio.Queue[tuple[AgentEvent, asyncio.Future[None]] | None] = asyncio.Queue()
 
 
+class LogLimit:
+    """How much an agent may log and print in a minute."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._records = 0
+        self._since = -math.inf
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the rest of this minute is left out."""
+        return self._records > _MAX_LOG_RECORDS
+
+    def allows_record(self) -> bool:
+        """Count a record or a line. Above the limit there is one record that says so, and no other."""
+        now = asyncio.get_running_loop().time()
+        if now - self._since > _LOG_SECONDS:
+            self._since, self._records = now, 0
+        self._records += 1
+        if self._records == _MAX_LOG_RECORDS + 1:
+            log.warning("the agent %s logs too much: the rest of this minute is left out", self._path)
+        return not self.is_reached
+
+
 class PythonProcess:
     """One process of an agent."""
 
-    def __init__(self, path: str, child: ChildProcess, *, max_frame_bytes: int) -> None:
+    def __init__(self, path: str, child: ChildProcess, log_limit: LogLimit, *, max_frame_bytes: int) -> None:
         self._path = path
         self._child = child
         self._max_frame_bytes = max_frame_bytes
         self._peer = Peer(child.write, sends_cancel=True)
         self._turns: dict[int, _Turn] = {}
         self._numbers = itertools.count(1)
-        # The records for the log since this time.
-        self._logged = 0
-        self._logged_since = -math.inf
+        self._log_limit = log_limit
         self._reading = asyncio.create_task(self._read())
         self.loading = asyncio.create_task(self._load())
         # A process that ends before anything waits for it is not an error of this task.
@@ -111,22 +134,12 @@ class PythonProcess:
         return {}
 
     async def handle_notification(self, method: str, params: Json) -> None:
-        if method != agent_wire.LOG or not self._may_log():
+        if method != agent_wire.LOG or not self._log_limit.allows_record():
             return
         name = agent_wire.decode(params.get("logger"), str)[:_MAX_LOGGER_CHARS]
         message = truncate(str(params.get("message")), _MAX_LOG_CHARS)
         level = max(logging.DEBUG, min(agent_wire.decode(params.get("level"), int), logging.CRITICAL))
         logging.getLogger(name).log(level, "%s", message, extra={"agent": self._path})
-
-    def _may_log(self) -> bool:
-        """Count a record for the log. Above the limit of a minute there is one that says so, and no other."""
-        now = asyncio.get_running_loop().time()
-        if now - self._logged_since > _LOG_SECONDS:
-            self._logged_since, self._logged = now, 0
-        self._logged += 1
-        if self._logged == _MAX_LOG_RECORDS + 1:
-            log.warning("the agent %s logs too much: the rest of this minute is left out", self._path)
-        return self._logged <= _MAX_LOG_RECORDS
 
     async def _load(self) -> None:
         agent_wire.unwrap(await self._request(agent_wire.LOAD, {"path": sys.path}))
@@ -198,12 +211,22 @@ class ProcessAgent:
 
     async def _start(self) -> PythonProcess:
         command = [sys.executable, "-m", "keryx.agents.python_main", self._path]
+        limit = LogLimit(self._path)
         try:
-            child = await child_process.start(command, env=os.environ, cwd=os.getcwd(), errors=sys.__stderr__)
+            child = await child_process.start(
+                command, env=os.environ, cwd=os.getcwd(), on_error_line=partial(_print_line, limit)
+            )
         except OSError as exc:
             raise Unavailable(f"the process of the agent {self._path} cannot be started: {exc}") from exc
-        self._process = PythonProcess(self._path, child, max_frame_bytes=self._max_frame_bytes)
+        self._process = PythonProcess(self._path, child, limit, max_frame_bytes=self._max_frame_bytes)
         return self._process
+
+
+def _print_line(limit: LogLimit, line: str) -> bool:
+    """Print what an agent has printed, within the limit of its log. Return whether there may be more."""
+    if limit.allows_record():
+        print(truncate(line, _MAX_LOG_CHARS), file=sys.__stderr__)
+    return not limit.is_reached
 
 
 @asynccontextmanager
