@@ -160,6 +160,19 @@ _HTTP = """\
 are UTC. Fields that have their default value are left out of answers; unknown fields are refused in requests. `GET /openapi.json`
 holds the same as an OpenAPI 3.1 document.
 
+A message without a conversation begins one; the answer is read where it was written, or from [the stream](#the-stream):
+
+```console
+$ export KERYX_AGENT=echo API=http://127.0.0.1:7337/api
+$ keryx serve >/dev/null 2>&1 &
+$ until curl -sf http://127.0.0.1:7337/readyz >/dev/null; do sleep 0.2; done
+$ curl -s $API/sessions -d '{{"text": "hello"}}' > sent.json; cat sent.json
+{{"duplicate":false,"session":"…","turn":"…","seq":1}}
+$ session=$(sed 's/.*"session":"\\([^"]*\\)".*/\\1/' sent.json)
+$ until curl -s $API/sessions/$session/messages | grep '"role":"assistant"'; do sleep 0.2; done
+{{…"text":"hello"…}}
+```
+
 Where a token is set, a program sends it as `Authorization: Bearer ...`; a browser exchanges it, or the password, for a cookie at
 `POST /api/sign-in`.
 The operator puts `/p/<profile>` before any path to see and change another [profile](../how-to/several-accounts.md#choose-a-profile).
