@@ -226,13 +226,28 @@ def test_files_are_sent_and_shown(page: Tab, tmp_path: Path) -> None:
     picture.write_bytes(PIXEL)
     notes = tmp_path / "notes.txt"
     notes.write_text("some notes")
+    same = tmp_path / "same-notes.txt"
+    same.write_text("some notes")
     page.begin("hello", "hello")
+    page.page.get_by_label("Files to attach").set_input_files([picture, notes, same])
+    expect(page.page.locator(".attached .attachment")).to_have_count(3)
+    expect(page.page.get_by_text("Draft saved")).to_have_count(0)
+    names = [re.compile("small.png"), re.compile("^notes.txt"), re.compile("same-notes.txt")]
+    with page.page.expect_response("**/composers/*"):
+        page.composer.fill("look")
+    page.page.reload()
+    expect(page.page.locator(".attached .attachment")).to_have_text(names)
+    page.ask("both", "both")
+    expect(page.page.locator(".message.user .attachment")).to_have_text(names[1:])
+    with page.page.expect_download() as download:
+        page.page.locator(".message.user .attachment").first.click()
+    assert download.value.suggested_filename == "notes.txt"
     page.page.get_by_label("Files to attach").set_input_files([picture, notes])
     expect(page.page.locator(".attached .attachment")).to_have_count(2)
     page.page.get_by_role("button", name="Remove notes.txt").click()
     page.ask("look", "look")
-    shown = page.page.locator(".message.user img")
-    expect(shown).to_have_count(1)
+    shown = page.page.locator(".message.user img").last
+    expect(page.page.locator(".message.user img")).to_have_count(2)
     expect(shown).to_have_js_property("naturalWidth", 1)
 
 

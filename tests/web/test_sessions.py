@@ -557,3 +557,30 @@ async def test_the_list_is_filtered_by_owner(site: Site, world: World) -> None:
     session = await begun(site, world)
     assert [s["id"] for s in (await site.get("/api/sessions?owner=operator"))["sessions"]] == [session]
     assert (await site.get("/api/sessions?owner=nobody"))["sessions"] == []
+
+
+@pytest.mark.engines(*Engine)
+async def test_files_with_the_same_bytes_keep_their_own_names(site: Site, world: World) -> None:
+    async def upload(name: str) -> str:
+        answer = await site.request("POST", f"/api/media?name={name}", content=b"the same")
+        return answer.json()["media"]
+
+    media = [await upload(name) for name in ("one.txt", "two.txt")]
+    assert media[0] == media[1]
+    names = ["one.txt", "two.txt"]
+    await site.put("/api/composers/new", {"text": "both", "media": media, "names": names})
+    typed = await site.get("/api/composers/new")
+    assert [m["name"] for m in typed["media"]] == names
+    sent = await site.post("/api/sessions", {"text": "both", "media": media, "names": names})
+    await world.settle(TurnId(sent["turn"]))
+    found = await site.get(f"/api/sessions/{sent['session']}")
+    assert [p["name"] for p in found["messages"][0]["parts"] if p["type"] == "media"] == names
+    assert not (await site.get("/api/composers/new")).get("media")
+    export = await site.request("GET", f"/api/sessions/{sent['session']}/export?format=markdown")
+    assert "one.txt" in export.text and "two.txt" in export.text
+    saved = await site.request("GET", f"/media/{media[0]}?name=one.txt")
+    assert "one.txt" in saved.headers["content-disposition"]
+    # Without names they have that of the last upload.
+    plain = await site.post("/api/sessions", {"text": "again", "media": media})
+    found = await site.get(f"/api/sessions/{plain['session']}")
+    assert {p["name"] for p in found["messages"][0]["parts"] if p["type"] == "media"} == {"two.txt"}

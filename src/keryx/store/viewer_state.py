@@ -27,10 +27,11 @@ _EXAMINED = 2_000
 
 
 class UnsentMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was typed and not sent; `media` are ids."""
+    """What was typed and not sent; `media` are ids, and `names` what the files are called, in the same order."""
 
     text: str = ""
     media: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 def mark_read(tx: Transaction, viewer: Viewer, session: Session, seq: int) -> bool:

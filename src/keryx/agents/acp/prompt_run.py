@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
+from urllib.parse import quote
 
 import anyio
 
@@ -139,7 +140,7 @@ async def _build_attachment(
         case Audio() if capabilities.audio:
             return {"type": "audio", **data}
         case File() if capabilities.embedded:
-            uri = f"keryx://files/{part.media}"
+            uri = f"keryx://files/{part.media}/{quote(name)}"
             if attachment.mime.startswith("text/"):
                 body = {"text": attachment.body.decode("utf-8", "replace"), "mimeType": attachment.mime}
             else:

@@ -14,7 +14,7 @@ from keryx.core.changes import DraftChunk
 from keryx.core.deliveries import Delivery, Wait
 from keryx.core.errors import NotFound
 from keryx.core.ids import is_temporary
-from keryx.core.media import Media
+from keryx.core.media import Media, filter_media
 from keryx.core.messages import Message, Part, TurnVersion
 from keryx.core.questions import AskedQuestion
 from keryx.core.sessions import SessionListItem, Tag
@@ -32,7 +32,6 @@ from keryx.engine.hub.views import (
     LineageEntry,
     Project,
     SessionListPage,
-    UnsentMessage,
 )
 from keryx.engine.units.usage import SpendingReport
 from keryx.markdown import MAX_CHARS, html
@@ -387,8 +386,8 @@ def _usage_share(row: UsageTotal) -> schema.Spent:
     )
 
 
-def composer(unsent: UnsentMessage, known: Mapping[str, Media]) -> schema.Composer:
-    return schema.Composer(text=unsent.text, media=[media(known[m]) for m in unsent.media if m in known])
+def composer(text: str, files: Sequence[Part]) -> schema.Composer:
+    return schema.Composer(text=text, media=[media(part) for part in filter_media(files)])
 
 
 def pairing(pairing: Pairing) -> schema.PairingSchema:

@@ -28,6 +28,8 @@ TagName = Annotated[str, Meta(min_length=1, max_length=40)]
 TagNames = Annotated[list[TagName], Meta(max_length=50)]
 SessionIds = Annotated[list[Name], Meta(min_length=1, max_length=500)]
 MediaIds = Annotated[list[Name], Meta(max_length=20)]
+# The names of files in the same order, where one differs from that of the last upload of the same bytes.
+MediaNames = Annotated[list[Annotated[str, Meta(max_length=255)]], Meta(max_length=20)]
 WorkingDirectory = Annotated[str, Meta(max_length=4096)]
 
 
@@ -188,6 +190,12 @@ class StreamQuery(RequestForm, frozen=True, kw_only=True):
     cursor: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None
 
 
+class DownloadQuery(RequestForm, frozen=True, kw_only=True):
+    """`name`: under which it is saved."""
+
+    name: Annotated[str, Meta(max_length=255)] = ""
+
+
 class UploadQuery(RequestForm, frozen=True, kw_only=True):
     """`session` is needed for a file of a temporary conversation, which is sealed with its key."""
 
@@ -205,6 +213,7 @@ class BeginForm(RequestForm, frozen=True, kw_only=True):
 
     text: MessageText = ""
     media: MediaIds = []
+    names: MediaNames = []
     settings: SettingsChange = SettingsChange()
     project: Name | None = None
     cwd: WorkingDirectory = ""
@@ -216,6 +225,7 @@ class SendForm(RequestForm, frozen=True, kw_only=True):
 
     text: MessageText = ""
     media: MediaIds = []
+    names: MediaNames = []
     busy: BusyMode | None = None
 
 
@@ -264,6 +274,7 @@ class EditForm(RequestForm, frozen=True, kw_only=True):
 
     text: MessageText = ""
     media: MediaIds = []
+    names: MediaNames = []
 
 
 class RetryForm(RequestForm, frozen=True, kw_only=True):
@@ -322,11 +333,13 @@ class ForkForm(RequestForm, frozen=True, kw_only=True):
     title: Title | None = None
     text: MessageText = ""
     media: MediaIds = []
+    names: MediaNames = []
 
 
 class ComposeForm(RequestForm, frozen=True, kw_only=True):
     text: MessageText = ""
     media: MediaIds = []
+    names: MediaNames = []
 
 
 class ReadForm(RequestForm, frozen=True, kw_only=True):

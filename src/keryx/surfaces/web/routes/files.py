@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import SessionId, is_temporary
-from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment
+from keryx.core.media import IMAGE_MIMES, UNKNOWN_MIME, Attachment, clean_name
 from keryx.core.texts import Phrase
 from keryx.engine.export import ExportFormat, write_sessions
 from keryx.surfaces.web import presenters, request_schema, schema
@@ -65,14 +65,16 @@ async def import_file(request: ApiRequest, query: request_schema.UploadQuery) ->
 
 
 @router.get("/media/{media}", summary="A picture, sound or file.", media_types=("*/*",))
-async def download(request: ApiRequest) -> Response:
+async def download(request: ApiRequest, query: request_schema.DownloadQuery) -> Response:
     """Return a file unchanged. Browsers display only images of known types; the policy keeps scripts from running."""
     file = await request.hub.media.fetch(request.viewer, request.path_param("media"))
     picture, sound = file.mime in IMAGE_MIMES, file.mime.startswith("audio/")
     return Response(
         file.body,
         headers={
-            "Content-Disposition": build_disposition(file.name or "file", inline=picture),
+            "Content-Disposition": build_disposition(
+                clean_name(query.name) or file.name or "file", inline=picture
+            ),
             "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
             "Cache-Control": "private, max-age=31536000, immutable",
             # A browser keeps it for the person who is signed in, not for the next one.

@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
 from keryx.core import codec, ids
 from keryx.core.errors import Invalid, NotFound
 from keryx.core.ids import QuestionId, SessionId, TurnId
+from keryx.core.media import Media, clean_name
 from keryx.core.messages import Message, Part, Parts, Text, parse_id, text_parts
 from keryx.core.ports.adapter import InboundMessage, Receipt
 from keryx.core.source import Source
@@ -49,11 +51,13 @@ async def message(request: ApiRequest) -> schema.MessageSchema:
 async def send(request: ApiRequest, body: request_schema.SendForm) -> schema.Sent:
     receipt = await request.hub.receive(
         msgspec.structs.replace(
-            await build_inbound(request, body.text, body.media), session=request.session_id, busy=body.busy
+            await build_inbound(request, body.text, body.media, body.names),
+            session=request.session_id,
+            busy=body.busy,
         )
     )
     if receipt.session and not receipt.duplicate:
-        sent = UnsentMessage(text=body.text, media=tuple(body.media))
+        sent = UnsentMessage(text=body.text, media=tuple(body.media), names=tuple(body.names))
         await mark_sent(request, receipt.session, receipt.seq or 0, request.session_id, sent)
     return present_receipt(receipt)
 
@@ -70,7 +74,7 @@ async def rewrite(request: ApiRequest, body: request_schema.RewriteForm) -> sche
     status=201,
 )
 async def edit(request: ApiRequest, body: request_schema.EditForm) -> schema.Sent:
-    parts = await _build_parts(request, body.text, body.media)
+    parts = await _build_parts(request, body.text, body.media, body.names)
     return present_receipt(
         await request.hub.edit(request.viewer, request.path_param("message"), parts, surface=SURFACE)
     )
@@ -158,11 +162,13 @@ def build_source(request: ApiRequest) -> Source:
     )
 
 
-async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) -> InboundMessage:
+async def build_inbound(
+    request: ApiRequest, text: str, media: Sequence[str], names: Sequence[str]
+) -> InboundMessage:
     """Build the inbound message of a request. Its source has a new chat id, so without a session it starts one. Its digest
     is of the path, the text and the files, so that a key is not used for two messages."""
     key, viewer = request.idempotency_key, request.viewer
-    parts = await _build_parts(request, text, media)
+    parts = await _build_parts(request, text, media, names)
     return InboundMessage(
         event=f"{viewer.principal}:{key}",
         source=msgspec.structs.replace(build_source(request), message=key, language=request.language),
@@ -173,17 +179,27 @@ async def build_inbound(request: ApiRequest, text: str, media: Sequence[str]) ->
     )
 
 
-async def _build_parts(request: ApiRequest, text: str, media: Sequence[str]) -> Parts:
+async def _build_parts(request: ApiRequest, text: str, media: Sequence[str], names: Sequence[str]) -> Parts:
     """Build the parts of a message. Raise `NotFound` for an unknown file, `Invalid` if there is nothing."""
     known = await request.hub.media.load_parts(request.viewer, media)
     missing = [id_ for id_ in media if id_ not in known]
     if missing:
         raise NotFound(Phrase("file.unknown", name=repr(missing[0][:80])))
     parts: list[Part] = [Text(text)] if text.strip() else []
-    parts += [known[id_] for id_ in media]
+    parts += name_files([known[id_] for id_ in media], names)
     if not parts:
         raise Invalid(Phrase("web.nothing_to_send"))
     return tuple(parts)
+
+
+def name_files(files: Sequence[Part], names: Sequence[str]) -> list[Part]:
+    """Return the parts of files with the names that they were attached by. Files with the same bytes are one in the store,
+    with the name of the last upload."""
+    return [
+        msgspec.structs.replace(part, name=clean_name(name)) if name and isinstance(part, Media) else part
+        for part, name in zip_longest(files, names[: len(files)], fillvalue="")
+        if not isinstance(part, str)
+    ]
 
 
 def present_receipt(receipt: Receipt) -> schema.Sent:

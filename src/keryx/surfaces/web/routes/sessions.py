@@ -161,7 +161,7 @@ async def begin(request: ApiRequest, body: request_schema.BeginForm) -> schema.S
         await request.hub.projects.find(request.viewer, body.project)
     receipt = await request.hub.receive(
         msgspec.structs.replace(
-            await messages.build_inbound(request, body.text, body.media),
+            await messages.build_inbound(request, body.text, body.media, body.names),
             cwd=body.cwd,
             settings=_check_settings(body.settings).apply(SessionSettings()),
             session=ids.new_temporary(request.services.clock.now()) if body.temporary else None,
@@ -169,7 +169,7 @@ async def begin(request: ApiRequest, body: request_schema.BeginForm) -> schema.S
         )
     )
     if receipt.session and receipt.seq and not receipt.duplicate:
-        sent = UnsentMessage(text=body.text, media=tuple(body.media))
+        sent = UnsentMessage(text=body.text, media=tuple(body.media), names=tuple(body.names))
         await messages.mark_sent(request, receipt.session, receipt.seq, NEW_SESSION, sent)
         if body.project:
             await request.hub.projects.assign(request.viewer, receipt.session, body.project)
@@ -296,7 +296,7 @@ async def fork(request: ApiRequest, body: request_schema.ForkForm) -> schema.For
         )
         return schema.Forked(session=await _read_session(request, copy.id))
     message = msgspec.structs.replace(
-        await messages.build_inbound(request, body.text, body.media), commands=False
+        await messages.build_inbound(request, body.text, body.media, body.names), commands=False
     )
     receipt = await request.hub.branch(
         request.viewer, request.session_id, message, through=body.through, title=body.title, surface=SURFACE
@@ -334,12 +334,16 @@ async def composer(request: ApiRequest) -> schema.Composer:
     "/api/composers/{composer}", summary="Keep what was typed. An empty text forgets it; sending it does too."
 )
 async def compose(request: ApiRequest, body: request_schema.ComposeForm) -> None:
-    composed = UnsentMessage(text=body.text, media=tuple(body.media))
+    composed = UnsentMessage(text=body.text, media=tuple(body.media), names=tuple(body.names))
     await request.hub.viewer_state.save_unsent_text(request.viewer, request.path_param("composer"), composed)
 
 
 async def present_composer(request: ApiRequest, composed: UnsentMessage) -> schema.Composer:
-    return presenters.composer(composed, await request.hub.media.load_parts(request.viewer, composed.media))
+    known = await request.hub.media.load_parts(request.viewer, composed.media)
+    names = (*composed.names, *("" for _ in composed.media))
+    named = [(known[id_], name) for id_, name in zip(composed.media, names, strict=False) if id_ in known]
+    files = messages.name_files([part for part, _ in named], [name for _, name in named])
+    return presenters.composer(composed.text, files)
 
 
 async def _read_session(request: ApiRequest, id_: SessionId) -> schema.SessionSchema:

@@ -3,7 +3,7 @@
 
 import { h, icon, iconButton, isTouched, patch, t } from "./dom.js";
 import { answererOf, bytes, codeView, count, cut, elapsed, heldView, plural, said, SIZES } from "./format.js";
-import { createId, here, isNew, Problem } from "./link.js";
+import { createId, here, isNew, Problem, sentFiles } from "./link.js";
 
 const PAUSE = 500;
 const SHOWN = 8;
@@ -123,7 +123,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
       dictationProblem(),
       h("div", { class: "box", key: "box" },
         media.length || uploading ? h("div", { class: "attached" },
-          media.map((m) => h("span", { class: m.kind === "image" ? "attachment thumbnail" : "attachment", key: m.media || m.kept }, m.kind === "image" ? h("img", { src: here(m.url), alt: "" }) : icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), m.size > 0 && h("span", { class: "size" }, bytes(m.size)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
+          media.map((m, i) => h("span", { class: m.kind === "image" ? "attachment thumbnail" : "attachment", key: `${i}.${m.media || m.kept}` }, m.kind === "image" ? h("img", { src: here(m.url), alt: "" }) : icon("file"), h("span", { class: "cut" }, cut(m.name || m.kind, 40)), m.size > 0 && h("span", { class: "size" }, bytes(m.size)), h("button", { type: "button", class: "quiet", "aria-label": t("Remove {name}", { name: cut(m.name || m.kind, 40) }), onclick: () => detach(m) }, icon("close")))),
           uploading ? h("span", { class: "chip", key: "up" }, plural(uploading, t("Uploading {n} file…|Uploading {n} files…"))) : null) : null,
         h("textarea", {
           rows: "1", key: "text", dir: "auto", "aria-label": t("Message"), placeholder, "aria-autocomplete": "list", "aria-controls": found.length ? "commands" : null,
@@ -265,7 +265,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     temporary = !temporary;
     clearTimeout(timer);
     app.unsent.dropDraft(id);
-    app.act(() => app.api.compose(id, temporary ? { text: "", media: [] } : { text, media: sentMedia(media) }));
+    app.act(() => app.api.compose(id, temporary ? { text: "", media: [] } : { text, ...sentFiles(media.filter((m) => !m.kept)) }));
     unsaved = false;
     update();
   }
@@ -290,7 +290,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     try {
       await bring();
       draft = { text, media };
-      await app.api.compose(id, { text, media: sentMedia(media) });
+      await app.api.compose(id, { text, ...sentFiles(media.filter((m) => !m.kept)) });
       app.unsent.dropDraft(id);
       if (id === "new" && app.info) app.info = { ...app.info, composer: draft };
       saved = draft.text.trim() ? t("Draft saved") : "";
@@ -440,8 +440,6 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
     },
   };
 }
-
-const sentMedia = (media) => media.filter((m) => !m.kept).map((m) => m.media);
 
 let homes = 0;
 

@@ -4,7 +4,7 @@
 import { composer, hasVoices } from "./composer.js";
 import { h, icon, iconButton, List, patch, t } from "./dom.js";
 import { answererOf, cut, dayName, draftView, items, messageView, pendingView, placeView, plural, questionView, said, stepMessages } from "./format.js";
-import { createId, isNew, OPENING, Problem } from "./link.js";
+import { createId, isNew, OPENING, Problem, sentFiles } from "./link.js";
 import { askedElsewhere, lostLink, nameOf, stateView, unsentSession } from "./sidebar.js";
 
 const STEP = 100;
@@ -88,10 +88,10 @@ export function conversation(root, app, id, seq) {
       write.focus();
     },
     async save(message, text) {
-      const media = message.role === "user" ? message.parts.filter((p) => p.type === "media").map((p) => p.media) : [];
-      if (!text.trim() && !media.length) return;
+      const files = sentFiles(message.role === "user" ? message.parts.filter((p) => p.type === "media") : []);
+      if (!text.trim() && !files.media.length) return;
       if (text.trim() === said(message).trim()) return tools.cancel();
-      if ((await app.act(() => app.api.edit(message.id, { text, media }))) === undefined) return;
+      if ((await app.act(() => app.api.edit(message.id, { text, ...files }))) === undefined) return;
       endEdit();
       changed();
       toEnd();
@@ -141,10 +141,10 @@ export function conversation(root, app, id, seq) {
       if (forked) app.go(`/s/${forked.session.id}`);
     },
     async copyEdit(message) {
-      const media = message.parts.filter((p) => p.type === "media").map((p) => p.media);
+      const files = sentFiles(message.parts.filter((p) => p.type === "media"));
       const key = createId();
       const forked = await app.reword(message, { title: t("Edit and ask in a copy"), text: t("The conversation goes on in a copy, from this message on. This one stays as it is."), yes: t("Ask in a copy") },
-        (text) => app.api.fork(id, { through: message.seq - 1, text, media }, key));
+        (text) => app.api.fork(id, { through: message.seq - 1, text, ...files }, key));
       if (forked) app.go(`/s/${forked.session.id}`);
     },
     async why(message) {

@@ -1,7 +1,7 @@
 // Dialogs: questions to the person, menus, the keyboard map and the story of a message.
 
 import { h, icon, isTouched, patch, t } from "./dom.js";
-import { exact } from "./format.js";
+import { exact, savedAs } from "./format.js";
 import { here } from "./link.js";
 
 const KEYS = [
@@ -86,7 +86,7 @@ export function lightBox(part) {
   const name = part.name || part.kind;
   return dialog((close) => [
     h("img", { src: here(part.url), alt: name }),
-    h("div", { class: "ends" }, h("span", { class: "cut grow" }, name), h("a", { class: "button", href: here(part.url), download: part.name || "" }, t("Save")), h("button", { type: "button", class: "button", autofocus: true, onclick: () => close(null) }, t("Close"))),
+    h("div", { class: "ends" }, h("span", { class: "cut grow" }, name), h("a", { class: "button", href: savedAs(part), download: part.name || "" }, t("Save")), h("button", { type: "button", class: "button", autofocus: true, onclick: () => close(null) }, t("Close"))),
   ], { label: name, className: "light-box" });
 }
 

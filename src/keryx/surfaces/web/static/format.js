@@ -419,6 +419,9 @@ function compareLines(old, now) {
 // Sizes of files that were attached here: the stream does not tell them.
 export const SIZES = new Map();
 
+// Files with the same bytes have one address, so that the name is told with it.
+export const savedAs = (part) => here(part.name ? `${part.url}?name=${encodeURIComponent(part.name)}` : part.url);
+
 // A picture opens in front of the page; other files are chips that are saved.
 export function media(part, tools) {
   const size = part.size || SIZES.get(part.media);
@@ -426,7 +429,7 @@ export function media(part, tools) {
   if (part.kept) return h("span", { class: "attachment", title: t("Kept in this browser until the server is back") }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
   if (part.kind === "image") return h("a", { class: "picture", href: here(part.url), target: "_blank", rel: "noopener", onclick: (e) => tools && !e.ctrlKey && !e.metaKey && (e.preventDefault(), tools.enlarge(part)) }, h("img", { src: here(part.url), alt: name, loading: "lazy" }));
   if (part.kind === "audio") return h("div", {}, h("audio", { controls: true, preload: "none", src: here(part.url), "aria-label": name }), part.transcript && h("p", { class: "muted small" }, part.transcript));
-  return h("a", { class: "attachment", href: here(part.url), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
+  return h("a", { class: "attachment", href: savedAs(part), download: part.name || "" }, icon("file"), h("span", { class: "cut" }, name), size > 0 && h("span", { class: "size" }, bytes(size)));
 }
 
 // An agent tells its whole plan each time it changes; the last one of a turn is shown.

@@ -553,9 +553,12 @@ export class UnsentMessages {
   }
 }
 
+// Files of a message, as the server is told of them. Those with the same bytes are one there, so that each has its name with it.
+export const sentFiles = (media) => ({ media: media.map((m) => m.media ?? ""), names: media.map((m) => m.name ?? "") });
+
 // What is asked of the server to send an entry to a session, or without one to begin it.
 export function requestOf({ text, media, busy, model, temporary }, session) {
-  const body = { text, media: media.map((m) => m.media) };
+  const body = { text, ...sentFiles(media) };
   if (session) return { path: `${at(session)}/messages`, body: busy ? { ...body, busy } : body };
   if (temporary) body.temporary = true;
   return { path: "/api/sessions", body: model ? { ...body, settings: { model } } : body };
