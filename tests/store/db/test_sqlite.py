@@ -204,17 +204,20 @@ async def test_a_store_that_is_removed_while_it_is_open_ends_the_process(
         await database.write("put back", lambda tx: move(tx, "three"))
 
 
-async def test_what_was_in_a_log_that_is_removed_is_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", [False, True], ids=["the log", "the log and its index"])
+async def test_what_was_in_a_log_that_is_removed_is_saved(tmp_path: Path, index: bool) -> None:
     reasons: list[str] = []
     path = tmp_path / "keryx.db"
     async with SqliteDatabase(path, fatal=reasons.append) as database:
         for n in range(5):
             await database.write("before", lambda tx, n=n: move(tx, str(n)))
         (tmp_path / "keryx.db-wal").unlink()
+        if index:
+            (tmp_path / "keryx.db-shm").unlink()
         with pytest.raises(StoreBroken, match="is in the store now"):
             await database.write("after", lambda tx: move(tx, "after"))
         assert len(reasons) == 1
-    (tmp_path / "keryx.db-shm").unlink()
+    (tmp_path / "keryx.db-shm").unlink(missing_ok=True)
     assert visible(path) == 5
 
 

@@ -87,7 +87,8 @@ class StoreFiles:
             return None
         before, found = self._states, self._read_states()
         ids, old_ids = [_identify(state) for state in found], [_identify(state) for state in before]
-        if ids == [old_ids[0], None, old_ids[2]] and self._save_log():
+        # With its index removed as well, nobody else has opened the store since: that would have made both again.
+        if ids in ([old_ids[0], None, old_ids[2]], [old_ids[0], None, None]) and self._save_log():
             return f"the log of {self._path} was removed while it was in use, and what it had is in the store now: start again"
         if ids != old_ids:
             return f"{self._path} or its log was removed or replaced while it was in use: put it back, or {_RESTORE}"
