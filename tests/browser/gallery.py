@@ -428,7 +428,9 @@ def _user_form(page: Tab, paths: dict[str, str]) -> None:
 
 def _browsers(page: Tab, paths: dict[str, str]) -> None:
     page.open("/settings")
-    page.page.get_by_role("heading", name="Signed-in browsers").evaluate("e => e.scrollIntoView()")
+    page.page.get_by_role("heading", name="Signed-in browsers").evaluate(
+        "e => { e.scrollIntoView(); e.closest('.screen').scrollTop -= 24 }"
+    )
 
 
 View = Callable[[Tab, dict[str, str]], None]

@@ -234,8 +234,11 @@ def test_the_tabs_of_the_settings_stay_in_place_and_show_the_current_one(
     with tab(browser, house) as page:
         sign_in(page)
         page.open("/users")
-        places_of_it = page.page.get_by_role("navigation", name="Screens").locator("[aria-current]")
-        expect(places_of_it).to_have_text("Settings")
+        screens = page.page.get_by_role("navigation", name="Screens")
+        expect(screens.locator("[aria-current]")).to_have_text("Settings")
+        # Deliveries in trouble stand there as well, within the side.
+        expect(screens.get_by_role("link")).to_have_count(2)
+        assert frame(screens.get_by_role("link").last)[1] <= frame(page.page.locator("#side"))[1]
 
 
 def test_a_form_that_is_opened_is_in_sight_on_a_phone_and_the_only_one(

@@ -4,6 +4,8 @@
 import { h, icon, t } from "./dom.js";
 import { Problem } from "./link.js";
 
+// Between a form that was brought into sight and the edge of the screen.
+const MARGIN = 16;
 let forms = 0;
 
 // What is being typed into one form, and what is wrong with it. It is drawn again with `app.draw`.
@@ -113,9 +115,10 @@ export class Form {
 // A form that was opened is in sight and takes the focus, wherever the button stood.
 function reveal(element) {
   requestAnimationFrame(() => {
-    const port = element.closest(".screen")?.getBoundingClientRect();
+    const screen = element.closest(".screen");
     const place = element.getBoundingClientRect();
-    if (port && (place.bottom > port.bottom || place.top < port.top)) element.scrollIntoView({ block: place.height > port.height ? "start" : "nearest" });
+    const { top, bottom } = screen.getBoundingClientRect();
+    if (place.bottom > bottom || place.top < top) screen.scrollTop += place.height + 2 * MARGIN > bottom - top ? place.top - top - MARGIN : place.bottom - bottom + MARGIN;
     element.querySelector(".field")?.focus({ preventScroll: true });
   });
 }

@@ -104,7 +104,9 @@ export function setupScreen(root, app, { name, title, lead, load, body, live = [
     return data.restart && h("div", { class: "told", role: "status", key: "restart" }, icon("info"), h("span", { class: "grow" }, t("What was saved is in force after a restart, which takes a few seconds.")), h("button", { type: "button", class: "button main", onclick: () => restart(reload) }, t("Restart now")));
   };
   const shown = screen(root, app, { title, lead, load, live, tables: false, above: () => places(app, name), body: (data, reload) => [banner(data, reload), body(data, reload)] });
-  root.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  const tabs = root.querySelector(".tabs");
+  const tab = tabs.querySelector("[aria-current]");
+  if (tab) tabs.scrollLeft = tab.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - tab.offsetWidth) / 2;
   return shown;
 }
 

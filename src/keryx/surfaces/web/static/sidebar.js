@@ -238,7 +238,7 @@ export function sidebar(root, app) {
   function foot() {
     const name = app.route.name;
     const here = (id) => name === id || (id === "settings" && SETTINGS.some(([screen]) => screen === name));
-    const link = ([id, shape, label]) => h("a", { href: `#/${id}`, key: id, "aria-current": here(id) ? "page" : null, onclick: () => unfold(false) }, icon(shape), label, count(id));
+    const link = ([id, shape, label]) => h("a", { href: `#/${id}`, key: id, "aria-current": here(id) ? "page" : null, onclick: () => unfold(false) }, icon(shape), h("span", { class: "cut" }, label), count(id));
     const told = PLACES.filter(([id]) => amount(id) || here(id));
     return h("nav", { class: "places", key: "places", "aria-label": t("Screens"), onkeydown: (e) => e.key === "Escape" && unfolded && (e.stopPropagation(), unfold(false), root.querySelector(".unfold").focus()) },
       unfolded ? h("div", { class: "all-places", key: "all" },
@@ -246,7 +246,7 @@ export function sidebar(root, app) {
         h("button", { type: "button", key: "archive", onclick: () => show("archived") }, icon("archive"), t("Archived")),
         h("button", { type: "button", key: "trash", onclick: () => show("deleted") }, icon("trash"), t("Trash"))) : null,
       h("div", { class: "one-line", key: "line" },
-        h("button", { type: "button", class: "unfold", "aria-expanded": String(unfolded), onclick: () => unfold(!unfolded) }, icon("more"), t("Screens")),
+        h("button", { type: "button", class: "unfold", "aria-label": t("Screens"), "aria-expanded": String(unfolded), onclick: () => unfold(!unfolded) }, icon("more"), !unfolded && told.length > 1 ? null : t("Screens")),
         unfolded ? null : told.map(link)));
   }
 
