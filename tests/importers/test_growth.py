@@ -668,3 +668,27 @@ async def test_two_messages_of_one_second_are_two(database: Database, tmp_path: 
     await take(database, "hermes", source)
     write_hermes_rows(source, *HERMES_TALK, (7, "user", "three, I mean", 3.0))
     assert count(await take(database, "hermes", source)) == {"extended": 1, "messages": 1}
+
+
+async def test_after_a_reset_of_openclaw_the_model_gets_nothing_from_before(
+    database: Database, tmp_path: Path
+) -> None:
+    source = samples.write_openclaw(tmp_path / "source")
+    later = [
+        {"type": "reset", "id": "r1", "parentId": "e11", "timestamp": iso(50), "reason": "new"},
+        {"type": "message", "id": "r2", "parentId": "r1", "timestamp": iso(51), "message": {"role": "user", "content": "a new beginning"}},
+    ]  # fmt: skip
+    with sqlite3.connect(next(source.rglob("*.sqlite"))) as connection:
+        for n, event in enumerate(later, 100):
+            connection.execute(
+                "insert into transcript_events (session_id, seq, event_json) values ('w1', ?, ?)",
+                (n, json.dumps(event)),
+            )
+    connection.close()
+    await take(database, "openclaw", source)
+    found = await database.read("test", list_sessions)
+    [n] = [n for n, session in enumerate(found) if session.title == "Ada"]
+    assert (await read_messages(database, found[n].id))[0].text == "hello there"
+    summary, *given = await model_texts(database, n)
+    assert "nothing of what was said before" in summary
+    assert given == ["a new beginning"]

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
 from tests.importers import samples
 from tests.importers.samples import START, Json, iso
 
@@ -274,11 +275,13 @@ def test_thoughts_of_chatgpt_are_reasoning(tmp_path: Path) -> None:
     assert [part.text for part in found] == ["I think."]
 
 
-def test_a_window_of_openclaw_outside_of_chats_has_its_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", ["null", "started_at + 80000"])
+def test_a_window_of_openclaw_has_the_time_of_its_beginning(tmp_path: Path, run: str) -> None:
+    """Not that of its last run, which only chats have."""
     source = samples.write_openclaw(tmp_path / "source")
     with sqlite3.connect(next(source.rglob("*.sqlite"))) as connection:
         connection.execute("alter table session_windows add column created_at")
-        connection.execute("update session_windows set created_at = started_at, started_at = null")
+        connection.execute(f"update session_windows set created_at = started_at, started_at = {run}")
     connection.close()
     sessions, _, _ = read("openclaw", source)
     starts = {session.id: session.created_at.timestamp() for session in sessions}

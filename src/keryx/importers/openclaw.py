@@ -110,8 +110,8 @@ class _AgentReader:
         size = self._database.count("transcript_events", where={"session_id": id_}, largest="seq")
         origin = self._find_origin(window)
         label = as_text(node.get("label"))
-        # Outside of chats, only the second one is there.
-        times = map(conversation.parse_time, (window.get("started_at"), window.get("created_at")))
+        # Where both are there, the second one is of the last run.
+        times = map(conversation.parse_time, (window.get("created_at"), window.get("started_at")))
         created = next(filter(None, times), None) or TimeLine().read(None)
         current = self._current.get(as_text(window.get("session_key"))) == id_
         return ForeignSession(

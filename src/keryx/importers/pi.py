@@ -28,7 +28,9 @@ from keryx.importers.source_files import find_files, fingerprint_file, read_line
 
 NAME = "pi"
 _MIRROR = ("openclaw", "delivery-mirror")
-_STATE_TYPES = frozenset({"model_change", "thinking_level_change", "custom", "label", "reset"})
+_STATE_TYPES = frozenset({"model_change", "thinking_level_change", "custom", "label"})
+# What the model is given instead of what was before.
+_RESET_SUMMARY = "The conversation was reset here: nothing of what was said before is known."
 
 
 class EntryOutline(msgspec.Struct, kw_only=True):
@@ -143,6 +145,8 @@ def read_entries(
                 at=at,
                 first_kept=as_text(record.get("firstKeptEntryId")),
             )
+        elif kind == "reset":
+            yield ForeignCompaction(id=id_ or place, summary=_RESET_SUMMARY, at=at)
         elif kind == "branch_summary":
             log.lose("summaries of branches that were left", place)
         elif kind == "custom_message":
