@@ -279,7 +279,7 @@ def test_citations_and_other_files_of_an_export_are_named(tmp_path: Path) -> Non
     samples.write_json(tmp_path / "conversations.json", [record])
     samples.write_json(tmp_path / "message_feedback.json", [{"id": "1"}])
     outcome = read("chatgpt", tmp_path)
-    assert "Text(text='Hello.')" in outcome.sessions[0]
+    assert "Text(text='Hello.'" in outcome.sessions[0]
     assert "citations" in outcome.log.losses
     assert outcome.find(Path("message_feedback.json"))
 
