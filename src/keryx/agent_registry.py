@@ -91,7 +91,7 @@ async def open_speech_models(
     except ImportError as exc:
         table = "speech" if ears is None else "transcription"
         raise Invalid(
-            f"[{table}] needs an extra ({exc.name} is missing): run `{format_install_command('llm')}` in the folder of Keryx"
+            f"[{table}] needs an extra ({exc.name} is missing): run `{format_install_command('llm')}`"
         ) from exc
     async with AsyncExitStack() as stack:
         transcribe = await stack.enter_async_context(speech.open_transcriber(ears)) if ears else None
@@ -107,7 +107,7 @@ async def _open_llm_agent(
         from keryx.llm_factory import open_llm_agent as opened  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
         raise Invalid(
-            f"models need an extra ({exc.name} is missing): run `{format_install_command('llm')}` in the folder of Keryx"
+            f"models need an extra ({exc.name} is missing): run `{format_install_command('llm')}`"
         ) from exc
     async with opened(settings, builtin, clock, editor_tools) as agent:
         yield agent

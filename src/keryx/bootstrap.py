@@ -250,9 +250,7 @@ def open_database(settings: Settings, clock: Clock | None = None, *, inspect: bo
     try:
         from keryx.store.db.postgres import PostgresDatabase  # noqa: PLC0415 an optional extra
     except ImportError as exc:
-        raise Invalid(
-            f"PostgreSQL needs an extra: run `{format_install_command('postgres')}` in the folder of Keryx"
-        ) from exc
+        raise Invalid(f"PostgreSQL needs an extra: run `{format_install_command('postgres')}`") from exc
     return _set_keys(PostgresDatabase(settings.store, clock=clock, inspect=inspect), settings)
 
 

@@ -58,6 +58,8 @@ _OTHER_VARIABLES = {
     f"{PREFIX}WEB_PASSWORD",
     RELAY_KEY_VARIABLE,
 }
+# An address of PostgreSQL that lacks a sign, and would be the name of a file.
+_NEAR_POSTGRES = re.compile(r"postgres(ql)?(:|//)", re.IGNORECASE)
 _SECOND = timedelta(seconds=1)
 _ObjectPath = Annotated[
     str, msgspec.Meta(pattern=r"^[\w.]+:[\w.]+$", description="write package.module:object")
@@ -229,7 +231,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     watch: WatchSettings = WatchSettings()
 
     def __post_init__(self) -> None:
-        if "://" in self.database and not self.on_postgres:
+        if ("://" in self.database or _NEAR_POSTGRES.match(self.database)) and not self.on_postgres:
             raise WrongSetting(
                 "database", "database: write a file, or an address like postgresql://user@host/name"
             )

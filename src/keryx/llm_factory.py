@@ -69,7 +69,7 @@ async def _open_servers(settings: Settings, clock: Clock) -> AsyncGenerator[Mapp
         from keryx.agents.mcp import open_toolboxes  # noqa: PLC0415 an optional extra, and slow to import
     except ImportError as exc:
         raise Invalid(
-            f"[[tools]] needs an extra ({exc.name} is missing): run `{format_install_command('tools')}` in the folder of Keryx"
+            f"[[tools]] needs an extra ({exc.name} is missing): run `{format_install_command('tools')}`"
         ) from exc
     async with open_toolboxes(settings.tools, clock=clock, logs=settings.folder / "tools") as toolboxes:
         yield toolboxes

@@ -141,7 +141,7 @@ class SettingsEditor:
             from keryx.agents.mcp import open_toolboxes  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Unavailable(
-                f"tools need an extra ({exc.name} is missing): run `{format_install_command('tools')}` in the folder of Keryx"
+                f"tools need an extra ({exc.name} is missing): run `{format_install_command('tools')}`"
             ) from exc
         values, files = self._build_tool_values(entry)
         with TemporaryDirectory() as folder:
@@ -350,7 +350,7 @@ class SettingsEditor:
             from keryx.agents.llm.chat_client import ChatClient, ChatRequest, RetryPolicy  # noqa: PLC0415 an optional extra, and slow to import
         except ImportError as exc:
             raise Unavailable(
-                f"models need an extra ({exc.name} is missing): run `{format_install_command('llm')}` in the folder of Keryx"
+                f"models need an extra ({exc.name} is missing): run `{format_install_command('llm')}`"
             ) from exc
         client = ChatClient(retry=RetryPolicy(tries=1))
         request = ChatRequest(

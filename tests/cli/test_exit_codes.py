@@ -73,6 +73,8 @@ def test_wrong_input_gives_one_sentence_and_its_code(
     [
         ("KERYX_PORT", "many", "port"),
         ("KERYX_DATABASE", "mysql://user@host/name", "postgresql://"),
+        ("KERYX_DATABASE", "postgres//user@host/name", "postgresql://"),
+        ("KERYX_DATABASE", "postgresql:/user@host/name", "postgresql://"),
         ("KERYX_DRAIN", "soon", "30s"),
         ("KERYX_BUSY", "shout", "busy"),
         ("KERYX_LOG_LEVEL", "loud", "log_level"),

@@ -16,6 +16,7 @@ from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.faults.node import Node
 
 from keryx import tracing
+from keryx.core.errors import format_install_command
 
 STEPS = {"receive", "queued", "turn", "model call", "tool call", "delivery", "message"}
 WORDS = "a heron at midnight"
@@ -129,7 +130,7 @@ def test_a_collector_without_the_extra_is_a_warning(
             return tracing.is_enabled()
 
     assert anyio.run(run) is False
-    assert "-m pip install -e '.[otel]'" in caplog.text
+    assert format_install_command("otel") in caplog.text
 
 
 def test_a_stopped_node_does_not_wait_for_a_dead_collector(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """All errors that Keryx raises deliberately, in one tree. Every message is written for the user."""
 
+import json
 import sys
 from datetime import datetime, timedelta
+from importlib.metadata import distribution
+from urllib.parse import unquote, urlsplit
 
 THREADS_EXHAUSTED = (
     "the system allows no more threads or processes: end some, or raise the limit (`ulimit -u`, TasksMax of the service;"
@@ -134,5 +137,12 @@ class DiskFull(Retryable):
 
 
 def format_install_command(extra: str) -> str:
-    """Return the command that installs an extra for the Python that runs now, for error messages."""
-    return f"{sys.executable} -m pip install -e '.[{extra}]'"
+    """Return the command that installs an extra for the Python that runs now, from any folder, for error messages."""
+    keryx = distribution("keryx")
+    source = json.loads(keryx.read_text("direct_url.json") or "{}")
+    if source.get("dir_info", {}).get("editable"):
+        clone = unquote(urlsplit(str(source["url"])).path)
+        return f"{sys.executable} -m pip install -e '{clone}[{extra}]'"
+    # This version is installed, so pip asks no index for it and adds only what the extra needs.
+    requirement = f"keryx[{extra}]=={keryx.version}"
+    return f"{sys.executable} -m pip install '{requirement}'"

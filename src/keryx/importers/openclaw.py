@@ -173,7 +173,7 @@ def _decompress(body: object) -> bytes:
         zstandard = importlib.import_module("zstandard")
     except ImportError as exc:
         command = format_install_command("openclaw")
-        raise Invalid(f"the event is compressed: run `{command}` in the folder of Keryx to read it") from exc
+        raise Invalid(f"the event is compressed: run `{command}` to read it") from exc
     try:
         with zstandard.ZstdDecompressor(max_window_size=MAX_RECORD_BYTES).stream_reader(body) as reader:
             event: bytes = reader.read(MAX_RECORD_BYTES + 1)

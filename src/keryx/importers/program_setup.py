@@ -221,9 +221,7 @@ class SourceFolder:
         try:
             yaml = importlib.import_module("yaml")
         except ImportError as exc:
-            raise Invalid(
-                f"{path} needs an extra: run `{format_install_command('migrate')}` in the folder of Keryx"
-            ) from exc
+            raise Invalid(f"{path} needs an extra: run `{format_install_command('migrate')}`") from exc
         try:
             return yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError) as exc:

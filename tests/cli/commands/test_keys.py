@@ -24,9 +24,23 @@ def test_a_key_is_printed_once_listed_and_revoked(tmp_path: Path) -> None:
     keryx.ok("keys", "revoke", "assistant", "--yes")
     keryx.ok("keys", "revoke", "open-webui", "--yes")
     assert keryx.json("keys", "list")["keys"] == []
-    refused = keryx("keys", "revoke", "open-webui", "--yes")
-    assert refused.code != 0
-    assert "there is no key" in refused.err
+    for options in (("--yes",), ()):
+        refused = keryx("keys", "revoke", "open-webui", *options)
+        assert refused.code == 3
+        assert "there is no key 'open-webui': `keryx keys list` shows them" in refused.err
+
+
+def test_a_second_key_of_one_name_is_not_made(tmp_path: Path) -> None:
+    keryx = Cli(tmp_path / "home")
+    keryx.ok("keys", "add", "laptop")
+    refused = keryx("keys", "add", "laptop")
+    assert (refused.code, refused.out) == (4, "")
+    assert (
+        "there is a key called laptop already: choose another name, or revoke that one first" in refused.err
+    )
+    keryx.ok("keys", "revoke", "laptop", "--yes")
+    keryx.ok("keys", "add", "laptop")
+    assert len(keryx.json("keys", "list")["keys"]) == 1
 
 
 def test_a_key_for_somebody_unknown_is_not_made(tmp_path: Path) -> None:

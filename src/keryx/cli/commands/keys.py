@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 from keryx.cli import output
 from keryx.cli.commands.people import parse_person
 from keryx.cli.options import Json, Yes, confirm, open_hub, report
+from keryx.core.errors import NotFound
 
 app = App(name="keys", help="Keys with which programs call the HTTP API, one for each program or device.")
 
@@ -98,7 +99,10 @@ async def revoke(
     async with open_hub() as access:
         found = await access.hub.api_keys.list_all(access.viewer)
         same = [known for known in found if key in (known.id, known.name)]
-        confirm(f"Revoke {output.format_count(len(same), 'key')} called {key}?", yes)
-        for known in same or [None]:
-            await access.hub.api_keys.revoke(access.viewer, known.id if known else key)
-    report("Revoked.", json, key=key)
+        if not same:
+            raise NotFound(f"there is no key {key[:80]!r}: `keryx keys list` shows them")
+        count = output.format_count(len(same), "key")
+        confirm(f"Revoke {count} called {key}?", yes)
+        for known in same:
+            await access.hub.api_keys.revoke(access.viewer, known.id)
+    report("Revoked." if len(same) == 1 else f"Revoked {count}.", json, key=key)

@@ -113,7 +113,7 @@ def _require_extra(user: str) -> Generator[None]:
         yield
     except ImportError as exc:
         raise Invalid(
-            f"{user} needs an extra ({exc.name} is missing): run `{format_install_command('tools')}` in the folder of Keryx"
+            f"{user} needs an extra ({exc.name} is missing): run `{format_install_command('tools')}`"
         ) from exc
 
 

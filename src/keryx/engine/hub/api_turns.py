@@ -12,11 +12,12 @@ import msgspec
 
 from keryx.core import ids
 from keryx.core.changes import ChangeKind, DraftChunk
-from keryx.core.errors import Forbidden, Invalid, NotFound
+from keryx.core.errors import Conflict, Forbidden, Invalid, NotFound
 from keryx.core.ids import OPERATOR, PrincipalId, SessionId, TurnId
 from keryx.core.ports.adapter import Receipt
 from keryx.core.sessions import API_SURFACE, Viewer
 from keryx.core.source import parse_handle
+from keryx.core.texts import Phrase
 from keryx.engine.hub.verbs import HubPart, bind_read, bind_write, read_unit, write_unit
 from keryx.engine.loops import reports
 from keryx.engine.loops.feed import Feed
@@ -157,7 +158,7 @@ class HubApiKeys(HubPart):
     ) -> tuple[ApiKeySummary, str]:
         """Return a new key and its secret, which cannot be read again. The key has the rights of the viewer or, if the
         operator makes it, of the person with an id on a platform. With `may_speak` it says something in a conversation by a
-        tool without a question to that person."""
+        tool without a question to that person. Raise `Conflict` if its owner has a key of this name."""
         name = name.strip()
         if not name or len(name) > _LONGEST_NAME:
             raise Invalid(
@@ -176,6 +177,9 @@ class HubApiKeys(HubPart):
                     f"{handle} on {platform} has not talked here: `keryx people list` shows who has"
                 )
             owner = Viewer(viewer.profile, found)
+        # Keys are revoked by their name.
+        if any(k.name == name and k.viewer == owner for k in api_turns.list_keys(tx, owner)):
+            raise Conflict(Phrase("key.taken", name=name))
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(
             id=ids.new(tx.now),

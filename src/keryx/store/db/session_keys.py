@@ -43,7 +43,7 @@ class SessionCipher:
         except ImportError as exc:
             command = format_install_command("temporary")
             raise Invalid(
-                f"temporary conversations need an extra: run `{command}` in the folder of Keryx",
+                f"temporary conversations need an extra: run `{command}`",
                 Phrase("temporary.no_extra", command=command),
             ) from exc
         self._cipher = AESGCM(key)

@@ -145,7 +145,7 @@ def build_decryptor(encrypt_key: str) -> PostDecryptor:
     anything that was not made with the key. Raise `Invalid` if the library is not installed."""
     if not has_cipher():
         raise Invalid(
-            f"posts of Feishu are encrypted, which needs an extra: run `{format_install_command('feishu')}` in the folder of Keryx, or use the long connection"
+            f"posts of Feishu are encrypted, which needs an extra: run `{format_install_command('feishu')}`, or use the long connection"
         )
     key = hashlib.sha256(encrypt_key.encode()).digest()
 

@@ -107,7 +107,7 @@ def make(setup: AdapterSetup) -> Adapter | None:
         try:
             from keryx.surfaces.gateway.matrix.encryption.olm_machine import OlmMachine  # noqa: PLC0415 an optional extra
         except ImportError as exc:
-            reason = f"an extra is missing ({exc.name}): run `{format_install_command(EXTRA)}` in the folder of Keryx"
+            reason = f"an extra is missing ({exc.name}): run `{format_install_command(EXTRA)}`"
         else:
             folder = build_account_folder(setup.home, settings.user)
             machine = OlmMachine(server, settings.user, folder, trust=settings.trust)
