@@ -29,6 +29,10 @@ command = ["{sys.executable}", "{PLAYER}", "{store}", "bad=login"]
 kind = "acp"
 command = ["/no/such/program"]
 
+[agents.copying]
+kind = "acp"
+command = ["cat"]
+
 [profiles.quiet]
 agent = "echoing"
 
@@ -69,6 +73,12 @@ def test_a_check_waits_as_long_as_it_is_told_to(set_up: Cli) -> None:
 def test_a_program_that_is_missing_is_told(set_up: Cli) -> None:
     done = set_up("agents", "check", "gone")
     assert done.code == 1 and "there is no program '/no/such/program'" in done.out
+
+
+def test_a_program_that_copies_its_input_is_told_apart_from_an_agent(set_up: Cli) -> None:
+    done = set_up("agents", "check", "copying")
+    assert done.code == 1 and "does not speak the Agent Client Protocol (ACP)" in done.out
+    assert "The agent copying does not work: it repeats" in done.out and "/retry" not in done.out
 
 
 def test_an_agent_that_is_not_configured_is_refused(set_up: Cli) -> None:

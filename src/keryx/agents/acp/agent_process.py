@@ -86,16 +86,24 @@ async def initialize_process(process: AgentProcess, config: AgentConfig, *, seco
 
 
 def build_failure(
-    name: str, config: AgentConfig, process: AgentProcess | None, error: RpcError | AgentUnavailable
+    name: str,
+    config: AgentConfig,
+    process: AgentProcess | None,
+    error: RpcError | AgentUnavailable,
+    *,
+    check: bool = False,
 ) -> AgentFailed:
-    """Describe the failure to the user."""
+    """Describe the failure to the user: of a turn, which can be asked again, or of a `check`."""
     if isinstance(error, RpcError) and error.code == AUTH_REQUIRED:
         return AgentFailed(format_login_help(name, config, process.capabilities.logins if process else ()))
     now = datetime.now().astimezone()
     if quota_resets.is_limit(str(error)) and (until := quota_resets.find_reset(now=now, text=str(error))):
         return build_limit_error(name, until)
     reason = error.text if isinstance(error, AgentUnavailable) else str(error).rstrip(".")
-    key = "agent.refused" if isinstance(error, RpcError) else "agent.broken"
+    if isinstance(error, RpcError):
+        key = "agent.refused_check" if check else "agent.refused"
+    else:
+        key = "agent.broken_check" if check else "agent.broken"
     return AgentFailed(Phrase(key, name=name, reason=reason))
 
 

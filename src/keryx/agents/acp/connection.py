@@ -167,6 +167,9 @@ class AgentConnection:
         session = request.params.get("sessionId")
         if listener := self._find_listener(session):
             await listener(request)
+        elif request.method == "initialize":
+            # Only clients send it: the program copies its input. A response would come back, too.
+            self._reason = Phrase("agent.repeats")
         elif request.method.startswith(("session/", "fs/", "terminal/", "elicitation/")):
             await self.respond_error(
                 request, RpcError(INVALID_PARAMS, f"nobody works on session {session!r} now")
@@ -197,6 +200,8 @@ class AgentConnection:
                 self.dropped_lines += 1
                 continue
             yield frame
+            if self._reason:
+                return
             if self.invalid_lines > MAX_INVALID_LINES:
                 self._reason = Phrase("agent.no_protocol", line=repr(self.first_invalid_line))
                 return

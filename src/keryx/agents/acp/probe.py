@@ -57,7 +57,7 @@ async def probe(
         return _build_result(name, process, error=f"The agent {name} did not answer within {seconds:g} s.")
     except (RpcError, AgentUnavailable) as exc:
         return _build_result(
-            name, process, error=str(agent_process.build_failure(name, config, process, exc))
+            name, process, error=str(agent_process.build_failure(name, config, process, exc, check=True))
         )
     finally:
         await process.connection.process.stop()
