@@ -282,8 +282,7 @@ class SettingsEditor:
 
     def _check_start(self) -> None:
         """Raise `Invalid` if a process could not start with what is written."""
-        chosen = config.read(self._environ)
-        bootstrap.load_adapters(config.list_setups(chosen, self._environ))
+        _ = bootstrap.BaseApp(config.read(self._environ)).all_adapters
 
     def _read(self) -> ConfiguredParts:
         path = self._home / "keryx.toml"

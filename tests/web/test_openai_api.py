@@ -637,6 +637,16 @@ async def test_an_answer_that_was_cut_is_incomplete(begin: Begin) -> None:
         assert completion.choices[0].finish_reason == "length"
 
 
+async def test_a_base_url_without_its_end_is_told_as_clients_show_errors(site: Site) -> None:
+    for method, path in (("GET", "/models"), ("POST", "/chat/completions"), ("POST", "/responses")):
+        answer = await site.request(method, path, json={} if method == "POST" else None)
+        assert answer.status_code == 404 and answer.headers["content-type"] == "application/json"
+        assert (
+            "the base URL of Keryx for clients of OpenAI's API ends in /v1"
+            in answer.json()["error"]["message"]
+        )
+
+
 @ONE_ENGINE
 @pytest.mark.parametrize(
     "body",

@@ -302,6 +302,15 @@ async def test_a_restart_is_refused_while_the_file_is_wrong(
     assert "line 2" in await site.problem(400, "POST", "/api/setup/restart")
     assert not restarts
     (tmp_path / "keryx.toml").write_text(TOML)
+    # Rules that no person fits are found by the adapters.
+    path = tmp_path / "keryx.toml"
+    path.write_text(
+        '[matrix]\nhomeserver = "http://127.0.0.1:9"\nuser = "@k:fake.test"\ntoken = "env:HOME"\n'
+        '[access.matrix]\nallow = ["ann"]\n'
+    )
+    assert "'ann' is no person on matrix" in await site.problem(400, "POST", "/api/setup/restart")
+    assert not restarts
+    path.write_text("")
     await site.post("/api/setup/restart")
     assert restarts == ["restart"]
 

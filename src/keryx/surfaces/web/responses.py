@@ -60,6 +60,11 @@ _OPENAI_ERRORS = {
     HTTPStatus.CONFLICT: ("invalid_request_error", "conflict"),
     HTTPStatus.TOO_MANY_REQUESTS: ("rate_limit_error", "rate_limit_exceeded"),
 }
+# What clients ask for whose base URL does not end in /v1.
+_OPENAI_RESOURCES = ("chat", "completions", "conversations", "embeddings", "models", "responses")
+_WRONG_BASE_URL = (
+    "there is nothing at this address: the base URL of Keryx for clients of OpenAI's API ends in /v1"
+)
 BEARER_CHALLENGE = 'Bearer realm="keryx"'
 _DETAILS = {
     HTTPStatus.NOT_FOUND: "there is nothing at this address: GET /openapi.json tells what there is",
@@ -189,7 +194,9 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     detail = _DETAILS.get(status, error.detail)
-    if request.url.path.startswith(OPENAI_PATH):
+    if request.url.path.split("/")[1] in _OPENAI_RESOURCES:
+        response = _respond_in_openai_shape(HTTPStatus.NOT_FOUND, _WRONG_BASE_URL)
+    elif request.url.path.startswith(OPENAI_PATH):
         response = _respond_in_openai_shape(status, detail)
     else:
         response = build_problem(status, detail)
