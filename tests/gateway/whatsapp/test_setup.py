@@ -96,10 +96,11 @@ async def test_a_platform_that_cannot_be_reached_is_not_a_wrong_answer() -> None
     ("answers", "words"),
     [
         ({"token": ""}, "token is missing"),
-        ({"phone_number_id": "+1 555"}, "id of the number"),
-        ({"phone_number_id": "99999"}, "does not exist"),
+        ({"phone_number_id": "+1 555"}, "write the Phone number ID, .* not the number itself"),
+        ({"phone_number_id": "99999"}, "does not exist .* 99999 is not the Phone number ID, which API Setup"),
         ({"app_secret": ""}, "app secret is missing"),
         ({"url": "http://keryx.example"}, "https addresses only"),
+        ({"url": "keryx.example"}, "write the public address of Keryx"),
         ({"base_url": "graph"}, "web address"),
     ],
 )

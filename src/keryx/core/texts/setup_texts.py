@@ -832,8 +832,16 @@ whatsapp_business_management. App settings, Basic zeigt das App Secret.""",
         "das App Secret fehlt: App settings, Basic zeigt es",
     ),
     "connect.whatsapp_https": (
-        "whatsapp.url: Meta posts to https addresses only",
-        "whatsapp.url: Meta sendet nur an https-Adressen",
+        "Meta posts to https addresses only: write one, such as https://keryx.example.org",
+        "Meta sendet nur an https-Adressen: schreib eine, etwa https://keryx.example.org",
+    ),
+    "connect.whatsapp_wrong_id": (
+        "write the Phone number ID, such as 106540352242922, not the number itself: API Setup in the app shows it",
+        "schreib die Phone number ID, etwa 106540352242922, nicht die Nummer selbst: API Setup in der App zeigt sie",
+    ),
+    "connect.whatsapp_unknown_id": (
+        "{reason}. Either {id} is not the Phone number ID, which API Setup in the app shows and which is not the number itself, or the token has no right to it",
+        "{reason}. Entweder ist {id} nicht die Phone number ID, die API Setup in der App zeigt und die nicht die Nummer selbst ist, oder das Token hat kein Recht darauf",
     ),
     "connect.whatsapp_other_form": (
         "WhatsApp answers in another form: check base_url",

@@ -83,7 +83,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
             )
     url = answers.get("url", "")
     if url:
-        url = check_url(url, Phrase("connect.public_address_missing"))
+        url = _check_public_address(url)
     base_url = find_base_url(domain, answers.get("base_url", ""))
     me = await _ask(FeishuApi(app_id, secrets["app_secret"], base_url), mode)
     settings: dict[str, str | list[str]] = {"app_id": app_id}
@@ -134,6 +134,10 @@ def _list_steps(label: str, mode: FeishuMode, url: str, *, known: bool) -> tuple
         Phrase("connect.feishu_write"),
         *(() if known else (paired,)),
     )
+
+
+def _check_public_address(url: str) -> str:
+    return check_url(url, Phrase("connect.public_address_missing"))
 
 
 SETUP = PlatformSetup(
@@ -198,6 +202,7 @@ SETUP = PlatformSetup(
             help=Phrase("connect.feishu_url_help"),
             optional=True,
             ask=False,
+            accept=_check_public_address,
         ),
         SetupField(
             name="base_url",

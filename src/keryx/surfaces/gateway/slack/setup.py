@@ -110,7 +110,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
     base_url = check_base_url(answers.get("base_url") or DEFAULT_URL)
     url = answers.get("url", "")
     if url:
-        url = check_url(url, Phrase("connect.public_address_missing"))
+        url = _check_public_address(url)
     api = SlackApi(FixedToken(token), base_url)
     try:
         me, scopes = await _ask(api, secrets.get("app_token", ""))
@@ -157,6 +157,10 @@ def _list_steps(label: str, mode: SlackMode, url: str) -> tuple[str, ...]:
         Phrase("connect.slack_write"),
         Phrase("connect.pair", platform=PLATFORM),
     )
+
+
+def _check_public_address(url: str) -> str:
+    return check_url(url, Phrase("connect.public_address_missing"))
 
 
 SETUP = PlatformSetup(
@@ -225,6 +229,7 @@ SETUP = PlatformSetup(
             help=Phrase("connect.slack_url_help"),
             optional=True,
             ask=False,
+            accept=_check_public_address,
         ),
         SetupField(
             name="base_url",

@@ -8,6 +8,7 @@ import msgspec
 from keryx.core.errors import Forbidden, Invalid, Unavailable
 from keryx.core.ports.setup import PlatformSetup, SetupDialog, SetupField, SetupOutcome
 from keryx.core.texts import Phrase
+from keryx.surfaces.gateway import http_clients
 from keryx.surfaces.gateway.whatsapp.event_parser import PERSON, PLATFORM
 from keryx.surfaces.gateway.whatsapp.graph_api import (
     AGENT_URL,
@@ -28,6 +29,8 @@ from keryx.surfaces.gateway.whatsapp.whatsapp_settings import (
 
 _INTRO = Phrase("connect.whatsapp_intro")
 _FOR_CLOUD = {"mode": WhatsAppMode.CLOUD.value}
+# What Meta answers if there is no such number, or if the token has no right to it.
+_UNKNOWN_OBJECT = 100
 _TERMS = Phrase("connect.whatsapp_terms")
 
 
@@ -69,18 +72,20 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
 
 
 async def _check_cloud(token: str, answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome:
-    number = check_number(answers.get("phone_number_id", "").strip())
+    number = _check_id(answers.get("phone_number_id", "").strip())
     app_secret = answers.get("app_secret", "").strip()
     if not app_secret:
         raise Invalid(Phrase("connect.whatsapp_no_secret"))
     base, url = answers.get("base_url", ""), answers.get("url", "").strip()
-    if url and not check_url("url", url).startswith("https://"):
-        raise Invalid(Phrase("connect.whatsapp_https"))
+    if url:
+        _check_public_address(url)
     api = WhatsAppApi(token, check_url("base_url", base or CLOUD_URL))
     try:
         found = await api.get(number, fields="display_phone_number,verified_name")
         phone = msgspec.convert(found, _PhoneNumber)
     except WhatsAppApiError as exc:
+        if exc.code == _UNKNOWN_OBJECT:
+            raise Invalid(Phrase("connect.whatsapp_unknown_id", reason=exc, id=number)) from None
         raise _translate(exc, BAD_TOKEN) from None
     except (WhatsAppUnreachable, WhatsAppNoResponse) as exc:
         raise Unavailable(Phrase("connect.check_network", reason=exc)) from None
@@ -119,6 +124,20 @@ async def _check_cloud(token: str, answers: Mapping[str, str], dialog: SetupDial
     )
 
 
+def _check_id(text: str) -> str:
+    try:
+        return check_number(text)
+    except Invalid:
+        raise Invalid(Phrase("connect.whatsapp_wrong_id")) from None
+
+
+def _check_public_address(url: str) -> str:
+    found = http_clients.check_url(url, Phrase("connect.public_address_missing"))
+    if not found.startswith("https://"):
+        raise Invalid(Phrase("connect.whatsapp_https"))
+    return found
+
+
 def _translate(error: WhatsAppApiError, refused: str) -> Forbidden | Invalid | Unavailable:
     if error.status == 401 or error.code == 190:
         return Forbidden(refused)
@@ -151,7 +170,7 @@ SETUP = PlatformSetup(
             label=Phrase("connect.whatsapp_number_id"),
             help=Phrase("connect.whatsapp_number_id_help"),
             when=_FOR_CLOUD,
-            accept=check_number,
+            accept=_check_id,
         ),
         SetupField(
             name="app_secret",
@@ -175,6 +194,7 @@ SETUP = PlatformSetup(
             help=Phrase("connect.whatsapp_url_help"),
             optional=True,
             when=_FOR_CLOUD,
+            accept=_check_public_address,
         ),
         SetupField(
             name="base_url",
