@@ -1,6 +1,8 @@
 """A child process with piped standard streams: its output, the end of its error output, and a stop that ends its whole process group."""
 
 import asyncio
+import logging
+import math
 import os
 import signal
 import sys
@@ -9,7 +11,6 @@ from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import anyio
 
@@ -17,10 +18,12 @@ from keryx import process_group
 from keryx.core.text import to_single_line
 from keryx.jsonrpc.frames import CHUNK_BYTES
 
+log = logging.getLogger(__name__)
 _STDERR_TAIL_BYTES = 16_384
 # A longer line of its standard error is passed on in parts.
 _MAX_LINE_BYTES = 40_000
 _UNWANTED_PAUSE_SECONDS = 0.01
+_MINUTE_SECONDS = 60.0
 _STOP_SECONDS = process_group.GRACE_SECONDS + 2
 _INHERITED_VARIABLES = (
     "HOME",
@@ -35,6 +38,32 @@ _INHERITED_VARIABLES = (
     "TZ",
     "USER",
 )
+
+
+class LineLimit:
+    """How many lines of a program are kept in a minute."""
+
+    def __init__(self, name: str, most: int) -> None:
+        """`name` is what the log calls the program."""
+        self._name = name
+        self._most = most
+        self._lines = 0
+        self._since = -math.inf
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the rest of this minute is left out."""
+        return self._lines > self._most
+
+    def allows_line(self) -> bool:
+        """Count a line. Above the limit one record in the log says so."""
+        now = asyncio.get_running_loop().time()
+        if now - self._since > _MINUTE_SECONDS:
+            self._since, self._lines = now, 0
+        self._lines += 1
+        if self._lines == self._most + 1:
+            log.warning("%s logs too much: the rest of this minute is left out", self._name)
+        return not self.is_reached
 
 
 class ChildProcess:
@@ -129,12 +158,10 @@ async def start(
     env: Mapping[str, str],
     cwd: str,
     merged: bool = False,
-    errors: IO[str] | None = None,
     on_error_line: Callable[[str], bool] | None = None,
 ) -> ChildProcess:
-    """Start a program without a shell. With `merged`, its standard error is part of its output; with `errors`, it goes to
-    that file; `on_error_line` is called with each of its lines, and returns false as long as no more are wanted. Raise
-    `OSError` if it cannot be started."""
+    """Start a program without a shell. With `merged`, its standard error is part of its output; else `on_error_line` is called
+    with each line of it, and returns false as long as no more are wanted. Raise `OSError` if it cannot be started."""
     loop = asyncio.get_running_loop()
     read_end, write_end = os.pipe()
     try:
@@ -148,7 +175,7 @@ async def start(
             *command,
             env=dict(env),
             cwd=cwd,
-            stderr=asyncio.subprocess.STDOUT if merged else errors or asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT if merged else asyncio.subprocess.PIPE,
             start_new_session=True,
             pass_fds=(read_end,),
         )

@@ -22,6 +22,8 @@ def note(run: str) -> None:
 def look(q: str = "nothing") -> str:
     """Look something up."""
     note(f"look {q}")
+    if q.startswith("complain "):
+        print(*("x" * 99 for _ in range(int(q.split()[1]))), sep="\n", file=sys.stderr, flush=True)
     return f"found {q}"
 
 

@@ -14,7 +14,7 @@ from keryx import child_process
 from keryx.agents import agent_wire
 from keryx.agents.agent_wire import AgentCrashed
 from keryx.agents.python import check_loading, describe_unusable
-from keryx.child_process import ChildProcess
+from keryx.child_process import ChildProcess, LineLimit
 from keryx.core.errors import Invalid, Unavailable
 from keryx.core.ports.agent import Agent, AgentEvent, TurnContext
 from keryx.core.text import truncate
@@ -32,7 +32,6 @@ _MAX_EVENTS = 16
 _MAX_LOG_CHARS = 10_000
 _MAX_LOGGER_CHARS = 100
 _MAX_LOG_RECORDS = 1_000
-_LOG_SECONDS = 60.0
 
 
 class _Turn:
@@ -43,34 +42,10 @@ class _Turn:
         self.events: asyncio.Queue[tuple[AgentEvent, asyncio.Future[None]] | None] = asyncio.Queue()
 
 
-class LogLimit:
-    """How much an agent may log and print in a minute."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._records = 0
-        self._since = -math.inf
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether the rest of this minute is left out."""
-        return self._records > _MAX_LOG_RECORDS
-
-    def allows_record(self) -> bool:
-        """Count a record or a line. Above the limit there is one record that says so, and no other."""
-        now = asyncio.get_running_loop().time()
-        if now - self._since > _LOG_SECONDS:
-            self._since, self._records = now, 0
-        self._records += 1
-        if self._records == _MAX_LOG_RECORDS + 1:
-            log.warning("the agent %s logs too much: the rest of this minute is left out", self._path)
-        return not self.is_reached
-
-
 class PythonProcess:
     """One process of an agent."""
 
-    def __init__(self, path: str, child: ChildProcess, log_limit: LogLimit, *, max_frame_bytes: int) -> None:
+    def __init__(self, path: str, child: ChildProcess, log_limit: LineLimit, *, max_frame_bytes: int) -> None:
         self._path = path
         self._child = child
         self._max_frame_bytes = max_frame_bytes
@@ -134,7 +109,7 @@ class PythonProcess:
         return {}
 
     async def handle_notification(self, method: str, params: Json) -> None:
-        if method != agent_wire.LOG or not self._log_limit.allows_record():
+        if method != agent_wire.LOG or not self._log_limit.allows_line():
             return
         name = agent_wire.decode(params.get("logger"), str)[:_MAX_LOGGER_CHARS]
         message = truncate(str(params.get("message")), _MAX_LOG_CHARS)
@@ -211,7 +186,7 @@ class ProcessAgent:
 
     async def _start(self) -> PythonProcess:
         command = [sys.executable, "-m", "keryx.agents.python_main", self._path]
-        limit = LogLimit(self._path)
+        limit = LineLimit(f"the agent {self._path}", _MAX_LOG_RECORDS)
         try:
             child = await child_process.start(
                 command, env=os.environ, cwd=os.getcwd(), on_error_line=partial(_print_line, limit)
@@ -222,9 +197,9 @@ class ProcessAgent:
         return self._process
 
 
-def _print_line(limit: LogLimit, line: str) -> bool:
+def _print_line(limit: LineLimit, line: str) -> bool:
     """Print what an agent has printed, within the limit of its log. Return whether there may be more."""
-    if limit.allows_record():
+    if limit.allows_line():
         print(truncate(line, _MAX_LOG_CHARS), file=sys.__stderr__)
     return not limit.is_reached
 

@@ -101,6 +101,20 @@ async def test_a_secret_is_read_by_reference_and_errors_are_kept_apart(
     assert "s3cret" not in capfd.readouterr().err
 
 
+async def test_the_log_of_a_server_that_complains_all_the_time_stays_short(
+    tools: McpToolbox, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = folder / "logs" / "test.log"
+    assert await called(tools, "test_look", q="complain 9000")
+    assert await called(tools, "test_look", q="complain 3000")
+    async with asyncio.timeout(60):
+        while not any("logs too much" in r.getMessage() for r in caplog.records):  # noqa: ASYNC110 nothing else tells
+            await asyncio.sleep(0.02)
+    # 10,000 lines were written, and it began anew after the first megabyte.
+    assert 0 < file.stat().st_size <= 1_000_100
+    assert await called(tools, "test_look", q="a") == "found a"
+
+
 async def test_arguments_that_do_not_fit_fail(tools: McpToolbox) -> None:
     assert "text" in await failed(tools, "test_write")
     assert await failed(tools, "test_nothing") == "There is no tool 'test_nothing' any more."

@@ -2,11 +2,13 @@
 
 import logging
 import math
+import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -23,6 +25,7 @@ from keryx import secrets
 from keryx.agents.agent_config import ToolServerConfig
 from keryx.agents.mcp.stdio_transport import MAX_LINE_BYTES, open_stdio
 from keryx.agents.tools import ToolFailed
+from keryx.child_process import LineLimit
 from keryx.core.clock import Clock
 from keryx.core.durations import describe
 from keryx.core.errors import KeryxError
@@ -34,7 +37,9 @@ T = TypeVar("T")
 
 _START_SECONDS = 30.0
 _RETRY_PAUSES = (0.0, 1.0, 2.0, 5.0, 15.0, 60.0)
+# The log of the standard error of a server begins anew when it is longer than this.
 _LONGEST_LOG = 1_000_000
+_MAX_LOG_LINES = 10_000
 _MOST_PAGES = 100
 _LOG_TAIL = 2000
 OUTCOME_UNKNOWN = "Nobody knows whether it did what it was asked."
@@ -76,7 +81,9 @@ class McpClient:
     def log_tail(self) -> str:
         """The end of the standard error of the server."""
         try:
-            return self.log_file.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+            with self.log_file.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL))
+                return file.read(_LOG_TAIL).decode("utf-8", "replace")
         except FileNotFoundError:
             return ""
 
@@ -208,12 +215,13 @@ class McpClient:
                 yield streamable_http_client(server.url, http_client=http)
             return
         env = await self._read_secrets(server.env)
-        # Standard error goes to a log, which starts anew when it is too long.
         self.log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if self.log_file.exists() and self.log_file.stat().st_size > _LONGEST_LOG:
-            self.log_file.unlink()
-        with self.log_file.open("a", encoding="utf-8") as errors:
-            yield _watch_transport(open_stdio(server.command, env=env, cwd=server.cwd, errors=errors), run)
+        limit = LineLimit(f"the server of tools {server.name}", _MAX_LOG_LINES)
+        with self.log_file.open("ab") as errors:
+            opening = open_stdio(
+                server.command, env=env, cwd=server.cwd, on_error_line=partial(_log_line, errors, limit)
+            )
+            yield _watch_transport(opening, run)
 
     async def _read_secrets(self, references: Mapping[str, str]) -> dict[str, str]:
         def read() -> dict[str, str]:
@@ -225,6 +233,17 @@ class McpClient:
             }
 
         return await anyio.to_thread.run_sync(read)
+
+
+def _log_line(file: IO[bytes], limit: LineLimit, line: str) -> bool:
+    """Write a line to the log of a server. Return whether there may be more."""
+    if limit.allows_line():
+        if file.tell() > _LONGEST_LOG:
+            file.truncate(0)
+            file.seek(0)
+        file.write(f"{line}\n".encode("utf-8", "replace"))
+        file.flush()
+    return not limit.is_reached
 
 
 @asynccontextmanager

@@ -3,9 +3,8 @@ whole process group of the server ends with the transport."""
 
 import os
 import shutil
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import IO
 
 import anyio
 import mcp_types as types
@@ -22,16 +21,18 @@ MAX_LINE_BYTES = 32_000_000
 
 @asynccontextmanager
 async def open_stdio(
-    command: Sequence[str], *, env: Mapping[str, str], cwd: str, errors: IO[str]
+    command: Sequence[str], *, env: Mapping[str, str], cwd: str, on_error_line: Callable[[str], bool]
 ) -> AsyncGenerator[
     tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 ]:
-    """Start a server and yield the streams of its messages. `errors` gets its standard error. Raise `OSError` if it cannot
-    be started."""
+    """Start a server and yield the streams of its messages. `on_error_line` is called with each line of its standard error.
+    Raise `OSError` if it cannot be started."""
     variables = child_process.build_environment(env)
     if shutil.which(command[0], path=variables.get("PATH")) is None:
         raise FileNotFoundError(2, "there is no such program", command[0])
-    process = await child_process.start(command, env=variables, cwd=cwd or os.getcwd(), errors=errors)
+    process = await child_process.start(
+        command, env=variables, cwd=cwd or os.getcwd(), on_error_line=on_error_line
+    )
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
     try:
