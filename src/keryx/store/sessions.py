@@ -287,9 +287,9 @@ def set_cwd(tx: Transaction, session: Session, cwd: str) -> None:
 
 
 def _check_folder(cwd: str) -> str:
-    """Return a folder as it is. Refuse one that a transaction would take for a sealed text and open."""
-    if is_sealed(cwd):
-        raise Invalid("the name of a folder cannot begin with a control character")
+    """Return a folder as it is. Refuse one that a transaction would take for a sealed text and open, and what names none."""
+    if is_sealed(cwd) or "\0" in cwd:
+        raise Invalid("the name of a folder cannot begin with a control character, or have a NUL character")
     return cwd
 
 

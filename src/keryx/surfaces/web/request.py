@@ -80,6 +80,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     renders: anyio.CapacityLimiter
     # For exports: each takes a reader of the store for as long as it lasts.
     exports: FairQueue
+    # For searches in folders, which may have very many files.
+    folders: FairQueue
     # For files to import. To find out which program wrote one may take half a minute.
     imports: anyio.CapacityLimiter
     # For what anybody with a link may ask for, apart from the exports of users. By turns of the shared conversations.

@@ -36,6 +36,7 @@ from keryx.surfaces.web.webauthn import ChallengeIssuer
 
 _RENDER_THREADS = 2
 _EXPORTS = 1
+_FOLDERS = 1
 _IMPORTS = 1
 _SHARES = 1
 _SOUNDS = 8
@@ -95,6 +96,7 @@ class WebApp:
             setup_lock=anyio.Lock(),
             renders=renders,
             exports=FairQueue(_EXPORTS),
+            folders=FairQueue(_FOLDERS),
             imports=anyio.CapacityLimiter(_IMPORTS),
             shares=FairQueue(_SHARES),
             followers=self._followers,

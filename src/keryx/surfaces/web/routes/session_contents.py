@@ -116,7 +116,8 @@ async def folder_files(request: ApiRequest, query: request_schema.FilesQuery) ->
         raise Forbidden(Phrase("web.operator_only"))
     if not session.cwd:
         return schema.FolderFiles(files=[])
-    found = await anyio.to_thread.run_sync(_find_files, Path(session.cwd), query.q)
+    async with request.services.folders.hold(request.viewer.principal):
+        found = await anyio.to_thread.run_sync(_find_files, Path(session.cwd), query.q)
     return schema.FolderFiles(files=found)
 
 
