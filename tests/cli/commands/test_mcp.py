@@ -1,5 +1,6 @@
 """Another agent asks for past conversations: the real command, spoken to by the official client."""
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -59,3 +60,12 @@ async def test_what_cannot_be_done_is_one_sentence(
     result = await client.call_tool(name, arguments)
     assert result.is_error and why in text(result)
     assert "Nothing was found." in text(await client.call_tool("search_conversations", {"query": "rome"}))
+
+
+def test_it_ends_by_ctrl_c_in_a_terminal(keryx: Cli) -> None:
+    with keryx.terminal("mcp") as terminal:
+        terminal.see("Ctrl-D leaves.")
+        terminal.type('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        terminal.see('"result"')
+        terminal.type("\x03")
+        assert terminal.exit() == -signal.SIGINT

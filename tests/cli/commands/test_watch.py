@@ -27,7 +27,9 @@ def test_it_shows_what_is_there_and_adds_what_is_new(watched: tuple[Cli, Path]) 
     assert said == "1 conversation is new or longer, by 2 messages.\n"
     append(file, *claude_talk(10, "w1", QUESTION, REPLY))
     assert keryx.json("watch", "claude-code", "--once")["messages"] == 2
-    assert keryx.ok("watch", "--once").out == ""
+    assert keryx.ok("watch", "--once").out == "Nothing new.\n"
+    assert "Nothing of Qwen Code is here. Looked for" in keryx.ok("watch", "qwen", "--once").out
+    assert keryx.json("watch", "qwen", "--once")["messages"] == 0
     assert REPLY in keryx.ok("sessions", "show", "s1").out
 
 
@@ -66,7 +68,7 @@ def test_a_remote_without_a_store_pushes_with_the_key_of_a_device(
     with keryx.serving() as node:
         words = ("watch", "--to", node.address, "--key", f"file:{tmp_path / 'key'}", "--once")
         assert "by 2 messages" in laptop.ok(*words).out
-        assert laptop.ok(*words).out == ""
+        assert laptop.ok(*words).out == "Nothing new.\n"
     assert "Hello." in keryx.ok("sessions", "show", "s1").out
     assert not (tmp_path / "laptop/keryx.db").exists()
 

@@ -1,6 +1,7 @@
 """`keryx tools` and `keryx mcp`: the tools of the agent, their permissions, a check of their servers; and the tools that Keryx offers to other agents."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -102,6 +103,8 @@ async def mcp() -> None:
         from keryx.surfaces.mcp_server import serve  # noqa: PLC0415 an optional extra, and slow to import
     if sys.stdin.isatty():
         output.warn("keryx: this speaks a protocol for agents; `keryx chat` is for people. Ctrl-D leaves.")
+    # Reads of stdin cannot be cancelled. Nothing is written, so the process can end at any time.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     async with open_hub() as access:
         await serve(access.hub, access.viewer, version=__version__)
 

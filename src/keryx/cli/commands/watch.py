@@ -23,7 +23,7 @@ from keryx.core.errors import Invalid
 from keryx.core.sessions import PROGRAM_TITLES, Viewer
 from keryx.engine.hub import Hub
 from keryx.engine.loops.session_watcher import PollReport, SessionWatcher, StoreTarget, WatchTarget
-from keryx.importers.watched_programs import WATCHED_PROGRAMS
+from keryx.importers.watched_programs import WATCHED_PROGRAMS, WatchedProgram
 from keryx.store.db import Database
 from keryx.timing import SystemClock
 
@@ -59,7 +59,10 @@ async def watch(
     async with open_target(settings, to, key) as target:
         watcher = build_watcher(settings.watch, target, programs)
         if once:
-            _report(await watcher.poll(), json)
+            done = await watcher.poll()
+            _report(done, json)
+            if not (json or done.messages or done.problems):
+                output.write(output.wrap(_describe_nothing(settings.watch, programs)))
         else:
             if not json:
                 place = to or settings.store
@@ -79,6 +82,16 @@ def _report(done: PollReport, json: bool) -> None:
     for problem in done.problems:
         output.warn(f"keryx: {problem}")
     output.flush()
+
+
+def _describe_nothing(settings: WatchSettings, names: tuple[str, ...]) -> str:
+    """Return the sentence for a look that found nothing new, with the places of the programs if none of them is there."""
+    programs = _choose_programs(settings, names)
+    places = [place for program in programs for place in program.find_places(Path.home(), dict(os.environ))]
+    if any(place.exists() for place in places):
+        return "Nothing new."
+    titles = ", ".join(program.title for program in programs)
+    return f"Nothing of {titles} is here. Looked for {', '.join(map(str, places))}."
 
 
 @asynccontextmanager
@@ -107,12 +120,15 @@ async def build_store_target(
 def build_watcher(
     settings: WatchSettings, target: WatchTarget, programs: tuple[str, ...] = ()
 ) -> SessionWatcher:
-    chosen = programs or settings.programs or tuple(WATCHED_PROGRAMS)
     return SessionWatcher(
-        [WATCHED_PROGRAMS[name] for name in chosen],
+        _choose_programs(settings, programs),
         target,
         SystemClock(),
         home=Path.home(),
         env=os.environ,
         since=settings.since,
     )
+
+
+def _choose_programs(settings: WatchSettings, names: tuple[str, ...]) -> list[WatchedProgram]:
+    return [WATCHED_PROGRAMS[name] for name in names or settings.programs or tuple(WATCHED_PROGRAMS)]
