@@ -93,7 +93,7 @@ def test_numbers_that_json_lacks_become_null(number: float, beside: str) -> None
     "text", ["", "{", "nul", "[1,]", "NaN", '"\x00"', '"\\ud800', '["\\ud800", NaN]', "[" * 100_000]
 )
 def test_malformed_text_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="not JSON of object"):
+    with pytest.raises(Invalid, match="not JSON: "):
         codec.loads(text, object)
     with pytest.raises(Invalid):
         codec.loads(text.encode(), object)

@@ -22,6 +22,7 @@ _MAX_SLOW_VALUES = 40_000
 _MAX_SLOW_BYTES = 2_000_000
 # Characters of the reason in an error.
 _LONGEST_REASON = 200
+_JSON_NAMES = {"dict": "object", "list": "array"}
 # Half of a pair, escaped or as it is. msgspec refuses both. Each begins with fixed bytes, which are found quickly.
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
@@ -129,7 +130,10 @@ def _get_decoder(kind: type[T], strict: bool) -> msgspec.json.Decoder[T]:
 
 
 def _build_error(kind: type[Any], reason: Exception) -> Invalid:
-    name = getattr(kind, "__name__", str(kind))
     # The message says whether the text is not JSON at all, or has a missing or wrong field.
-    start = f"not a valid {name}" if isinstance(reason, msgspec.ValidationError) else f"not JSON of {name}"
+    if isinstance(reason, msgspec.ValidationError):
+        name = getattr(kind, "__name__", str(kind))
+        start = f"not a valid {_JSON_NAMES.get(name, name)}"
+    else:
+        start = "not JSON"
     return Invalid(f"{start}: {str(reason)[:_LONGEST_REASON]}")

@@ -284,7 +284,7 @@ class _SettingsReader(SetupReader):
             label = self._find_label(channel, as_text(delivery.get("accountId")))
             yield ForeignPlace(label=label, chat=chat, thread=thread)
         else:
-            self._log.lose("targets of jobs that name no chat: `keryx jobs` shows them", place)
+            self._log.lose("targets of jobs that name no chat: `keryx jobs list` shows them", place)
 
     def _parse_answer(self, row: Json) -> UnsentAnswer | None:
         entry = as_dict(conversation.parse_json(row.get("entry_json")))

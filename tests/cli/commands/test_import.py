@@ -49,6 +49,26 @@ def test_a_damaged_source_ends_with_one_and_names_the_place(keryx: Cli, tmp_path
     assert f"{file}:11: the last line is half-written" in done.err
 
 
+def test_a_line_that_is_no_json_is_named_without_words_of_the_program(keryx: Cli, tmp_path: Path) -> None:
+    source = samples.write_qwen(tmp_path / "source")
+    file = next(source.rglob("*.jsonl"))
+    file.write_text(file.read_text() + '{"half"}\n[]\n')
+    done = keryx("import", "qwen", str(source))
+    assert done.code == 1
+    assert f"{file}:11: not JSON: " in done.err and f"{file}:12: " in done.err
+    assert "dict" not in done.err
+
+
+def test_a_folder_of_another_program_is_told_with_the_usual_place(keryx: Cli, tmp_path: Path) -> None:
+    keryx.variables["CLAUDE_CONFIG_DIR"] = str(tmp_path / "usual")
+    done = keryx.ok("import", "claude-code", str(samples.write_qwen(tmp_path / "source")))
+    assert f"no conversation of Claude Code was found in {tmp_path / 'source'}" in done.err
+    assert f"its usual place is {tmp_path / 'usual'}" in done.err
+    source = str(samples.write_claude_code(tmp_path / "claude"))
+    for _ in range(2):
+        assert keryx.ok("import", "claude-code", source).err == ""
+
+
 def test_a_place_without_anything_is_refused_with_what_to_give(keryx: Cli, tmp_path: Path) -> None:
     refused = keryx("import", "chatgpt")
     assert refused.code != 0

@@ -235,6 +235,10 @@ async def import_program(
         output.write_json(summary)
     else:
         _write_summary(summary)
+        if not (report.created or report.extended or report.unchanged or log.damages):
+            places = [str(place) for place in chosen.find_places(Path.home(), dict(os.environ))]
+            usual = f"; its usual place is {' or '.join(places)}" if places else ""
+            output.warn(f"keryx: no conversation of {chosen.title} was found in {source}{usual}")
     return 1 if log.damages else 0
 
 
