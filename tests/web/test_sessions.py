@@ -524,6 +524,7 @@ async def test_a_title_is_removed_and_the_directory_changed(site: Site, world: W
     await site.patch(path, {"title": "Plans"})
     changed = await site.patch(path, {"title": "", "cwd": "/srv/site"})
     assert "title_by" not in changed and changed["cwd"] == "/srv/site"
+    assert "NUL" in await site.problem(400, "PATCH", path, json={"cwd": "/srv/\0"})
     # It is called by its first question then.
     assert changed["title"] == (await site.get("/api/start"))["sessions"]["sessions"][0]["title"] == "hello"
     other = await begun(site, world, "another")

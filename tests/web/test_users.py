@@ -180,6 +180,7 @@ async def test_exports_and_searches_of_one_person_leave_turns_to_others(world: W
         for first, second in (
             (f"/api/sessions/{session}/export?format=html", f"/api/sessions/{other}/export?format=html"),
             ("/api/search?q=mine", "/api/search?q=hers"),
+            (f"/api/sessions/{session}/words?first=1&last=1", f"/api/sessions/{other}/words?first=1&last=1"),
         ):
             asked = [asyncio.create_task(ask("operator", first, mine)) for _ in range(40)]
             await asyncio.sleep(0)
