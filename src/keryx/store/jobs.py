@@ -99,7 +99,7 @@ def find(tx: Transaction, viewer: Viewer, text: str) -> Job:
         if fitting:
             raise Ambiguous(Phrase("job.ambiguous", name=repr(text[:80]), count=len(fitting)))
     raise NotFound(
-        f"there is no job {text[:80]!r}: `keryx jobs list` shows them",
+        f"there is no job {text[:80]!r}: `keryx jobs list --all` shows them, and one that is over goes by its id",
         Phrase("job.unknown", name=repr(text[:80])),
     )
 

@@ -7,7 +7,9 @@ from tests.cli.driver import Cli
 
 
 def test_a_job_is_made_shown_rested_and_removed(keryx: Cli) -> None:
-    assert "No jobs yet" in keryx.ok("jobs", "list").out
+    assert "`keryx jobs list --all` shows those that are over" in keryx.ok("jobs", "list").out
+    assert "No jobs now" in keryx.ok("jobs", "list", "--all").out
+    assert "one that is over goes by its id" in keryx("jobs", "runs", "tea").err
     made = keryx.json("jobs", "add", "every 2h", "Check the news", "--to", "local:news", "--name", "news")
     assert (made["name"], made["targets"]) == ("news", [{"platform": "local", "chat": "news"}])
     assert "every 2h" in keryx.ok("jobs", "list").out

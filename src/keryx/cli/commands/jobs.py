@@ -48,7 +48,8 @@ async def list_(
             (j.id, j.name, str(j.schedule), j.state.value, _format_next(j), _format_targets(j)) for j in found
         ),
         flexible=1,
-        empty='No jobs yet. `keryx jobs add "every 2h" "Check the news"` makes one.',
+        empty='No jobs now. `keryx jobs add "every 2h" "Check the news"` makes one'
+        + ("." if all else "; `keryx jobs list --all` shows those that are over."),
     )
     for job in found:
         if job.why and not json:
