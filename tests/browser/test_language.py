@@ -120,3 +120,39 @@ TOLD = """() => [document.body.innerText, ...Array.from(document.querySelectorAl
 
 def _read(tab: Tab) -> str:
     return tab.page.evaluate(TOLD)
+
+
+# In the year 2026, at noon: of what is told at these times.
+MOMENTS = """async () => {
+  const { ago, date, dayName, moment } = await import(new URL("format.js", document.querySelector("script[type=module]").src));
+  const now = Date.parse("2026-11-19T12:00:00Z");
+  Date.now = () => now;
+  const old = "2025-03-02T08:05:00Z", year = "2026-11-09T08:05:00Z", today = "2026-11-19T08:05:00Z", just = "2026-11-19T11:55:00Z";
+  return [[just, today, year, old].map((at) => ago(at)), [today, year, old].map(moment), [year, old].map((at) => dayName(at)), date(year)];
+}"""
+ENGLISH_MOMENTS = [
+    ["5m", "08:05", "9 Nov", "2 Mar 2025"],
+    ["08:05", "9 Nov, 08:05", "2 Mar 2025, 08:05"],
+    ["Monday 9 Nov", "Sunday, 2 Mar 2025"],
+    "9 Nov",
+]
+GERMAN_MOMENTS = [
+    ["5 Min.", "08:05", "9. Nov.", "2. März 2025"],
+    ["08:05", "9. Nov., 08:05", "2. März 2025, 08:05"],
+    ["Montag, 9. Nov.", "Sonntag, 2. März 2025"],
+    "9. Nov.",
+]
+
+
+def test_dates_have_one_form_in_each_language(house: House, browser: Browser) -> None:
+    with house.serving():
+        # An English page in a browser for French has English months.
+        for locale, told in (
+            ("en-GB", ENGLISH_MOMENTS),
+            ("de-DE", GERMAN_MOMENTS),
+            ("fr-FR", ENGLISH_MOMENTS),
+        ):
+            context = browser.new_context(locale=locale, timezone_id="UTC")
+            page = Tab(context, house.address).open("/").page
+            assert page.evaluate(MOMENTS) == told
+            context.close()

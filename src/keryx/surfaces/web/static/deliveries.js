@@ -1,7 +1,7 @@
 // Deliveries: answers on their way to platforms, and what to do with those that are stuck.
 
 import { h, t } from "./dom.js";
-import { codeView, cut, exact, moment, plural, SENDING, surfaceName, time } from "./format.js";
+import { ago, codeView, cut, exact, moment, plural, SENDING, surfaceName } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 const STUCK = new Set(["failed", "dead", "unknown", "held"]);
@@ -50,6 +50,6 @@ function row(d, connections, app, reload) {
     h("td", {}, h("span", { title: d.target }, [surfaceName(d.platform), place && cut(place, 40)].filter(Boolean).join(", "))),
     h("td", {}, d.session ? h("a", { href: `#/s/${d.session}` }, codeView(cut(d.text, 120))) : codeView(cut(d.text, 120))),
     h("td", {}, h("span", { class: `state ${d.state}` }, SENDING[d.state]), note(d, connected)),
-    h("td", {}, h("time", { datetime: d.created_at, title: exact(d.created_at) }, time(d.created_at))),
+    h("td", {}, h("time", { datetime: d.created_at, title: exact(d.created_at) }, ago(d.created_at))),
     h("td", {}, acts.length ? h("div", { class: "acts" }, acts.map(([label, work]) => h("button", { type: "button", class: "button", key: label, onclick: () => decide(work) }, label))) : null));
 }

@@ -1,7 +1,7 @@
 // Details: what is known of the open conversation beside its words.
 
 import { h, iconButton, patch, t } from "./dom.js";
-import { badge, codeView, count, cut, full, laneName, money, plural, SENDING, surfaceName } from "./format.js";
+import { badge, codeView, count, cut, laneName, moment, money, plural, said, SENDING, surfaceName } from "./format.js";
 import { Problem } from "./link.js";
 
 const STEP = 34;
@@ -59,7 +59,7 @@ const pairs = (list) => h("dl", { class: "pairs" }, list.filter(([, value]) => v
 
 function facts(session) {
   return [
-    [t("Began"), full(session.created_at)],
+    [t("Began"), moment(session.created_at)],
     [t("Began in"), session.place ? `${surfaceName(session.platform)}, ${session.place}` : surfaceName(session.surface)],
     [t("Messages"), (session.messages ?? 0).toLocaleString()],
     // What was brought along from elsewhere had none here.

@@ -4,17 +4,24 @@
 import { h, icon, iconButton, say, t } from "./dom.js";
 import { here } from "./link.js";
 
-// English pages show times as the browser does.
-const LOCALE = document.documentElement.lang === "en" ? undefined : document.documentElement.lang;
-const TIME = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit", hour12: false });
-const DAY = new Intl.DateTimeFormat(LOCALE, { weekday: "long", day: "numeric", month: "long" });
-const YEAR = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "long", year: "numeric" });
-const MONTH = new Intl.DateTimeFormat(LOCALE, { month: "long", year: "numeric" });
-const FULL = new Intl.DateTimeFormat(LOCALE, { dateStyle: "medium", timeStyle: "short", hour12: false });
-const EXACT = new Intl.DateTimeFormat(LOCALE, { dateStyle: "medium", timeStyle: "medium", hour12: false });
-const SHORT = new Intl.DateTimeFormat(LOCALE, { day: "numeric", month: "short" });
+// English pages show dates as an English browser does. Dates have one form: the day and the month, with the year where that is
+// another one. Beside words there is a time with it; headings have the day of the week.
+const { lang } = document.documentElement;
+const LOCALE = lang !== "en" ? lang : /^en\b/.test(globalThis.navigator?.language) ? navigator.language : "en-GB";
+const written = (form) => new Intl.DateTimeFormat(LOCALE, form);
+const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const DATE = { day: "numeric", month: "short" };
+const YEAR = { year: "numeric" };
+const TIME = written(CLOCK);
+// This year, and in others.
+const DATES = [written(DATE), written({ ...DATE, ...YEAR })];
+const MOMENTS = [written({ ...DATE, ...CLOCK }), written({ ...DATE, ...YEAR, ...CLOCK })];
+const DAYS_OF_WEEK = [written({ weekday: "long", ...DATE }), written({ weekday: "long", ...DATE, ...YEAR })];
 // Dates without a time are days of UTC.
-const NUMERIC = new Intl.DateTimeFormat(LOCALE, { day: "2-digit", month: "2-digit", timeZone: "UTC" });
+const UTC_DAY = written({ ...DATE, timeZone: "UTC" });
+const MINUTES = new Intl.NumberFormat(LOCALE, { style: "unit", unit: "minute", unitDisplay: "narrow" });
+const MONTH = written({ month: "long", ...YEAR });
+const EXACT = written({ ...DATE, ...YEAR, ...CLOCK, second: "2-digit" });
 const MARKS = { telegram: "Tg", discord: "Dc", slack: "Sl", matrix: "Mx", whatsapp: "Wa", signal: "Sg", web: "Wb", cli: "Tm", acp: "Ed", api: "Ap", job: "Jb", email: "Em", imessage: "Im", feishu: "Fs", wechat: "Wc", webhook: "Wh", local: "Lo" };
 const NAMES = { web: t("web"), cli: t("terminal"), acp: t("editor"), api: "API", job: t("job"), gateway: t("chat"), matrix: "Matrix", telegram: "Telegram", discord: "Discord", slack: "Slack", whatsapp: "WhatsApp", signal: "Signal", email: t("E-mail"), imessage: "iMessage", feishu: "Feishu", wechat: "WeChat", webhook: "Webhook" };
 
@@ -29,10 +36,14 @@ const COMPARED = 250_000;
 const DAYS = 86_400_000;
 
 export const time = (at) => TIME.format(new Date(at));
-export const monthDay = (date) => NUMERIC.format(new Date(date));
-export const shortDay = (at) => SHORT.format(new Date(at));
-export const full = (at) => FULL.format(new Date(at));
+export const utcDay = (date) => UTC_DAY.format(new Date(date));
 export const exact = (at) => EXACT.format(new Date(at));
+const ofYear = ([here, elsewhere], at, now = Date.now()) => (new Date(at).getFullYear() === new Date(now).getFullYear() ? here : elsewhere).format(new Date(at));
+export const date = (at, now) => ofYear(DATES, at, now);
+// Between words: today by the time alone.
+export const moment = (at) => (dayOf(at) === dayOf(Date.now()) ? time(at) : ofYear(MOMENTS, at));
+// In a cell or a line of its own, with everything about it where it is pointed at.
+export const momentView = (at) => h("time", { datetime: at, title: exact(at) }, moment(at));
 
 // Midnight of a moment's day, as a number: what day separators and groups compare.
 export function dayOf(at) {
@@ -44,7 +55,7 @@ export function dayName(at, now = Date.now()) {
   const away = Math.round((dayOf(now) - dayOf(at)) / DAYS);
   if (away === 0) return t("Today");
   if (away === 1) return t("Yesterday");
-  return away > 0 && away < 180 ? DAY.format(new Date(at)) : YEAR.format(new Date(at));
+  return ofYear(DAYS_OF_WEEK, at, now);
 }
 
 // The group of a list that a moment belongs to.
@@ -57,12 +68,13 @@ export function groupOf(at, now = Date.now()) {
   return MONTH.format(new Date(at));
 }
 
+// In a list: how long ago, the time of today, or the date.
 export function ago(at, now = Date.now()) {
   const past = now - new Date(at).getTime();
   if (past < MINUTE) return t("now");
-  if (past < 60 * MINUTE) return `${Math.floor(past / MINUTE)}m`;
+  if (past < 60 * MINUTE) return MINUTES.format(Math.floor(past / MINUTE));
   if (past < DAYS && dayOf(at) === dayOf(now)) return time(at);
-  return SHORT.format(new Date(at));
+  return date(at, now);
 }
 
 export function elapsed(milliseconds) {
@@ -100,8 +112,6 @@ export function money(millionths) {
 }
 
 export const badge = (platform) => MARKS[platform] || (platform || "?").slice(0, 2).replace(/^./, (c) => c.toUpperCase());
-// When a time is not today, its day is said too.
-export const moment = (at) => (dayOf(at) === dayOf(Date.now()) ? time(at) : full(at));
 export const heldText = (turn) => t("Waits until {time} for the limit of {model}", { time: moment(turn.held_until), model: turn.held_by });
 
 // Who answers in a conversation, or in a new one: the agent, its models, of which it may have none, and the one in use.

@@ -3,7 +3,7 @@
 import { dialog, menu } from "./dialogs.js";
 import { h, iconButton, t } from "./dom.js";
 import { box, Form } from "./forms.js";
-import { cut, full } from "./format.js";
+import { cut, moment, momentView } from "./format.js";
 import { empty as nothing, screen, table } from "./screen.js";
 import { setup } from "./setup.js";
 
@@ -90,7 +90,7 @@ function jobForm(form, preview, reload, done, others) {
     form.field("prompt", t("What the agent is to do"), { rows: 2, spellcheck: "true", placeholder: t("Sum up the news of the day in five lines") }),
     form.field("schedule", t("When"), { help: t("An interval, a time, a date, or a cron expression.") }),
     h("div", { class: "stack", key: "examples" }, EXAMPLES.map(([text, label]) => h("button", { type: "button", class: "chip", key: text, onclick: () => form.set("schedule", text) }, label))),
-    preview.wrong ? h("p", { class: "wrong", key: "meaning", role: "status" }, preview.wrong) : preview.found && h("div", { class: "meaning", key: "meaning", role: "status" }, h("strong", {}, preview.found.meaning), preview.found.next.length ? h("ol", { "aria-label": t("Next runs") }, preview.found.next.map((at) => h("li", { key: at }, moment(at)))) : null),
+    preview.wrong ? h("p", { class: "wrong", key: "meaning", role: "status" }, preview.wrong) : preview.found && h("div", { class: "meaning", key: "meaning", role: "status" }, h("strong", {}, preview.found.meaning), preview.found.next.length ? h("ol", { "aria-label": t("Next runs") }, preview.found.next.map((at) => h("li", { key: at }, momentView(at)))) : null),
     h("div", { class: "side-by-side", key: "rest" },
       form.field("place", t("Where the answer goes"), { options: [[NOWHERE, t("Only into its conversation")], ...platforms.map((p) => [p, t("The home chat on {platform}", { platform: p })]), [ELSEWHERE, t("Another place")]] }),
       form.field("zone", t("Time zone"))),
@@ -98,7 +98,6 @@ function jobForm(form, preview, reload, done, others) {
     form.ends(others && [t("Cancel"), done], [old ? t("Save") : t("Add"), send, true]));
 }
 
-const moment = (at) => h("time", { datetime: at }, full(at));
 const STATES = { active: t("active"), paused: t("paused"), done: t("done"), queued: t("waiting"), running: t("running"), failed: t("failed"), cancelled: t("Stopped"), parked: t("given up"), skipped: t("skipped"), refused: t("refused"), started: t("running"), silent: t("nothing to send"), sent: t("arrived"), dead: t("given up"), unknown: t("in doubt"), discarded: t("discarded"), ready: t("on its way"), sending: t("on its way"), held: t("held until they write") };
 const said = (state) => STATES[state] ?? state;
 const outcome = (run) => [h("span", { class: `state ${run.status}` }, said(run.status)), run.delivery && ` · ${said(run.delivery)}`];
@@ -109,8 +108,8 @@ function row(job, app, reload, edit) {
   return h("tr", { key: job.id },
     h("td", {}, h("strong", {}, cut(job.name, 60)), job.prompt !== job.name && h("div", { class: "muted small" }, cut(job.prompt, 120)), h("div", { class: "muted small" }, job.to.length ? t("to {targets}", { targets: cut(job.to.join(", "), 80) }) : t("kept in its conversations"))),
     h("td", {}, job.schedule),
-    h("td", {}, job.next_at ? moment(job.next_at) : h("span", { class: "state waiting" }, said(job.state)), job.why && h("div", { class: "muted small" }, job.why)),
-    h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, full(job.last.due_at)) : full(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, t("none yet"))),
+    h("td", {}, job.next_at ? momentView(job.next_at) : h("span", { class: "state waiting" }, said(job.state)), job.why && h("div", { class: "muted small" }, job.why)),
+    h("td", {}, job.last ? [job.last.session ? h("a", { href: `#/s/${job.last.session}` }, moment(job.last.due_at)) : moment(job.last.due_at), h("div", {}, outcome(job.last)), job.last.error && h("div", { class: "muted small" }, cut(job.last.error, 120))] : h("span", { class: "muted" }, t("none yet"))),
     h("td", {}, h("div", { class: "acts" },
       h("button", { type: "button", class: "button", "aria-label": t("Run {name} now", { name: job.name }), onclick: () => act(() => app.api.runJob(job.id)) }, t("Run now")),
       h("button", { type: "button", class: "button", "aria-label": t("Edit {name}", { name: job.name }), onclick: () => edit(job) }, t("Edit")),
@@ -130,7 +129,7 @@ async function remove(job, app, reload) {
 async function history(job, app) {
   const told = await app.act(() => app.api.job(job.id));
   if (!told) return;
-  const line = (run) => h("li", {}, moment(run.due_at), h("span", {}, outcome(run), run.session && [" · ", h("a", { href: `#/s/${run.session}`, onclick: () => close(null) }, t("conversation"))], run.error && ` · ${run.error}`));
+  const line = (run) => h("li", {}, momentView(run.due_at), h("span", {}, outcome(run), run.session && [" · ", h("a", { href: `#/s/${run.session}`, onclick: () => close(null) }, t("conversation"))], run.error && ` · ${run.error}`));
   let close = null;
   await dialog((end) => {
     close = end;

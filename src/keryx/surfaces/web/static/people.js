@@ -2,7 +2,7 @@
 
 import { dialog } from "./dialogs.js";
 import { h, t } from "./dom.js";
-import { cut, full, plural, surfaceName, twins } from "./format.js";
+import { cut, moment, plural, surfaceName, twins } from "./format.js";
 import { empty } from "./screen.js";
 import { button, entry } from "./forms.js";
 import { setup, setupScreen } from "./setup.js";
@@ -32,7 +32,7 @@ export function show(root, app) {
       return h("ul", { class: "entries", key: "people", "aria-label": t("People") }, people.map((p) => entry(p.id,
         [nameOf(p), p.user && h("span", { class: "chip" }, t("signs in as {name}", { name: p.user }))],
         [
-          h("div", {}, plural(p.sessions, t("{n} conversation|{n} conversations")), " · ", t("since {date}", { date: full(p.since) })),
+          h("div", {}, plural(p.sessions, t("{n} conversation|{n} conversations")), " · ", t("since {date}", { date: moment(p.since) })),
           p.identities.map((i) => h("div", { class: "identity", key: `${i.platform}:${i.person}` }, h("span", { class: "grow cut" }, identity(i)), i.operator && h("span", { class: "chip" }, t("operator there")),
             i.grant && button(i.operator ? t("Operator no longer") : t("Make operator"), `${i.platform} ${i.person}`, () => act(() => setup.setRole(i.grant, !i.operator)), "small"),
             i.grant && button(t("Let in no longer"), `${i.platform} ${i.person}`, () => act(() => app.api.revokeGrant(i.grant)), "small"),

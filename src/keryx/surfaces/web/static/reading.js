@@ -2,7 +2,7 @@
 
 import { h, patch, t } from "./dom.js";
 import { dialog } from "./dialogs.js";
-import { dayName, dayOf, full, items, messageView, stepMessages, time } from "./format.js";
+import { dayName, dayOf, items, messageView, moment, stepMessages, time } from "./format.js";
 
 const STEP = 200;
 // So much is printed at most: a browser lays all of it out at once.
@@ -92,7 +92,7 @@ export async function share(app, { id }) {
         h("button", { type: "button", class: "button main", onclick: () => app.copy(made.address) }, t("Copy"))),
       made && h("p", { key: "once" }, t("The link is shown this once: keep it.")),
       shares.length > 0 && h("ul", { class: "items", key: "all", "aria-label": t("Links") }, shares.map((s) => h("li", { key: s.id },
-        h("span", { class: "grow" }, t("Made {when}, up to message {n}", { when: full(s.created_at), n: s.through })),
+        h("span", { class: "grow" }, t("Made {when}, up to message {n}", { when: moment(s.created_at), n: s.through })),
         h("button", { type: "button", class: "button danger", onclick: () => revoke(s) }, t("Revoke"))))),
       !made && h("button", { type: "button", class: "button main", key: "add", onclick: add }, t("Make a link")),
     ]);

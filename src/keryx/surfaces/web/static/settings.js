@@ -2,7 +2,7 @@
 
 import { tone } from "./dialogs.js";
 import { h, t } from "./dom.js";
-import { answererOf, full, plural, surfaceName } from "./format.js";
+import { answererOf, moment, plural, surfaceName } from "./format.js";
 import { Form } from "./forms.js";
 import { table } from "./screen.js";
 import { browserName, setup, setupScreen } from "./setup.js";
@@ -135,7 +135,7 @@ function browsers(list, app, reload) {
     });
   };
   return h("section", { class: "block", key: "browsers" }, h("h2", {}, t("Signed-in browsers")),
-    table([t("Browser"), t("Last seen"), ""], list.map((s) => h("tr", { key: s.id }, h("td", { title: s.browser }, browserName(s.browser), s.current ? t(" (this one)") : ""), h("td", {}, full(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End")))))), t("Signed-in browsers")));
+    table([t("Browser"), t("Last seen"), ""], list.map((s) => h("tr", { key: s.id }, h("td", { title: s.browser }, browserName(s.browser), s.current ? t(" (this one)") : ""), h("td", {}, moment(s.seen_at)), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => end(s) }, s.current ? t("Sign out") : t("End")))))), t("Signed-in browsers")));
 }
 
 // Keys with which programs call the API. A secret is shown once, to be copied.
@@ -150,7 +150,7 @@ function programs(list, app, form, reload) {
   };
   return h("section", { class: "block", key: "programs" }, h("h2", {}, t("Keys of programs")),
     h("p", { class: "muted small" }, t("Programs that speak the API of OpenAI talk to Keryx with a key, at the address "), h("code", {}, `${location.origin}/v1`)),
-    list.length > 0 && table([t("Program"), t("Rights of"), t("Last seen"), ""], list.map((key) => h("tr", { key: key.id }, h("td", {}, key.name), h("td", {}, key.person || key.principal), h("td", {}, key.seen_at ? full(key.seen_at) : t("never")), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => revoke(key) }, t("Revoke")))))), t("Keys of programs")),
+    list.length > 0 && table([t("Program"), t("Rights of"), t("Last seen"), ""], list.map((key) => h("tr", { key: key.id }, h("td", {}, key.name), h("td", {}, key.person || key.principal), h("td", {}, key.seen_at ? moment(key.seen_at) : t("never")), h("td", {}, h("div", { class: "acts" }, h("button", { type: "button", class: "button danger", onclick: () => revoke(key) }, t("Revoke")))))), t("Keys of programs")),
     lineForm(form, t("Name of a program or device"), t("Make a key"), add));
 }
 
@@ -168,7 +168,7 @@ function old(app) {
     const found = await app.act(() => app.api.prunable({ ...rule, limit: SHOWN }));
     if (!found) return;
     if (!found.count) return app.toast(t("No conversation is that old. Pinned ones and those at work stay."));
-    const names = found.sessions.map((s) => `${s.title || t("Untitled")} · ${full(s.active_at)}`);
+    const names = found.sessions.map((s) => `${s.title || t("Untitled")} · ${moment(s.active_at)}`);
     const rest = found.count - names.length;
     const sure = await app.ask({
       title: plural(found.count, rule.delete ? t("Delete {n} conversation?|Delete {n} conversations?") : t("Archive {n} conversation?|Archive {n} conversations?")),

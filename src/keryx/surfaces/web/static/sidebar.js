@@ -2,7 +2,7 @@
 // them; several of them selected; and the way to the other screens.
 
 import { h, icon, iconButton, isTouched, List, patch, say, t } from "./dom.js";
-import { ago, cut, dayOf, groupOf, heldText, moment, placeView, plural, shortDay, sign, surfaceName } from "./format.js";
+import { ago, cut, date, dayOf, groupOf, heldText, moment, placeView, plural, sign, surfaceName } from "./format.js";
 import { unread } from "./link.js";
 
 // Heights of a row and of the name of a group, in pixels and in letters. A section is opened by a finger, too.
@@ -470,7 +470,7 @@ export function sidebar(root, app) {
       selecting ? h("input", { type: "checkbox", class: "pick", key: "pick", checked: selected.has(session.id), tabindex: tab, "aria-label": t("Select {name}", { name: nameOf(session) }), onchange: () => toggle(session.id) }) : null,
       h("a", { class: fresh ? "session unread" : "session", key: "link", href: `#/s/${session.id}`, "data-id": session.id, tabindex: tab, "aria-current": open ? "page" : null, draggable: moves?.begin && !session.deleted_at ? "true" : "false" },
         h("span", { class: "name cut", dir: "auto", title: nameOf(session) }, nameOf(session)),
-        h("span", { class: "when" }, session.erase_at ? t("until {time}", { time: shortDay(session.erase_at) }) : ago(session.active_at)),
+        h("span", { class: "when" }, session.erase_at ? t("until {time}", { time: date(session.erase_at) }) : ago(session.active_at)),
         h("span", { class: "from" },
           placeView(session),
           project && h("span", { class: "in-project" }, h("span", { class: "dot", css: { "--tone": project.colour || "" } }), h("span", { class: "cut" }, project.name)),

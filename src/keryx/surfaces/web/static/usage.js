@@ -1,7 +1,7 @@
 // Usage: tokens and cost by day, drawn as bars stacked by model, and as tables.
 
 import { h, t } from "./dom.js";
-import { count, cut, money, monthDay, surfaceName } from "./format.js";
+import { count, cut, money, surfaceName, utcDay } from "./format.js";
 import { empty, screen, table } from "./screen.js";
 
 const HEIGHT = 200;
@@ -70,7 +70,7 @@ function chart(rows, days, width) {
     h("svg", { viewBox: `0 -8 ${width} ${HEIGHT + 32}`, role: "img", "aria-label": t("Tokens by day over {days} days; the table below has the same figures", { days }) },
       [0, 0.5, 1].map((part) => [h("line", { class: "rule", x1: LEFT, x2: width, y1: y(top * part), y2: y(top * part) }), h("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, count(top * part))]),
       bars,
-      dates.map((day, i) => i % every === 0 && h("text", { x: LEFT + i * step, y: HEIGHT + 18 }, monthDay(day)))),
+      dates.map((day, i) => i % every === 0 && h("text", { x: LEFT + i * step, y: HEIGHT + 18 }, utcDay(day)))),
     h("div", { class: "legend" }, models.slice(0, TONES).map((model, i) => h("span", {}, h("span", { class: `swatch t${i}` }), i === TONES - 1 && models.length > TONES ? t("others") : model || t("no model")))),
     h("details", { class: "small" }, h("summary", {}, t("The same as a table")),
       table([t("Day"), t("Model"), t("Surface"), t("#Turns"), t("#Tokens"), t("#Cost")], rows.map((r) => h("tr", {}, h("td", {}, r.day), h("td", {}, r.model), h("td", {}, r.surface), number(r.turns ?? 0), number(tokens(r)), h("td", { class: "number" }, money(r.cost)))), t("Usage by day, model and surface"))));

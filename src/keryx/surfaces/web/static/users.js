@@ -2,7 +2,7 @@
 
 import { h, t } from "./dom.js";
 import { box, button, entry, Form } from "./forms.js";
-import { full, plural } from "./format.js";
+import { moment, plural } from "./format.js";
 import { empty } from "./screen.js";
 import { browserName, setup, setupScreen } from "./setup.js";
 
@@ -76,7 +76,7 @@ function people(data, reload, state, open, app) {
   return h("section", { class: "block", key: "users" }, h("h2", {}, t("Users")),
     data.users.length
       ? h("ul", { class: "entries", "aria-label": t("Users") }, data.users.map((user) => entry(user.name, user.name,
-        [t("since {date}", { date: full(user.created_at) }), " · ", user.seen_at ? t("last seen {date}", { date: full(user.seen_at) }) : t("not signed in"), user.passkeys ? ` · ${plural(user.passkeys, t("{n} passkey|{n} passkeys"))}` : ""],
+        [t("since {date}", { date: moment(user.created_at) }), " · ", user.seen_at ? t("last seen {date}", { date: moment(user.seen_at) }) : t("not signed in"), user.passkeys ? ` · ${plural(user.passkeys, t("{n} passkey|{n} passkeys"))}` : ""],
         [button(t("New password"), user.name, () => begin(user)), button(t("Remove"), user.name, () => remove(user), "danger")])))
       : !form && empty(t("Only you can sign in"), app.info.who.password ? t("A user has a name, a password and conversations of their own.") : t("Set your own password first, and restart. Then users can be added."), add),
     form
@@ -106,7 +106,7 @@ function passkeys(data, reload, state, open, app) {
   };
   return h("section", { class: "block", key: "passkeys" }, h("h2", {}, t("Passkeys")),
     h("p", { class: "help" }, usable ? t("Sign in with a finger, a face or the PIN of a device, without a password.") : t("Passkeys need a password here, a name with https or localhost in the address of this page, and a browser that has them.")),
-    list.length > 0 && h("ul", { class: "entries", "aria-label": t("Passkeys") }, list.map((key) => entry(key.id, key.name || t("Passkey"), [t("since {date}", { date: full(key.created_at) }), key.seen_at ? ` · ${t("last used {date}", { date: full(key.seen_at) })}` : ""], button(t("Remove"), key.name, () => remove(key), "danger")))),
+    list.length > 0 && h("ul", { class: "entries", "aria-label": t("Passkeys") }, list.map((key) => entry(key.id, key.name || t("Passkey"), [t("since {date}", { date: moment(key.created_at) }), key.seen_at ? ` · ${t("last used {date}", { date: moment(key.seen_at) })}` : ""], button(t("Remove"), key.name, () => remove(key), "danger")))),
     form
       ? box(form, t("Make a passkey"), make, form.field("name", t("Name of the device"), { optional: true, placeholder: browserName(navigator.userAgent) }), form.ends([t("Cancel"), () => open(null)], [t("Make a passkey"), make, true]))
       : usable && h("p", { key: "add" }, h("button", { type: "button", class: "button", onclick: begin }, t("Make a passkey"))));
