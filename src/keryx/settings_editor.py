@@ -363,6 +363,8 @@ class SettingsEditor:
             raise AgentFailed(
                 Phrase("setup.no_answer", host=model.host, seconds=f"{_TEST_SECONDS:g}")
             ) from None
+        except AgentFailed as exc:
+            raise _describe_test_failure(exc) from exc
         finally:
             await client.aclose()
         return ModelTest(
@@ -605,6 +607,16 @@ def _present_agent(name: str, chosen: Settings, written: object) -> AgentEntry:
         profiles=tuple(p for p, profile in chosen.profiles.items() if profile.agent == name),
         checkable=kind is AgentKind.ACP,
     )
+
+
+def _describe_test_failure(error: AgentFailed) -> AgentFailed:
+    """Return the error of a test in a form, where nothing can be asked again by /retry."""
+    text = error.text
+    if isinstance(text, Phrase) and text.key == "model.failed":
+        return AgentFailed(Phrase("setup.model_failed", what=text.fields["what"]))
+    if isinstance(text, Phrase) and text.key == "model.no_host":
+        return AgentFailed(Phrase("setup.model_no_host", host=text.fields["host"]))
+    return error
 
 
 def _list_profiles(chosen: Settings) -> list[ProfileEntry]:

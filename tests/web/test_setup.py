@@ -120,6 +120,17 @@ async def test_a_model_is_tried_and_saved_and_its_key_stays_in_a_file(
     assert KEY not in caplog.text and KEY not in str(stored)
 
 
+async def test_a_model_that_is_not_reached_is_told_in_words_of_the_form(site: Site) -> None:
+    for address, words in (
+        ("http://127.0.0.1:9/v1", "check its address, and whether its server runs"),
+        ("http://nowhere.invalid/v1", "check the address and the network"),
+    ):
+        told = await site.problem(
+            502, "POST", "/api/setup/models/gone/test", json={"base_url": address, "id": "x"}
+        )
+        assert words in told and "/retry" not in told and "base_url" not in told
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

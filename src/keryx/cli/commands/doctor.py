@@ -48,6 +48,8 @@ _CLOCK_TOLERANCE = timedelta(minutes=5)
 # An index that lacks fewer changes is brought up to date by the next search within a moment.
 _FAR_BEHIND = 1000
 _PROBE_BYTES = 1 << 16
+# The name of the finding about the nodes of the store.
+NODE = "node"
 _REFERENCES = ("env:", "file:")
 
 
@@ -326,12 +328,12 @@ async def _check_store(chosen: Settings) -> list[Finding]:
         return [_problem("store", str(exc), "until then nothing can be taken in or answered")]
     opens = _ok("store", f"{config.mask_secrets(chosen.store)} opens, schema {migrate.list_all()[-1].number}")
     if nodes:
-        node = _ok("node", ", ".join(f"{n.host} (process {n.pid})" for n in nodes))
+        node = _ok(NODE, ", ".join(f"{n.host} (process {n.pid})" for n in nodes))
     elif found.waiting or found.unsent:
-        node = _problem("node", "nobody answers, and something waits", "start `keryx serve`")
+        node = _problem(NODE, "nobody answers, and something waits", "start `keryx serve`")
     else:
         text = "no `keryx serve` runs: chat platforms get no answer"
-        node = _warning("node", text, "start `keryx serve`")
+        node = _warning(NODE, text, "start `keryx serve`")
     return [opens, *tried, node, *_check_access(chosen, pairings), *_check_work(found, now)]
 
 

@@ -642,8 +642,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "das Zugangstoken gehört zu keinem Gerät: führ `keryx gateway setup matrix` mit einem Passwort aus",
     ),
     "delivery.homeserver_address": (
-        "{address} cannot be reached ({reason}): write the domain of your homeserver, or its whole address",
-        "{address} ist nicht erreichbar ({reason}): schreib die Domain deines Homeservers oder seine ganze Adresse",
+        "the homeserver {address} cannot be reached ({reason}): write the domain of your homeserver, or its whole address",
+        "der Homeserver {address} ist nicht erreichbar ({reason}): schreib die Domain deines Homeservers oder seine ganze Adresse",
     ),
     "delivery.homeserver_wrong_address": (
         "the homeserver's answer cannot be read: is its address right?",

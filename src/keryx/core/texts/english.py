@@ -786,6 +786,8 @@ TEXTS = {
     "setup.no_model": "there is no model {name}: choose {choices}",
     "setup.variable": "the variable {variable} goes before keryx.toml: change it there",
     "setup.local": "the local model needs no test: talk to it",
+    "setup.model_failed": "{what}: check its address, and whether its server runs",
+    "setup.model_no_host": "there is no host {host}: check the address and the network",
     "setup.no_answer": "{host} did not answer within {seconds} seconds",
     "setup.reference": "write env:NAME for a variable, or file:PATH",
     "setup.context": "give a number of tokens from 1 on, or leave it empty",

@@ -786,6 +786,8 @@ TEXTS = {
     "setup.no_model": "es gibt kein Modell {name}: wähle {choices}",
     "setup.variable": "die Variable {variable} geht keryx.toml vor: ändere sie dort",
     "setup.local": "das lokale Modell braucht keine Probe: rede mit ihm",
+    "setup.model_failed": "{what}: prüf die Adresse, und ob der Server läuft",
+    "setup.model_no_host": "es gibt keinen Host {host}: prüf die Adresse und das Netz",
     "setup.no_answer": "{host} hat nicht innerhalb von {seconds} Sekunden geantwortet",
     "setup.reference": "schreibe env:NAME für eine Variable, oder file:PFAD",
     "setup.context": "gib eine Zahl von Tokens ab 1 an, oder lass es leer",

@@ -416,7 +416,7 @@ async def check(answers: Mapping[str, str], dialog: SetupDialog) -> SetupOutcome
 
 SETUP = PlatformSetup(
     platform=PLATFORM,
-    title="webhooks",
+    title="Webhooks",
     summary=Phrase("connect.webhook"),
     intro=Phrase("connect.webhook_intro"),
     fields=(
