@@ -84,7 +84,8 @@ def count_open(tx: Transaction, *, profile: ProfileId, owner: PrincipalId) -> in
 
 
 def find(tx: Transaction, viewer: Viewer, text: str) -> Job:
-    """The job that a viewer means by an id, a name, or the unique beginning of either."""
+    """The job that a viewer means by an id, a name, or the unique beginning of either; of jobs that are over, the last one of
+    a name."""
     wanted = text.strip().casefold()
     found = list_for_viewer(tx, viewer, done=True)
     current = [job for job in found if job.state is not JobState.DONE]
@@ -93,6 +94,7 @@ def find(tx: Transaction, viewer: Viewer, text: str) -> Job:
         [job for job in found if job.id == wanted or (long_enough and job.id.startswith(wanted))],
         [job for job in current if job.name.casefold() == wanted],
         [job for job in current if wanted and job.name.casefold().startswith(wanted)],
+        sorted((job for job in found if job.name.casefold() == wanted), key=lambda job: job.id)[-1:],
     ):
         if len(fitting) == 1:
             return fitting[0]

@@ -447,6 +447,19 @@ async def test_jobs_of_one_name_get_numbers_and_are_found_by_the_beginning(world
         await world.hub.jobs.get(ANN, "check")
 
 
+async def test_a_job_that_is_over_is_found_by_its_name_unless_another_one_has_it(world: World) -> None:
+    over = [await add(world, "10m", "Tea") for _ in range(2)]
+    for job in over:
+        await passed(world, job, 1)
+    await world.until(lambda tx: all(jobs.find(tx, ANN, j.id).state is JobState.DONE for j in over))
+    assert (await world.hub.jobs.get(ANN, "tea"))[0].id == over[0].id
+    assert (await world.hub.jobs.get(ANN, "tea #2"))[0].id == over[1].id
+    with pytest.raises(NotFound):
+        await world.hub.jobs.get(viewer("bob"), "tea")
+    again = await add(world, "every 1h", "Tea")
+    assert (await world.hub.jobs.get(ANN, again.name))[0].id == again.id
+
+
 async def test_a_person_who_may_no_longer_talk_has_no_more_runs(begin: Begin) -> None:
     world = await begin()
     job = await _from_chat(world)

@@ -44,7 +44,7 @@ for _platform in sorted({*setup_registry.list_platforms(), *config.list_platform
 @app.command
 async def status(*, json: Json = False) -> None:
     """Show how each platform is connected, what went through it, and what is
-    held back and until when.
+    held back and until when. A node writes its counters every few seconds.
 
     For example:
 
