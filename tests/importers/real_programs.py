@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,20 +63,37 @@ class Place:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text if isinstance(text, str) else json.dumps(text))
 
+    def _build_env(self, name: str) -> dict[str, str]:
+        """Return nothing of this machine's settings."""
+        path = _build_path(name)
+        return {"HOME": str(self.home), "PATH": path, "NO_COLOR": "1", "CI": "1", "TERM": "dumb"}
+
+    @contextmanager
+    def running(self, *words: str, log: Path) -> Generator["subprocess.Popen[bytes]"]:
+        """Start a program in the work folder. It is killed with the block if it still runs."""
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [find_program(words[0]), *words[1:]],
+                cwd=self.work,
+                env=self._build_env(words[0]),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+
     def run(self, *words: str, **env: str) -> str:
         """Run a program in the work folder, with nothing of this machine's settings."""
         path = find_program(words[0])
-        base = {
-            "HOME": str(self.home),
-            "PATH": _build_path(words[0]),
-            "NO_COLOR": "1",
-            "CI": "1",
-            "TERM": "dumb",
-        }
         done = subprocess.run(
             [path, *words[1:]],
             cwd=self.work,
-            env=base | env,
+            env=self._build_env(words[0]) | env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -139,7 +157,7 @@ class Place:
         }
         self.write(".config/opencode/opencode.json", settings)
 
-    def set_up_openclaw(self) -> None:
+    def set_up_openclaw(self, **more: Mapping[str, Any]) -> None:
         model = {"id": "fake", "name": "fake", "input": ["text"], "contextWindow": 100_000, "maxTokens": 4000}
         rig = {
             "baseUrl": f"{self.model}/v1",
@@ -152,6 +170,7 @@ class Place:
             "gateway": {"mode": "local"},
             "models": {"providers": {"rig": rig}},
             "agents": {"defaults": defaults},
+            **more,
         }
         self.write(".openclaw/openclaw.json", settings)
 
