@@ -138,7 +138,7 @@ export function composer(root, app, { id, first, send, stop, last = () => false,
           id === "new" ? h("button", { type: "button", class: "choice", key: "temporary", "aria-pressed": String(temporary), title: t("Not searched, exported or kept"), onclick: keepNothing }, t("Temporary")) : null,
           ring(session),
           running ? select("mode", t("What a message does while an answer is written"), MODES, mode, (value) => { mode = value; update(); }) : null,
-          h("span", { class: "note grow cut", role: "status" }, dictationNote() ?? saved),
+          h("span", { class: dictationNote() ? "note grow cut" : "note grow cut saved", role: "status" }, dictationNote() ?? saved),
           running ? h("button", { type: "button", class: "round halt", key: "stop", "aria-label": running.cancelling ? t("Stopping") : t("Stop the answer"), title: t("Stop the answer"), disabled: Boolean(running.cancelling), onclick: stop }, icon("stop")) : null,
           h("button", { type: "button", class: "round", key: "send", "aria-label": running ? t("Send to the queue") : t("Send"), title: running ? t("Send to the queue") : t("Send"), disabled: !ready, onclick: submit }, icon("send"))))));
   }

@@ -20,7 +20,7 @@ export function show(root, app) {
       data.days.length ? [
         figures(data.days),
         chart(data.days, days, app.narrow ? 340 : 720),
-        most(t("Person"), data.people, (r) => cut(r.name, 60)),
+        most(t("Person"), data.people, (r) => cut(r.id === "operator" ? t("Operator") : r.name, 60)),
         by(t("Model"), data.days, (r) => r.model, (model) => model || t("no model")),
         by(t("Surface"), data.days, (r) => r.surface, surfaceName),
         most(t("Conversation"), data.sessions, (r) => h("a", { href: `#/s/${r.id}` }, cut(r.name, 60))),
