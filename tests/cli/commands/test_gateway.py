@@ -75,3 +75,25 @@ def test_refused_credentials_and_closed_gates_are_told(keryx: Cli) -> None:
     assert "Rejected at the hook of telegram:bot since the node started: 3 requests" in " ".join(out.split())
     until = f"{(now + timedelta(minutes=5)).astimezone():%H:%M:%S}"
     assert f"Nothing is sent to telegram:bot:42 until {until} (slow down)." in out
+
+
+def test_the_connections_of_several_nodes_are_told_apart(keryx: Cli) -> None:
+    keryx.session()
+    now = datetime.now(UTC)
+
+    async def write() -> None:
+        async with SqliteDatabase(keryx.home / "keryx.db") as database:
+            for host in ("red", "blue"):
+                await database.write("test", lambda tx, host=host: add_node(tx, host))
+
+    def add_node(tx: Transaction, host: str) -> None:
+        id_ = WorkerId(f"{host}/7/2/serve")
+        workers.heartbeat(tx, Worker(id=id_, kind="serve", host=host, pid=7, started_at=now, seen_at=now))
+        status = PlatformStatus(
+            platform="local", account="", worker=id_, link=LinkState.CONNECTED, detail="", since=now
+        )
+        workers.save_connection(tx, status)
+
+    anyio.run(write)
+    out = keryx.ok("gateway", "status").out
+    assert "node (process)" in out and "red (7)" in out and "blue (7)" in out

@@ -63,15 +63,20 @@ async def status(*, json: Json = False) -> None:
     elif not found:
         output.write(output.wrap("No platform has reported yet: ask again in a moment."))
     if found:
+        names = {node.id: f"{node.host} ({node.pid})" for node in nodes}
         rows = [
             (
                 *(c.platform, c.account, c.link.value, output.format_time(c.since)),
                 *map(str, (c.received, c.sent, c.failed, c.throttled)),
+                # Of several nodes each has its connections.
+                *([names.get(c.worker, "")] if len(nodes) > 1 else []),
                 c.detail,
             )
             for c in found
         ]
-        output.write_table(_HEADINGS, rows, flexible=8, right=(4, 5, 6, 7))
+        *headings, detail = _HEADINGS
+        shown = (*headings, *(["node (process)"] if len(nodes) > 1 else []), detail)
+        output.write_table(shown, rows, flexible=len(shown) - 1, right=(4, 5, 6, 7))
     for platform in dict.fromkeys(c.platform for c in found if c.link is LinkState.REFUSED):
         name = output.sanitize(platform, one_line=True)
         output.write(
