@@ -83,6 +83,15 @@ def test_diagrams_are_drawn_above_their_source(page: Tab) -> None:
     # A wide one is scrolled by the keyboard, too.
     page.answers.locator("figure.diagram").first.focus()
     expect(page.answers.locator("figure.diagram").first).to_be_focused()
+    page.page.keyboard.press("Enter")
+    larger = page.page.get_by_role("dialog", name="Diagram")
+    wide = "(e) => e.getBoundingClientRect().width"
+    assert larger.locator("svg").evaluate(wide) > drawings.first.evaluate(wide)
+    page.page.keyboard.press("Escape")
+    expect(larger).to_have_count(0)
+    drawings.first.click()
+    larger.get_by_role("button", name="Close").click()
+    expect(larger).to_have_count(0)
     for drawing in drawings.all():
         box = drawing.bounding_box()
         assert box is not None and box["width"] > 30 and box["height"] > 60
@@ -218,3 +227,14 @@ def test_pictures_have_thumbnails_and_open_in_front_of_the_page(page: Tab, tmp_p
     expect(box.locator("img")).to_be_visible()
     page.page.keyboard.press("Escape")
     expect(box).to_have_count(0)
+
+
+def test_what_is_wider_than_its_place_shows_that_there_is_more(page: Tab) -> None:
+    cells = " | ".join(f"column number {n}" for n in range(12))
+    say(page, f"| {cells} |\n|{'--|' * 12}\n| {cells} |")
+    box = page.answers.locator(".wide")
+    expect(box).to_have_class("wide more-after")
+    box.evaluate("e => { e.scrollLeft = 200 }")
+    expect(box).to_have_class("wide more-after more-before")
+    box.evaluate("e => { e.scrollLeft = 10000 }")
+    expect(box).to_have_class("wide more-before")

@@ -124,6 +124,8 @@ TEXTS = {
     "Only the offline agent answers now.": "Jetzt antwortet nur der Agent ohne Netz.",
     "Let a model answer": "Ein Modell antworten lassen",
     "The offline agent answers, because `agent` is `echo` in the settings. With `auto` the models do.": "Es antwortet der Agent ohne Netz, weil `agent` in den Einstellungen `echo` ist. Mit `auto` antworten die Modelle.",
+    "Open larger (Enter)": "Größer öffnen (Enter)",
+    "Diagram": "Diagramm",
     "These are the first {n}. Another word finds fewer.": "Das sind die ersten {n}. Ein weiteres Wort findet weniger.",
     "{n} more|{n} more": "{n} weitere|{n} weitere",
     "What answers here": "Was hier antwortet",

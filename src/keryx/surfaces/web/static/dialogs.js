@@ -90,6 +90,17 @@ export function lightBox(part) {
   ], { label: name, className: "light-box" });
 }
 
+// A drawing in front of the page, larger than it fits between words.
+export function enlarge(drawing) {
+  const copy = drawing.querySelector("svg").cloneNode(true);
+  const natural = Number(copy.getAttribute("width")) || 640;
+  copy.style.width = `${Math.round(Math.max(natural * 1.25, Math.min(natural * 2, innerWidth - 96)))}px`;
+  return dialog((close) => [
+    h("div", { class: "drawing", tabindex: "0", own: true, ref: (e) => e.append(copy) }),
+    h("div", { class: "ends" }, h("span", { class: "grow" }), h("button", { type: "button", class: "button", autofocus: true, onclick: () => close(null) }, t("Close"))),
+  ], { label: t("Diagram"), className: "light-box" });
+}
+
 // Gives a project's id, null for none, undefined when nothing was chosen.
 export async function chooseProject(app, session) {
   const NEW = "+";

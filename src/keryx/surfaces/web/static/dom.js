@@ -142,18 +142,37 @@ function trusted(node, html) {
     box.append(bar, block);
   }
   for (const block of node.querySelectorAll("p, li, h1, h2, h3, h4, h5, h6, td, th, blockquote")) block.dir = "auto";
-  for (const drawing of node.querySelectorAll("figure.diagram")) drawing.tabIndex = 0;
+  for (const drawing of node.querySelectorAll("figure.diagram")) {
+    drawing.tabIndex = 0;
+    drawing.title = t("Open larger (Enter)");
+    watchEdges(drawing);
+  }
   for (const table of node.querySelectorAll("table")) {
     const box = document.createElement("div");
     box.className = "wide";
     box.tabIndex = 0;
     table.replaceWith(box);
     box.append(table);
+    watchEdges(box);
   }
   for (const link of node.querySelectorAll("a[href]:not([href^='#'])")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer nofollow";
   }
+}
+
+// What is wider than its place fades out on the side where there is more of it.
+const resized = globalThis.ResizeObserver && new ResizeObserver((entries) => entries.forEach(({ target }) => markEdges(target)));
+
+function watchEdges(box) {
+  resized?.observe(box);
+  box.addEventListener("scroll", () => markEdges(box), { passive: true });
+}
+
+function markEdges(box) {
+  const left = Math.abs(box.scrollLeft);
+  box.classList.toggle("more-before", left > 1);
+  box.classList.toggle("more-after", left + box.clientWidth < box.scrollWidth - 1);
 }
 
 // Text that is not rendered yet follows within the last block, where its rendered form will stand.

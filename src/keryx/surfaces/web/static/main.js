@@ -647,6 +647,7 @@ const KEYS = {
 
 addEventListener("keydown", (event) => {
   if (!app.info || event.isComposing) return;
+  if (event.key === "Enter" && event.target.matches?.("figure.diagram")) event.target.click();
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
     event.preventDefault();
     app.palette();
@@ -673,6 +674,8 @@ addEventListener("click", async (event) => {
     end?.scrollIntoView({ block: "nearest" });
     end?.focus({ preventScroll: true });
   }
+  const drawing = event.target.closest?.(".prose figure.diagram");
+  if (drawing && !event.target.closest("a")) return void (await app.part("./dialogs.js"))?.enlarge(drawing);
   const wrap = event.target.closest?.(".code .wrap");
   if (wrap) wrap.setAttribute("aria-pressed", String(wrap.closest(".code").classList.toggle("wrapped")));
   const copy = event.target.closest?.(".code .copy");
