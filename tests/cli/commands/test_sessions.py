@@ -311,3 +311,12 @@ def test_the_rules_of_keep_say_what_goes(keryx: Cli) -> None:
     (keryx.home / "keryx.toml").write_text('[keep.sessions]\nweb = "soon"\n')
     done = keryx("sessions", "prune")
     assert done.code == 2 and "not a duration" in done.err
+
+
+def test_an_empty_list_says_that_there_are_archived_ones(keryx: Cli) -> None:
+    assert "`keryx chat` starts one" in keryx.ok("sessions", "list").out
+    session = keryx.session("hello")
+    keryx.ok("sessions", "archive", session)
+    assert "`--all` shows them" in keryx.ok("sessions", "list").out
+    assert "hello" in keryx.ok("sessions", "list", "--all").out
+    assert "`keryx chat` starts one" in keryx.ok("sessions", "list", "--filter", "tag:none").out

@@ -111,10 +111,14 @@ async def list_(
             limit=check_positive(limit, "--limit"),
         )
         found, more = await access.hub.list_sessions(access.viewer, listing)
+        everything = msgspec.structs.replace(listing, archived=None, jobs=True, limit=1)
+        hidden = not (found or archived) and (await access.hub.list_sessions(access.viewer, everything))[0]
     if json:
         output.write_json(SessionListReport(sessions=found, next=more))
     elif found:
         _print_list(found, more)
+    elif hidden:
+        output.write("Only archived conversations or scheduled runs here. `--all` shows them.")
     else:
         output.write("No conversations here. `keryx chat` starts one.")
 
