@@ -77,6 +77,12 @@ def test_a_stranger_is_let_in_and_sent_away_again(
         assert found
         expect(page.page.get_by_role("combobox", name="Platform")).to_have_value("fake")
         page.page.get_by_label("Code").fill(found[1])
+        code = page.page.get_by_label("Code")
+        right = code.input_value()
+        code.fill("WRONGONE")
+        page.press("Let in")
+        expect(page.page.get_by_role("alert")).to_be_visible()
+        code.fill(right)
         page.press("Let in")
         expect(page.page.get_by_text("ann may talk now.")).to_be_visible()
         expect(waiting).to_have_count(0)
