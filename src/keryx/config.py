@@ -405,6 +405,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             id_tools={s.name: s.profiles for s in self.tools if s.ids},
             models=tuple(sorted(self.model_names, key=lambda name: name != self.model)),
             model_agents=self._map_model_agents(),
+            plain_agents=frozenset(n for n in self.agent_names if self._find_kind(n) == AgentKind.ECHO),
             commands=self.commands,
             agents=self.agent_names,
             agent_rules={name: a.rules for name, a in self.agents.items()},
@@ -415,12 +416,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ),
         )
 
+    def _find_kind(self, agent: str) -> str:
+        """Return the kind of an agent. Those without a table are called by it."""
+        table = self.agents.get(agent)
+        return table.kind if table else agent
+
     def _map_model_agents(self) -> dict[str, str]:
         """Return the agents that use the configured models, each with the model that it uses unless a session chose one."""
         found = dict[str, str]()
         for name in self.agent_names:
-            table = self.agents.get(name)
-            kind = table.kind if table else name
+            table, kind = self.agents.get(name), self._find_kind(name)
             if kind == AgentKind.LLM:
                 found[name] = (table.model if table else "") or self.model
             elif kind == AgentKind.LOCAL:

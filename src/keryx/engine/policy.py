@@ -158,6 +158,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
     # The agents that use these models, each with its default, empty for the first one. Others have models of their own.
     model_agents: Mapping[str, str] = {}
+    # The agents that have no models at all.
+    plain_agents: frozenset[str] = frozenset()
     # Who may give a command, if not whom the table of commands names.
     commands: Mapping[str, CommandAudience] = {}
     # Which sources each agent answers.

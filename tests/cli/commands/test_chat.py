@@ -100,10 +100,18 @@ def test_what_keryx_says_can_be_changed_in_the_settings(keryx: Cli) -> None:
 
 
 def test_a_setting_may_come_before_the_first_message(keryx: Cli) -> None:
-    done = keryx.ok("chat", stdin="/model large\nhello\n")
-    assert done.out.splitlines() == ["Model: large.", "hello"]
+    done = keryx.ok("chat", stdin="/effort high\nhello\n")
+    assert done.out.splitlines() == ["Effort: high.", "hello"]
     (session,) = keryx.json("sessions", "list")["sessions"]
-    assert session["session"]["settings"]["model"] == "large"
+    assert session["session"]["settings"]["effort"] == "high"
+
+
+def test_a_model_is_refused_where_the_agent_has_none(keryx: Cli) -> None:
+    assert "The agent echo has no models to choose from" in keryx.ok("chat", stdin="/model large\n").out
+    session = keryx.session()
+    refused = keryx("sessions", "model", session, "large")
+    assert refused.code == 3 and "has no models" in refused.err
+    assert keryx.json("sessions", "model", session)["model"] is None
 
 
 def test_an_unknown_command_says_so(keryx: Cli) -> None:

@@ -163,6 +163,11 @@ def test_end_and_reopen(keryx: Cli) -> None:
 def test_the_model_is_kept(keryx: Cli) -> None:
     session = keryx.session()
     assert keryx.json("sessions", "model", session)["model"] is None
+    models = ("large", "small")
+    (keryx.home / "keryx.toml").write_text(
+        "".join(f'[[models]]\nname = "{n}"\nid = "{n}"\nbase_url = "http://127.0.0.1:1/v1"\n' for n in models)
+    )
+    keryx = Cli(keryx.home, KERYX_AGENT="llm")
     keryx.ok("sessions", "model", session, "small")
     assert keryx.ok("sessions", "model", session).out == "Model: small.\n"
     keryx.ok("sessions", "model", session, "default")

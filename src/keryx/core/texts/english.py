@@ -277,6 +277,7 @@ TEXTS = {
     "setting.agent_chosen": "Agent: {name}. It applies from your next message.",
     "setting.model": "Model: {name}.",
     "setting.model_default": "Model: {name} (default).",
+    "setting.no_models": "the agent {agent} has no models to choose from",
     "setting.model_unknown": "there is no model {name}; available: {choices}",
     "setting.mode": "Mode: {name}. {text}",
     "setting.mode_ask": "The agent asks before a tool does what needs permission.",

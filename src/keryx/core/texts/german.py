@@ -277,6 +277,7 @@ TEXTS = {
     "setting.agent_chosen": "Agent: {name}. Das gilt ab deiner nächsten Nachricht.",
     "setting.model": "Modell: {name}.",
     "setting.model_default": "Modell: {name} (Vorgabe).",
+    "setting.no_models": "der Agent {agent} hat keine Modelle zur Auswahl",
     "setting.model_unknown": "es gibt kein Modell {name}; vorhanden sind: {choices}",
     "setting.mode": "Modus: {name}. {text}",
     "setting.mode_ask": "Der Agent fragt, bevor ein Werkzeug etwas tut, das eine Erlaubnis braucht.",

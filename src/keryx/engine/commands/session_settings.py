@@ -48,8 +48,9 @@ def set_model(call: CommandCall) -> CommandResult:
             lines.append(call.say("setting.available", choices=_join_names(models)))
         return CommandResult(" ".join(lines), call.session_id)
     model = None if call.text == "default" else call.text[:200]
-    control.check_model(model, models)
-    changed = call.configure(msgspec.structs.replace(call.settings, model=model))
+    settings = msgspec.structs.replace(call.settings, model=model)
+    control.check_model(call.tx, call.policy, call.session, settings, _find_source(call))
+    changed = call.configure(settings)
     reply = call.say("setting.model", name=model or call.say("setting.default"))
     return CommandResult(reply + call.release(), changed)
 

@@ -377,8 +377,7 @@ class Hub(HubPart):
     @read_unit("session.model")
     def check_model(self, tx: Transaction, viewer: Viewer, source: Source, model: str) -> None:
         """Raise `NotFound` if new sessions of a source cannot have this model."""
-        known = control.list_models(tx, self._policy, None, SessionSettings(), source)
-        control.check_model(model, known)
+        control.check_model(tx, self._policy, None, SessionSettings(model=model), source)
 
     @write_unit("change")
     def change(self, tx: Transaction, viewer: Viewer, session: SessionId, change: SessionChange) -> None:
@@ -522,8 +521,8 @@ class Hub(HubPart):
         """Ask the last question again, or that of a message, if wanted with another model for this answer."""
         row = sessions.get(tx, session, viewer=viewer)
         if model:
-            known = control.list_models(tx, self._policy, row, row.settings, place.find_source(row, None))
-            control.check_model(model, known)
+            settings = msgspec.structs.replace(row.settings, model=model)
+            control.check_model(tx, self._policy, row, settings, place.find_source(row, None))
         return revisions.retry(tx, row, asker=viewer.principal, surface=surface, message=message, model=model)
 
     @write_unit("edit")

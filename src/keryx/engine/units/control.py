@@ -54,8 +54,7 @@ def change(
     if change.settings is not UNSET:
         settings = change.settings.apply(session.settings)
         if settings.model != session.settings.model:
-            known = list_models(tx, policy, session, settings, place.find_source(session, None))
-            check_model(settings.model, known)
+            check_model(tx, policy, session, settings, place.find_source(session, None))
         sessions.set_settings(tx, session, settings)
         # Another model or agent need not wait for the limit of the one before; the same one is asked again.
         if change.settings.model is not UNSET or change.settings.agent is not UNSET:
@@ -91,10 +90,19 @@ def list_models(
     return policy.map_models(bindings.values()).get(agent, ())
 
 
-def check_model(model: str | None, known: tuple[str, ...]) -> None:
-    """Raise `NotFound` for a model that is not among those that are known."""
-    if model and known and model not in known:
-        raise NotFound(Phrase("setting.model_unknown", name=repr(model[:80]), choices=", ".join(known)))
+def check_model(
+    tx: Transaction, policy: Policy, session: Session | None, settings: SessionSettings, source: Source
+) -> None:
+    """Raise `NotFound` if the agent does not offer the model of these settings. One whose models are not known yet takes any."""
+    if not settings.model:
+        return
+    agent = policy.choose_agent(settings, source, profile=session.profile if session else source.profile)
+    if agent in policy.plain_agents:
+        raise NotFound(Phrase("setting.no_models", agent=agent))
+    known = list_models(tx, policy, session, settings, source)
+    if known and settings.model not in known:
+        name = repr(settings.model[:80])
+        raise NotFound(Phrase("setting.model_unknown", name=name, choices=", ".join(known)))
 
 
 def stop(tx: Transaction, session: SessionId, *, queue: bool = False) -> Turn | None:
