@@ -66,7 +66,9 @@ async def _add_forward(path: Path) -> str:
 # What is no text of Keryx: what was said, names, marks of surfaces, targets, and what the echo agent says and asks. And what is the
 # same word in German.
 PLATFORMS = "Discord Feishu Lark iMessage Matrix Signal Slack webhooks Webhooks WeChat WhatsApp"
-DATA = f"{PLATFORMS} Normal Wb Lo Esc Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome Code System Enter OpenAI v1 http API"
+# The browser writes dates by itself.
+MONTHS = "Jan Feb März Apr Mai Juni Juli Aug Sept Okt Nov Dez"
+DATA = f"{PLATFORMS} {MONTHS} Normal Wb Lo Esc Passkeys Asking. local Keryx !ask go on May the echo agent go on? ask rm -rf Telegram Token default echo operator web page UTC MB KB Firefox Chrome Code System Enter OpenAI v1 http API"
 
 
 def test_a_german_page_shows_no_text_that_bypasses_the_catalogue(house: House, browser: Browser) -> None:

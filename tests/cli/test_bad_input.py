@@ -111,6 +111,8 @@ def test_what_a_platform_sends_twice_is_answered_once(tmp_path: Path, names: lis
     # What comes by a hook too, in the place of a connection.
     names = [{"slack": "slack-events", "feishu": "feishu-posts"}.get(name, name) for name in names]
     with serve_platforms(tmp_path, *names) as (keryx, stages):
+        # Signal is connected when its first call returns, seconds later without a message.
+        wait_for_connections(keryx, *(name for name in names if name != "signal"))
         for stage in stages.values():
             stage.fake.set_faults(PlatformFaults(duplicate=1))
         say_and_expect(stages, "one")

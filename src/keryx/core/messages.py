@@ -47,7 +47,15 @@ class Mark(StrEnum):
 
 
 # There may be tens of thousands of texts and messages, and they cannot form cycles, so the collector skips them.
-class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True, gc=False):
+class Text(
+    msgspec.Struct,
+    frozen=True,
+    tag="text",
+    tag_field="type",
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    gc=False,
+):
     text: str
     # Set if the words are those of Keryx, such as `[sticker]`: people read them in their language, the model `text`.
     phrase: StoredPhrase | None = None

@@ -95,6 +95,6 @@ async def test_a_missing_extra_is_one_clear_sentence(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("importlib.util.find_spec", nothing)
     model = LocalModel()
-    with pytest.raises(AgentFailed, match=r"\.\[local\]"):
+    with pytest.raises(AgentFailed, match=r"\[local\]"):
         await model.endpoint()
     await model.aclose()

@@ -506,9 +506,9 @@ async def test_without_the_extra_texts_work_and_files_say_what_to_install(
     monkeypatch.setitem(sys.modules, "cryptography", None)
     plain = Bot(bot.wechat)
     assert plain.adapter.capabilities.attachments is None
-    with pytest.raises(Invalid, match=r"\.\[wechat\]"):
+    with pytest.raises(Invalid, match=r"\[wechat\]"):
         await plain.adapter.download(file, limit=1000)
-    with pytest.raises(Refused, match=r"\.\[wechat\]"):
+    with pytest.raises(Refused, match=r"\[wechat\]"):
         await plain.send("", attachment=Attachment(name="a.png", mime="image/png", body=PNG))
     with caplog.at_level(logging.WARNING):
         await plain.hear()
