@@ -274,6 +274,10 @@ def test_dialogs_are_sheets_on_a_phone_and_titles_have_two_lines(
         page.page.get_by_role("button", name="Filter", exact=True).tap()
         box = page.page.get_by_role("dialog").bounding_box()
         assert box and (box["x"], box["width"], box["y"] + box["height"]) == (0, 360, 740) and box["y"] >= 24
+        dates = [date.bounding_box() for date in page.page.locator("input[type=date]").all()]
+        since, before = (found for found in dates if found)
+        assert since["x"] == before["x"] and since["y"] + since["height"] < before["y"]
+        assert max(found["x"] + found["width"] for found in (since, before)) < 360
         page.press("Done")
         page.open(paths["story"])
         title = page.page.locator("header.bar h1 button")

@@ -106,6 +106,11 @@ def test_the_palette_finds_conversations_and_commands(page: Tab) -> None:
     page.page.keyboard.press("Enter")
     expect(page.answers).to_have_text(["rivers of Norway"])
     page.page.keyboard.press("Control+k")
+    # Two keys lead to the other conversation, and ask nothing again.
+    expect(palette.locator("[aria-selected=true]")).to_contain_text("lakes of Finland")
+    page.page.keyboard.press("Enter")
+    expect(page.answers).to_have_text(["lakes of Finland"])
+    page.page.keyboard.press("Control+k")
     expect(palette.get_by_text("Go to Chat platforms")).to_have_count(0)
     palette.get_by_role("combobox").press_sequentially("platforms")
     expect(palette.get_by_role("option").first).to_contain_text("Go to Chat platforms")

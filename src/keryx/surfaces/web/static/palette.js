@@ -49,7 +49,7 @@ export async function palette(app, typed = "") {
   const fits = (text) => query.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
 
   function entries() {
-    const local = app.state.sessions.filter((s) => s.id !== app.open?.id && fits(nameOf(s))).slice(0, query ? 8 : 3);
+    const local = app.state.sessions.filter((s) => s.id !== app.open?.id && fits(nameOf(s))).slice(0, query ? 8 : 5);
     const known = new Set(local.map((s) => s.id));
     const sessions = [...local, ...remote.filter((s) => !known.has(s.id))];
     const { done, places } = commands(app, query);
@@ -91,7 +91,8 @@ export async function palette(app, typed = "") {
 
   function look() {
     query = box.value.trim();
-    choice = 0;
+    // Enter alone goes to the last conversation: nothing that costs or changes anything is done by two keys.
+    choice = query ? 0 : entries().findIndex(({ group }) => group === t("Conversations"));
     remote = [];
     clearTimeout(timer);
     if (query) timer = setTimeout(ask, 120);
