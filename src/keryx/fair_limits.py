@@ -70,15 +70,15 @@ class FairShares:
 
     def has_place(self, person: str) -> bool:
         """Whether `take` would return a place."""
-        return self._taken < self._places or self._find_richest(person) is not None
+        return self._taken < self._places or self._find_largest_holder(person) is not None
 
     def take(self, person: str) -> SharedPlace | None:
         """Return a place, which is to be released; `None` if there is none for this person."""
         if self._taken >= self._places:
-            richest = self._find_richest(person)
-            if richest is None:
+            holder = self._find_largest_holder(person)
+            if holder is None:
                 return None
-            oldest = next(iter(self._shares[richest]))
+            oldest = next(iter(self._shares[holder]))
             oldest.revoked = True
             self.release(oldest)
         share = SharedPlace(person)
@@ -95,8 +95,8 @@ class FairShares:
             if not own:
                 del self._shares[share.person]
 
-    def _find_richest(self, person: str) -> str | None:
-        richest = max(self._shares, key=lambda name: len(self._shares[name]), default=None)
-        if richest is None or len(self._shares[richest]) < len(self._shares.get(person, ())) + 2:
+    def _find_largest_holder(self, person: str) -> str | None:
+        holder = max(self._shares, key=lambda name: len(self._shares[name]), default=None)
+        if holder is None or len(self._shares[holder]) < len(self._shares.get(person, ())) + 2:
             return None
-        return richest
+        return holder
